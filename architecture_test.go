@@ -49,8 +49,9 @@ func imports() map[string][]string {
 		"cores":         {"cpuset", "lane", "plan"},
 		"draw":          {"cpuset", "host", "plan", "quantity", "terminal"},
 		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
-		"enforce": {"change", "change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
-			"netpath", "plan", "plan/solver"},
+		"enforce": {"change", "change/netdev", "cpuset", "enforce/merge", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
+			"netpath", "plan"},
+		"enforce/merge":   {"host", "lane", "netpath", "plan", "plan/solver"},
 		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":   {"cpuset", "host/task", "journal", "quantity"},
@@ -64,7 +65,7 @@ func imports() map[string][]string {
 		"runtime/pod":      {"host/cgroup", "host/task", "journal", "lane"},
 		"runtime/busypoll": {"host/task"},
 		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
-		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "host", "host/cgroup", "host/mount", "host/task", "journal",
+		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "enforce/merge", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/busypoll", "runtime/spread"},
 		"history":       {"journal", "terminal"},
@@ -74,29 +75,36 @@ func imports() map[string][]string {
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
 			"runtime/process", "terminal", "witness"},
 		"agent":          {"cpuset", "enforce", "history", "journal", "lane", "lanes", "netpath", "plan", "results", "watch", "witness"},
-		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results"},
+		"witness":        {"cpuset", "host", "host/cgroup", "host/task", "results", "witness/tail"},
+		"witness/judge":  {"cpuset", "results"},
+		"witness/tail":   {"results", "stats"},
 		"probe":          {"results"},
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
 		"probe/router":   {"host", "probe", "probe/http", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "quantity", "results", "runtime/guest"},
-		"prove/scenario": {"enforce", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
+		"prove/scenario": {"enforce/merge", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
 		"prove/search":   {"results"},
+		"prove/schedule": {"factor", "prove/scenario", "results"},
 		"prove/settings": {},
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
-		"prove": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan",
-			"probe", "prove/layout", "prove/scenario", "prove/search", "prove/settings", "quantity", "results", "runtime/guest", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal", "witness"},
-		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove", "prove/scenario"},
-		"report": {"lane", "quantity", "report/chart", "report/figures", "report/format", "results", "stats",
+		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
+			"prove/layout", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
+		"prove/testbed": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
+			"prove/layout", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
+		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
+		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "results", "stats",
 			"terminal"},
-		"report/export":  {"lane", "report", "report/figures", "report/format", "results", "terminal"},
-		"report/answers": {"claims", "prove/scenario", "report", "report/figures", "report/format", "results", "stats"},
-		"report/compare": {"quantity", "report/figures", "report/format", "results", "stats", "terminal"},
-		"report/figures": {"cpuset", "lane", "quantity", "report/format", "results", "stats"},
-		"report/chart":   {"report/figures", "report/format", "terminal"},
-		"report/format":  {"results"},
-		"examples/embed": {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
-		"cmd/isolane":    {"*"}, "cmd/isolane/cli": {"terminal"},
+		"report/export":   {"lane", "report", "report/figures", "report/format", "results", "terminal"},
+		"report/answers":  {"claims", "prove/scenario", "report", "report/figures", "report/format", "results", "stats"},
+		"report/compare":  {"quantity", "report/figures", "report/format", "results", "stats", "terminal"},
+		"report/figures":  {"lane", "quantity", "report/evidence", "report/format", "results", "stats"},
+		"report/curves":   {"quantity", "report/figures", "report/format", "results"},
+		"report/evidence": {"cpuset", "results"},
+		"report/chart":    {"report/curves", "report/figures", "report/format", "terminal"},
+		"report/format":   {"results"},
+		"examples/embed":  {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
+		"cmd/isolane":     {"*"}, "cmd/isolane/cli": {"terminal"},
 		"test/*": {"cpuset", "host/hosttest", "lane", "results"},
 		"bench":  {"netpath", "netpath/*", "journal", "probe", "probe/*", "results"},
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
@@ -145,8 +153,9 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               3050       55  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce               2850       50  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
 enforce/guard          550        5  drift and repair, out of enforce
+enforce/merge          300        5  out of enforce: wanted lanes beside those in force
 examples                50        5
 examples/embed         100        0
 factor                 300       25  programs at both ends of the wire, what a cell needs, distances
@@ -163,7 +172,7 @@ factor/runtime         150        5  the real-time and the web case study, expor
 factor/setting         100        5  factors, metrics and cells are data, and drivers
 history                750       30  reads times that people give, out of cmd/isolane
 history/diary          350        5  out of cmd/isolane: programs that use the library record alike, and what they do to lanes
-host                  2300       30  the choice in brackets of a file, for knobs and the audit
+host                  2350       30  the choice in brackets of a file, for knobs and the audit
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/hosttest          550       20  tests that need systemd; threads of interrupts, whose CPU the kernel chooses
@@ -219,21 +228,25 @@ probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        580       20  which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 4550       25  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers; pods of a static node
+prove                 1800       20  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers; pods of a static node
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances
+prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
+prove/testbed         2350       15  out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
 report                2345        5  what was found stands first, also without aims; a file for each chart
 report/answers         400        5  published tables, row by row, beside sessions
 report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
+report/curves          250        5  out of report/figures
+report/evidence        250        5  out of report/figures
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
-report/figures        2800       35  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards
+report/figures        2400       30  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards
 report/format          150       10  numbers and units, which figures, page and plots print
-results               1000       75  what ended a session, settings, pods; the names of units
+results               1050       85  all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            550       10  application and neighbours as pods, by kubectl, also on a static node
@@ -262,7 +275,9 @@ top                    750        5  lanes live in a terminal
 unit                   150       10  services of a hub too; out of cmd/isolane
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
-witness               2600       25  the real-time and the web case study, exports, compare
+witness               2250       10  the real-time and the web case study, exports, compare
+witness/judge          150        5  out of witness: the evidence against the plan
+witness/tail           300        5  out of witness and prove: what explains the worst samples
 `
 }
 
@@ -415,8 +430,8 @@ func TestEngineNamesNoLevel(t *testing.T) {
 	if len(words) < 15 {
 		t.Fatalf("only %d words were found: %v", len(words), words)
 	}
-	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/search", "report", "report/chart", "report/compare", "report/export", "report/figures", "report/format",
-		"results", "stats", "witness"} {
+	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/schedule", "prove/search", "prove/testbed", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format",
+		"results", "stats", "witness", "witness/judge", "witness/tail"} {
 		sources, err := filepath.Glob(folder + "/*.go")
 		if err != nil || len(sources) == 0 {
 			t.Fatal(folder, err)

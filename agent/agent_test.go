@@ -61,16 +61,16 @@ func source(cpu int, kind string, count uint64, took results.Nanoseconds) witnes
 
 // Totals are of the lane's own CPUs, without what is its own, and tell once what is new.
 func TestTotals(t *testing.T) {
-	own := source(2, witness.Interrupt, 9, 900)
+	own := source(2, results.Interrupt, 9, 900)
 	own.Own = true
 	lane2 := &total{cpus: cpuset.Of(2), kinds: map[string]sum{}}
 	for range 2 {
-		worst := lane2.add([]witness.Source{source(2, witness.Task, 1, 50), source(2, witness.Tick, 4, 30), source(3, witness.Task, 1, 999), own})
-		if worst.Kind != witness.Task || *worst.Longest != 50 {
+		worst := lane2.add([]witness.Source{source(2, results.Task, 1, 50), source(2, results.Tick, 4, 30), source(3, results.Task, 1, 999), own})
+		if worst.Kind != results.Task || *worst.Longest != 50 {
 			t.Errorf("the worst is %+v", worst)
 		}
 	}
-	if len(lane2.kinds) != 2 || lane2.kinds[witness.Task] != (sum{2, 100}) || lane2.kinds[witness.Tick] != (sum{8, 60}) {
+	if len(lane2.kinds) != 2 || lane2.kinds[results.Task] != (sum{2, 100}) || lane2.kinds[results.Tick] != (sum{8, 60}) {
 		t.Errorf("%+v", lane2.kinds)
 	}
 	var told []string

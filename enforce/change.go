@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"isolane.dev/isolane/enforce/merge"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -45,7 +46,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 	if err := l.Recorded(); err != nil {
 		return Change{}, err
 	}
-	err := l.checkSegments(ctx, p)
+	err := merge.CheckSegments(ctx, l.root, l.Placement, p)
 	if err != nil {
 		return Change{}, err
 	}

@@ -2,44 +2,15 @@ package enforce
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
-
-// Refuse returns a *plan.Refusal for the first lane that declares what none of the paths can put in force.
-// All other fields of a lane are enforced, or are an objective (see Objectives).
-func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
-	for _, l := range lanes {
-		leave, err := netpath.Refuse(paths, l.Spec)
-		if err == nil {
-			continue
-		}
-		if unknown, is := errors.AsType[*netpath.NameError](err); is {
-			return &lane.FieldError{File: l.At, Field: unknown.Field, Text: unknown.Text()}
-		}
-		r := refused(l.Metadata.Name, err)
-		if len(leave) > 0 {
-			r.Cheapest = &plan.Change{Lane: r.Lane, Change: "leave out " + strings.Join(leave, ", ")}
-		}
-		return r
-	}
-	return nil
-}
-
-// refused is the refusal of a lane for one reason, which begins with the name of a field.
-func refused(name string, err error) *plan.Refusal {
-	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: name,
-		Blocking: []string{err.Error()}}
-}
 
 // steps are those of a placement, whose workloads are attached as a says; none without lanes.
 func (l *Lanes) steps(v knob.View, p plan.Placement, a Applied) ([]journal.Step, error) {

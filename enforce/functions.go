@@ -7,49 +7,9 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
-
-// device finds a PCI device by its address or one of its interfaces; the zero one where there is none.
-func device(h host.Host, name string) host.PCIDevice {
-	if at := h.FindDevice(name); at >= 0 {
-		return h.PCIDevices[at]
-	}
-	return host.PCIDevice{}
-}
-
-// freeFunctions is how many of the virtual functions that a card has a lane could have, beside those that
-// stay and those chosen.
-func freeFunctions(h host.Host, stay plan.Placement, name, card string, chosen []lane.Lane) int {
-	d := device(h, card)
-	if d.SRIOV == nil || d.SRIOV.NumVFs == 0 {
-		return 0
-	}
-	free := len(h.FreeFunctions(d))
-	has := func(placed plan.Lane) int {
-		n := 0
-		for _, of := range placed.Devices {
-			if of.Address == d.Address {
-				n += len(of.VFs)
-			}
-		}
-		return n
-	}
-	for _, placed := range stay.Lanes {
-		if placed.Name != name {
-			free -= has(placed)
-		}
-	}
-	for _, c := range chosen {
-		placed, _ := stay.Lane(c.Metadata.Name)
-		if n := c.Spec.Network; n.VFs > 0 && device(h, n.Device).Address == d.Address {
-			free -= max(0, n.VFs-has(placed))
-		}
-	}
-	return free
-}
 
 // functions are the virtual functions of a lane; the zero value where it has none.
 func functions(h host.Host, placed plan.Lane) netpath.PlacedFunctions {
@@ -58,7 +18,7 @@ func functions(h host.Host, placed plan.Lane) netpath.PlacedFunctions {
 			continue
 		}
 		f := netpath.PlacedFunctions{Card: d.Address, Numbers: d.VFs, Pool: slices.Max(d.VFs) + 1}
-		if s := device(h, d.Address).SRIOV; s != nil {
+		if s := h.Device(d.Address).SRIOV; s != nil {
 			f.Pool = max(f.Pool, s.Pool())
 		}
 		return f
@@ -82,7 +42,7 @@ func withDevices(h host.Host, p plan.Placement) plan.Placement {
 				continue
 			}
 			d.Virtual = nil
-			has := device(h, d.Address).VFs
+			has := h.Device(d.Address).VFs
 			for _, n := range d.VFs {
 				if n < len(has) {
 					d.Virtual = append(d.Virtual, has[n])

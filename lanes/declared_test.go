@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/merge"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
@@ -153,7 +154,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	h.Kernel.Release = "6.12.0"
 	h.Kernel.Cgroup = cgroup.Mounts{Version: "v2", Unified: &v2, UnifiedControllers: []string{"cpuset", "cpu", "memory"}}
 	var p plan.Placement
-	if err = enforce.Refuse([]netpath.Path{macvlan.Path{}}, lanes); err == nil {
+	if err = merge.Refuse([]netpath.Path{macvlan.Path{}}, lanes); err == nil {
 		p, err = solver.Solve(h, plan.Placement{}, lanes)
 	}
 	var refusal *plan.Refusal

@@ -8,7 +8,7 @@ import (
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cores"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/merge"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -37,7 +37,7 @@ func (l *Lanes) Machine(h host.Host) (Machine, error) {
 // move. Of lanes that are in force here Want is asked. The errors are those of Want.
 func PlanFor(o Options, h host.Host, placed plan.Placement, want []lane.Lane, repack bool) (plan.Placement,
 	error) {
-	want, err := enforce.ForOtherHost(o.Paths, want)
+	want, err := merge.ForOtherHost(o.Paths, want)
 	switch {
 	case err != nil:
 		return plan.Placement{}, err

@@ -19,6 +19,8 @@ import (
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/schedule"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 )
 
@@ -49,30 +51,30 @@ func perBoot(t *testing.T, factors, baseline string) scenario.Scenario {
 }
 
 // begin enters a session in a boot, and returns what is to be measured in it.
-func begin(t *testing.T, sc scenario.Scenario, s *results.Session, now results.Environment, resume bool) ([]slot, error) {
+func begin(t *testing.T, sc scenario.Scenario, s *results.Session, now results.Environment, resume bool) ([]schedule.Slot, error) {
 	t.Helper()
-	r := runner{scenario: sc}
+	r := runner{Bed: testbed.Bed{Scenario: sc}}
 	if err := r.enter(Options{Dir: "d", Resume: resume}, s, now); err != nil {
 		return nil, err
 	}
-	r.layouts = map[string]layout.Layout{}
+	r.Layouts = map[string]layout.Layout{}
 	for _, c := range s.Cells {
-		if r.boots.here(c) {
-			r.layouts[c.Name] = layout.Layout{}
+		if r.boots.Here(c) {
+			r.Layouts[c.Name] = layout.Layout{}
 		}
 	}
 	todo := r.todo(s)
 	for _, k := range todo {
-		s.Runs = append(s.Runs, results.Run{Block: k.block, Cell: k.cell, Boot: r.boots.number})
+		s.Runs = append(s.Runs, results.Run{Block: k.Block, Cell: k.Cell, Boot: r.boots.Number})
 	}
 	return todo, nil
 }
 
-func names(todo []slot, block int) string {
+func names(todo []schedule.Slot, block int) string {
 	var all []string
 	for _, k := range todo {
-		if k.block == block {
-			all = append(all, k.cell)
+		if k.Block == block {
+			all = append(all, k.Cell)
 		}
 	}
 	if len(all) == 2 && all[0] > all[1] {
@@ -97,7 +99,7 @@ func TestBoots(t *testing.T) {
 	updated := ordinary("2")
 	updated.Kernel = "6.12.60 #2"
 	for _, now := range []results.Environment{ordinary("1"), ordinary("2"), updated} {
-		var awaits *AwaitsError
+		var awaits *schedule.AwaitsError
 		refused := s
 		if _, err = begin(t, sc, &refused, now, true); !errors.As(err, &awaits) || awaits.Dir != "d" ||
 			!strings.HasPrefix(err.Error(), "2 of 4 cells wait for another boot: 2 for a real-time kernel") {
@@ -117,13 +119,13 @@ func TestBoots(t *testing.T) {
 	}
 	s.Runs = s.Runs[:9] // block 1 is cut
 	todo, err = begin(t, sc, &s, realTime("4"), true)
-	if err != nil || len(todo) != 6 || todo[0].block != 0 || todo[2].block != 1 || s.Runs[8].Dropped != cut || s.Runs[7].Dropped != "" || s.Runs[12].Boot != 2 {
+	if err != nil || len(todo) != 6 || todo[0].Block != 0 || todo[2].Block != 1 || s.Runs[8].Dropped != schedule.Cut || s.Runs[7].Dropped != "" || s.Runs[12].Boot != 2 {
 		t.Errorf("%v, %v, %+v", todo, err, s.Runs)
 	}
 	if len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "rebooted within the session") {
 		t.Errorf("notes %q", s.Notes)
 	}
-	if left, later := remaining(s, boots{}); len(left)+len(later) != 0 {
+	if left, later := schedule.Remaining(s, schedule.Boots{}); len(left)+len(later) != 0 {
 		t.Error("something is left")
 	}
 }
@@ -147,7 +149,7 @@ func TestBootsInAnyOrder(t *testing.T) {
 	if _, err := begin(t, sc, &s, other, true); err == nil || !strings.Contains(err.Error(), "boot kernel 6.12.57") {
 		t.Errorf("another kernel for the same cells: %v", err)
 	}
-	if todo, err := begin(t, sc, &s, ordinary("3"), true); err != nil || len(todo) != 6 || todo[0].block != 0 || len(s.Awaits) != 0 {
+	if todo, err := begin(t, sc, &s, ordinary("3"), true); err != nil || len(todo) != 6 || todo[0].Block != 0 || len(s.Awaits) != 0 {
 		t.Errorf("%v, %v", todo, err)
 	}
 }
@@ -163,9 +165,9 @@ func TestSeveralBoots(t *testing.T) {
 		}
 		return all
 	}
-	blocks := func(todo []slot) (all []int) {
+	blocks := func(todo []schedule.Slot) (all []int) {
 		for _, k := range todo {
-			all = append(all, k.block)
+			all = append(all, k.Block)
 		}
 		return slices.Compact(all)
 	}
@@ -186,7 +188,7 @@ func TestSeveralBoots(t *testing.T) {
 		before := s
 		todo, err := begin(t, sc, &s, c.now, i > 0)
 		if c.blocks == nil {
-			var waits *AwaitsError
+			var waits *schedule.AwaitsError
 			if !errors.As(err, &waits) {
 				t.Errorf("boot %d: %v, %v", i, todo, err)
 			}
@@ -271,7 +273,7 @@ func TestBootsOfTwoFactors(t *testing.T) {
 func TestBootsRefuse(t *testing.T) {
 	sc := perBoot(t, "[{name: kernel, kind: boot, levels: [{name: rt, realtime: true}, {name: isolated, cmdline: isolcpus=2}]}]", "rt")
 	s := results.Session{Scenario: results.Scenario{Blocks: 1}, Environment: ordinary("1"), Cells: sc.AllCells()}
-	var awaits *AwaitsError
+	var awaits *schedule.AwaitsError
 	if _, err := begin(t, sc, &s, ordinary("1"), false); !errors.As(err, &awaits) || awaits.Dir != "" || len(awaits.Awaits) != 2 {
 		t.Errorf("%v", err)
 	}
@@ -301,7 +303,7 @@ func TestReboot(t *testing.T) {
 	for range 2 { // and once more, after a second interruption
 		s.Runs = s.Runs[:3]
 		todo, err := begin(t, sc, &s, again, true)
-		if err != nil || len(todo) != 6 || s.Runs[2].Dropped != cut || s.Runs[1].Dropped == cut || len(s.Boots) != 2 || s.Runs[3].Boot != 1 {
+		if err != nil || len(todo) != 6 || s.Runs[2].Dropped != schedule.Cut || s.Runs[1].Dropped == schedule.Cut || len(s.Boots) != 2 || s.Runs[3].Boot != 1 {
 			t.Errorf("%v, %v, %+v", todo, err, s)
 		}
 		if len(s.Notes) != 1 {

@@ -6,19 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"isolane.dev/isolane/factor"
-	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 )
-
-// relative is a probe whose load may be a share of what the application carries at most.
-type relative interface {
-	Part() float64                         // the share, such as 0.5; 0: the load is a number
-	At(capacity float64) probe.Probe       // with that share of a capacity per second
-	Saturating() probe.Probe               // asks as much as is carried
-	Carried(m results.Measurement) float64 // per second, of a measurement of Saturating
-}
 
 // A capacity is the median of some runs, after one that warms up.
 const (
@@ -26,40 +17,19 @@ const (
 	capacityTries = 8
 )
 
-// probesOf are the probes of a run.
-func (r *runner) probesOf(c results.Cell, given factor.Conditions) ([]scenario.Probe, error) {
-	if r.only != nil {
-		return []scenario.Probe{*r.only}, nil
-	}
-	probes, err := r.scenario.ProbesOf(given, r.kinds.Probes)
-	probes = r.kept(c.Name, probes)
-	for i := range probes {
-		probes[i] = r.loaded(probes[i])
-	}
-	return probes, err
-}
-
-// loaded is a probe with the load that its share is.
-func (r *runner) loaded(p scenario.Probe) scenario.Probe {
-	if s, ok := p.Probe.(relative); ok && s.Part() > 0 {
-		p.Probe = s.At(r.capacity[p.Name])
-	}
-	return p
-}
-
 // unknown are the probes of the cells of this boot whose capacity is still to be measured.
 func (r *runner) unknown(s *results.Session) (all []scenario.Probe, err error) {
-	for _, c := range everyCell(s) {
-		if _, here := r.layouts[c.Name]; !here {
+	for _, c := range s.EveryCell() {
+		if _, here := r.Layouts[c.Name]; !here {
 			continue
 		}
-		probes, err := r.scenario.ProbesOf(r.scenario.Conditions(*c), r.kinds.Probes)
+		probes, err := r.Scenario.ProbesOf(r.Scenario.Conditions(*c), r.Kinds.Probes)
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range r.kept(c.Name, probes) {
-			share, ok := p.Probe.(relative)
-			_, known := r.capacity[p.Name]
+		for _, p := range r.Kept(c.Name, probes) {
+			share, ok := p.Probe.(testbed.Relative)
+			_, known := r.Capacity[p.Name]
 			if ok && share.Part() > 0 && !known &&
 				!slices.ContainsFunc(all, func(o scenario.Probe) bool { return o.Name == p.Name }) {
 				all = append(all, p)
@@ -76,7 +46,7 @@ func (r *runner) calibrate(ctx context.Context, o Options, s *results.Session,
 		return nil
 	}
 	baseline := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Baseline })]
-	if _, here := r.layouts[baseline.Name]; !here {
+	if _, here := r.Layouts[baseline.Name]; !here {
 		return fmt.Errorf("%w: the capacity of %s is measured in %s, which wants another boot: measure there first",
 			ErrInput, probes[0].Name, baseline.Name)
 	}
@@ -85,7 +55,7 @@ func (r *runner) calibrate(ctx context.Context, o Options, s *results.Session,
 		if err != nil {
 			return err
 		}
-		r.capacity[p.Name] = found.Rate
+		r.Capacity[p.Name] = found.Rate
 		s.Capacities = append(s.Capacities, found)
 		s.Notes = append(s.Notes, capacityNote(found))
 		if err = results.Write(o.Dir, *s); err != nil {
@@ -99,10 +69,10 @@ func (r *runner) calibrate(ctx context.Context, o Options, s *results.Session,
 func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, baseline results.Cell) (
 	results.Capacity, error) {
 	found := results.Capacity{Probe: p.Name, Cell: baseline.Name}
-	share := p.Probe.(relative) // unknown has looked
+	share := p.Probe.(testbed.Relative) // unknown has looked
 	p.Probe = share.Saturating()
 	one := *r
-	one.only = &p
+	one.Only = &p
 	last := "no figure"
 	for try, warm := 0, false; len(found.Runs) < capacityRuns; try++ {
 		if try == capacityTries {
@@ -111,9 +81,9 @@ func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, ba
 		}
 		if o.Progress != nil {
 			o.Progress(Progress{Cell: baseline.Name, Capacity: p.Name, Done: try, Runs: 1 + capacityRuns,
-				Left: time.Duration(max(1, 1+capacityRuns-try)) * one.estimateOf([]scenario.Probe{p})})
+				Left: time.Duration(max(1, 1+capacityRuns-try)) * one.EstimateOf([]scenario.Probe{p})})
 		}
-		run, err := one.run(ctx, baseline)
+		run, err := one.Run(ctx, baseline)
 		if err != nil {
 			return found, interrupted(ctx, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 )
 
@@ -22,18 +23,18 @@ func byName(cells []string) bool { return len(cells) > 0 && !slices.Equal(cells,
 // unless it is the baseline or was asked for by its name.
 func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement, s *results.Session,
 	asked bool) error {
-	q := layout.Request{Host: h, Placed: placed, Conditions: r.scenario.Conditions,
-		Outside: r.scenario.Networked(), Pods: r.pods != nil}
-	if r.inForce != nil {
-		q.InForce = r.inForce.Lane.CPUs
+	q := layout.Request{Host: h, Placed: placed, Conditions: r.Scenario.Conditions,
+		Outside: r.Scenario.Networked(), Pods: r.Pods != nil}
+	if r.InForce != nil {
+		q.InForce = r.InForce.Lane.CPUs
 	}
-	q.Cells = slices.DeleteFunc(everyCell(s), func(c *results.Cell) bool { return !r.boots.here(*c) })
+	q.Cells = slices.DeleteFunc(s.EveryCell(), func(c *results.Cell) bool { return !r.boots.Here(*c) })
 	var impossible map[string]error
 	var err error
-	if r.layouts, impossible, err = layout.Plan(q); err != nil {
+	if r.Layouts, impossible, err = layout.Plan(q); err != nil {
 		return err
 	}
-	if err = r.needs(ctx, everyCell(s), impossible); err != nil {
+	if err = r.needs(ctx, s.EveryCell(), impossible); err != nil {
 		return err
 	}
 	for _, c := range s.Cells {
@@ -61,17 +62,17 @@ func (r *runner) needs(ctx context.Context, cells []*results.Cell, impossible ma
 		return seen[key]
 	}
 	for _, c := range cells {
-		if _, here := r.layouts[c.Name]; !here {
+		if _, here := r.Layouts[c.Name]; !here {
 			continue
 		}
-		given := r.scenario.Conditions(*c)
+		given := r.Scenario.Conditions(*c)
 		var why error
-		if r.scenario.Networked() {
-			why = cmp.Or(once("path "+given.Path, func() error { return r.lacksPath(given.Path) }),
-				r.lacksMachine(given))
+		if r.Scenario.Networked() {
+			why = cmp.Or(once("path "+given.Path, func() error { return r.LacksPath(given.Path) }),
+				r.LacksMachine(given))
 		}
 		for _, n := range given.Needs {
-			try := func() error { return runAll(ctx, given.Limit, [][]string{n.Run}) }
+			try := func() error { return testbed.RunAll(ctx, given.Limit, [][]string{n.Run}) }
 			if once(strings.Join(n.Run, "\x00"), try) != nil {
 				why = errors.New(n.Else)
 				break
@@ -82,19 +83,10 @@ func (r *runner) needs(ctx context.Context, cells []*results.Cell, impossible ma
 		}
 		if why != nil {
 			impossible[c.Name] = why
-			delete(r.layouts, c.Name)
+			delete(r.Layouts, c.Name)
 		}
 	}
 	return nil
-}
-
-// lacksPath says why this host cannot have a path, or nil.
-func (r *runner) lacksPath(name string) error {
-	path, err := r.path(name)
-	if s, is := path.(supporter); is && err == nil {
-		err = s.Supported()
-	}
-	return err
 }
 
 // excludedNotes say which combinations are no cells, those of one reason together.

@@ -71,7 +71,7 @@ func (r *runner) lateMatters(spec scenario.Search, m results.Measurement) (bool,
 	if spec.Goal == nil || spec.Goal.Statistic == "" {
 		return true, nil
 	}
-	metric, _ := r.scenario.MetricOf(spec) // it was read
+	metric, _ := r.Scenario.MetricOf(spec) // it was read
 	bound, least, err := spec.Goal.Bound(metric)
 	p, perr := lane.Quantile(spec.Goal.Statistic)
 	if err = cmp.Or(err, perr); err != nil || least {
@@ -84,7 +84,7 @@ func (r *runner) lateMatters(spec scenario.Search, m results.Measurement) (bool,
 // atLimit are the checks of a metric that say that something else was at its limit. That a figure which is
 // beyond its goal grew within the trial is no doubt of that, and a rate is that of the whole trial.
 func (r *runner) atLimit(metric string, m results.Measurement, beyond bool) (all []string, err error) {
-	metrics, err := r.scenario.Metrics()
+	metrics, err := r.Scenario.Metrics()
 	for _, check := range metrics {
 		if v, ok := m.Values[check.Name]; ok && check.Guards == metric && v > check.Limit &&
 			(!check.Trend || !beyond && m.Samples[metric].Wanted > 0) {
@@ -134,7 +134,7 @@ func (r *runner) held(t *results.Trial, q results.Search, spec scenario.Search,
 		}
 		return held, "", nil
 	}
-	metric, _ := r.scenario.MetricOf(spec) // it was read
+	metric, _ := r.Scenario.MetricOf(spec) // it was read
 	bound, least, err := spec.Goal.Bound(metric)
 	if err != nil {
 		return nil, "", err

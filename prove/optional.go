@@ -46,23 +46,23 @@ func lacks(ctx context.Context, p scenario.Probe, kinds []probe.Driver, root fs.
 // leaveOut decides from which cells of this boot optional probes are left out. That is decided once, before
 // the first run of these cells: all their blocks have the same probes. Cells of another boot are left to it.
 func (r *runner) leaveOut(ctx context.Context, o Options, s *results.Session) error {
-	r.leftOut = s.LeftOut
+	r.LeftOut = s.LeftOut
 	var cells []results.Cell
 	for _, c := range s.Cells {
-		if _, here := r.layouts[c.Name]; here {
+		if _, here := r.Layouts[c.Name]; here {
 			cells = append(cells, c)
 		}
 	}
 	begun := slices.ContainsFunc(s.Runs, func(run results.Run) bool {
 		return slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Name == run.Cell })
 	})
-	for _, p := range r.scenario.Spec.Probes {
+	for _, p := range r.Scenario.Spec.Probes {
 		if !p.Optional {
 			continue
 		}
-		missing := lacks(ctx, p, r.kinds.Probes, o.Root)
+		missing := lacks(ctx, p, r.Kinds.Probes, o.Root)
 		if begun {
-			goesOn := func(c results.Cell) bool { return len(r.kept(c.Name, []scenario.Probe{p})) > 0 }
+			goesOn := func(c results.Cell) bool { return len(r.Kept(c.Name, []scenario.Probe{p})) > 0 }
 			if missing != nil && slices.ContainsFunc(cells, goesOn) {
 				return fmt.Errorf("%s: %s was measured in the cells that were begun, and cannot be now: %w", o.Dir,
 					p.Name, missing)
@@ -71,7 +71,7 @@ func (r *runner) leaveOut(ctx context.Context, o Options, s *results.Session) er
 		}
 		r.omit(p, cells, missing)
 	}
-	for _, out := range r.leftOut[len(s.LeftOut):] {
+	for _, out := range r.LeftOut[len(s.LeftOut):] {
 		note := fmt.Sprintf("%s is left out: %s.", out.Probe, out.Because)
 		if len(out.Cells) < len(cells) {
 			note = fmt.Sprintf("%s is left out in %d of %d cells: %s.", out.Probe, len(out.Cells), len(cells),
@@ -81,15 +81,15 @@ func (r *runner) leaveOut(ctx context.Context, o Options, s *results.Session) er
 			s.Notes = append(s.Notes, note)
 		}
 	}
-	s.LeftOut = r.leftOut
+	s.LeftOut = r.LeftOut
 	return nil
 }
 
 // omit leaves a probe out of the cells in which it cannot run: of all where this host lacks something.
 func (r *runner) omit(p scenario.Probe, cells []results.Cell, missing error) {
-	before := len(r.leftOut)
+	before := len(r.LeftOut)
 	for _, c := range cells {
-		why := p.Cannot(r.scenario.Conditions(c))
+		why := p.Cannot(r.Scenario.Conditions(c))
 		if m, ok := errors.AsType[*MissingError](missing); ok {
 			why = m.What + ": " + m.Remedy
 		}
@@ -97,21 +97,12 @@ func (r *runner) omit(p scenario.Probe, cells []results.Cell, missing error) {
 			continue
 		}
 		same := func(out results.LeftOut) bool { return out.Because == why }
-		k := slices.IndexFunc(r.leftOut[before:], same)
+		k := slices.IndexFunc(r.LeftOut[before:], same)
 		if k < 0 {
-			k = len(r.leftOut) - before
-			r.leftOut = append(r.leftOut, results.LeftOut{Probe: p.Name, Because: why})
+			k = len(r.LeftOut) - before
+			r.LeftOut = append(r.LeftOut, results.LeftOut{Probe: p.Name, Because: why})
 		}
-		out := &r.leftOut[before+k]
+		out := &r.LeftOut[before+k]
 		out.Cells = append(out.Cells, c.Name)
 	}
-}
-
-// kept are the probes that are not left out of a cell.
-func (r *runner) kept(cell string, probes []scenario.Probe) []scenario.Probe {
-	return slices.DeleteFunc(slices.Clone(probes), func(p scenario.Probe) bool {
-		return slices.ContainsFunc(r.leftOut, func(out results.LeftOut) bool {
-			return out.Probe == p.Name && slices.Contains(out.Cells, cell)
-		})
-	})
 }

@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 )
 
@@ -66,15 +67,15 @@ func TestLeaveOut(t *testing.T) {
 	// enter begins or goes on in a boot, and says which probes each cell of it has.
 	enter := func(s *results.Session, now results.Environment, root fs.FS, resume bool) (string, error) {
 		t.Helper()
-		r := runner{scenario: sc, kinds: scenario.Drivers{Probes: []probe.Driver{wakeup.Driver{}, choosyDriver{}}},
-			mode: sc.Spec.Modes["quick"], layouts: map[string]layout.Layout{}}
+		r := runner{Bed: testbed.Bed{Scenario: sc, Kinds: scenario.Drivers{Probes: []probe.Driver{wakeup.Driver{}, choosyDriver{}}},
+			Mode: sc.Spec.Modes["quick"], Layouts: map[string]layout.Layout{}}}
 		o := Options{Dir: "d", Resume: resume, Root: root}
 		if rerr := r.enter(o, s, now); rerr != nil {
 			return "", rerr
 		}
 		for _, c := range s.Cells {
-			if r.boots.here(c) {
-				r.layouts[c.Name] = layout.Layout{}
+			if r.boots.Here(c) {
+				r.Layouts[c.Name] = layout.Layout{}
 			}
 		}
 		if rerr := r.leaveOut(t.Context(), o, s); rerr != nil {
@@ -82,10 +83,10 @@ func TestLeaveOut(t *testing.T) {
 		}
 		var all []string
 		for _, c := range s.Cells {
-			if _, here := r.layouts[c.Name]; !here {
+			if _, here := r.Layouts[c.Name]; !here {
 				continue
 			}
-			probes, perr := r.probesOf(c, sc.Conditions(c))
+			probes, perr := r.ProbesOf(c, sc.Conditions(c))
 			if perr != nil {
 				t.Fatal(perr)
 			}
@@ -94,7 +95,7 @@ func TestLeaveOut(t *testing.T) {
 				all = append(all, p.Name)
 			}
 		}
-		s.Runs = append(s.Runs, results.Run{Block: 0, Cell: all[0], Boot: r.boots.number})
+		s.Runs = append(s.Runs, results.Run{Block: 0, Cell: all[0], Boot: r.boots.Number})
 		return strings.Join(all, " "), nil
 	}
 	const neither, both = "host-as-booted w container-as-booted w", "host-rt w t container-rt w"

@@ -1,12 +1,15 @@
 package prove
 
 import (
+	"context"
+
 	"isolane.dev/isolane/factor"
 	factornoise "isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/testbed"
 
 	"errors"
 	"testing"
@@ -37,8 +40,8 @@ func kinds() scenario.Drivers {
 
 func TestEstimate(t *testing.T) {
 	s := edge(t)
-	r := runner{scenario: s, mode: s.Spec.Modes["quick"]}
-	if total := 24 * r.estimate(); total > 200*time.Second {
+	r := runner{Bed: testbed.Bed{Scenario: s, Mode: s.Spec.Modes["quick"]}}
+	if total := 24 * r.Estimate(); total > 200*time.Second {
 		t.Errorf("--quick is estimated to take %s: more than three minutes and a bit", total)
 	}
 }
@@ -59,19 +62,19 @@ func (possiblePath) Supported() error { return nil }
 func TestNeeds(t *testing.T) {
 	sc := edge(t)
 	s := results.Session{Cells: sc.AllCells()}
-	r := runner{scenario: sc, paths: []Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{},
+	r := runner{Bed: testbed.Bed{Scenario: sc, Paths: []testbed.Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{},
 		impossiblePath{}, possiblePath{}},
-		layouts: map[string]layout.Layout{}}
+		Layouts: map[string]layout.Layout{}}}
 	for _, c := range s.Cells[1:] { // the first is of another boot
-		r.layouts[c.Name] = layout.Layout{}
+		r.Layouts[c.Name] = layout.Layout{}
 	}
 	impossible := map[string]error{}
-	if err := r.needs(t.Context(), everyCell(&s), impossible); err != nil {
+	if err := r.needs(t.Context(), s.EveryCell(), impossible); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range s.Cells[1:] {
 		why, out := impossible[c.Name]
-		if _, planned := r.layouts[c.Name]; out != (c.Levels["path"] == "express") || planned == out ||
+		if _, planned := r.Layouts[c.Name]; out != (c.Levels["path"] == "express") || planned == out ||
 			out && why.Error() != "express needs Linux 5.10" {
 			t.Errorf("%s: %v, planned: %v", c.Name, why, planned)
 		}
@@ -81,57 +84,18 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// An interrupted block is measured again as a whole, and nothing else is.
-func TestRemaining(t *testing.T) {
-	s := results.Session{Scenario: results.Scenario{Blocks: 2, Seed: 5}, Cells: []results.Cell{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
-	all, _ := remaining(s, boots{})
-	if len(all) != 9 {
-		t.Fatalf("%d runs, want 9", len(all))
+// What went wrong beside an interruption is said, but for that it was one.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	left := errors.New("left on the host")
+	if err := interrupted(ctx, left); errors.Is(err, ErrInterrupted) || !errors.Is(err, left) {
+		t.Error(err)
 	}
-	for _, k := range all[:4] {
-		s.Runs = append(s.Runs, results.Run{Block: k.block, Cell: k.cell})
+	cancel()
+	if err := interrupted(ctx, left); !errors.Is(err, ErrInterrupted) || !errors.Is(err, left) {
+		t.Error(err)
 	}
-	// two more runs of a cell are not those of the other two
-	s.Runs = append(s.Runs, results.Run{Block: all[3].block, Cell: all[3].cell}, results.Run{Block: all[3].block, Cell: all[3].cell})
-	r := runner{}
-	r.dropCutBlock(&s)
-	rest, _ := remaining(s, boots{})
-	if len(rest) != 6 || rest[0] != all[3] || s.Runs[3].Dropped != cut || s.Runs[2].Dropped != "" {
-		t.Errorf("left are %v, runs %+v", rest, s.Runs)
-	}
-}
-
-// So is the last block where a void run was still to be made again, and not where it was twice, or would not be.
-func TestRemainingAgain(t *testing.T) {
-	s := results.Session{Scenario: results.Scenario{Blocks: 1, Seed: 5}, Cells: []results.Cell{{Name: "a"}, {Name: "b"}}}
-	var sc scenario.Scenario
-	sc.Spec.Probes = make([]scenario.Probe, 1)
-	r := runner{scenario: sc}
-	measured := make([]results.Measurement, 1)
-	for i, c := range []struct {
-		again    []results.Run // of cell a in block 1, beside the first void one
-		measured []results.Measurement
-		left     int
-	}{
-		{nil, measured, 2},
-		{[]results.Run{{Again: 1, Void: []string{"steal"}}}, measured, 2},
-		{[]results.Run{{Again: 1}}, measured, 0},
-		{[]results.Run{{Again: 1, Void: []string{"steal"}}, {Again: 2, Void: []string{"steal"}}}, measured, 0},
-		{nil, nil, 0}, // its probe failed
-	} {
-		s.Runs = nil
-		for _, cell := range []string{"a", "b"} {
-			s.Runs = append(s.Runs, results.Run{Cell: cell, Void: []string{"steal"}, Measured: measured})
-		}
-		s.Runs = append(s.Runs, results.Run{Block: 1, Cell: "a", Void: []string{"steal"}, Measured: c.measured},
-			results.Run{Block: 1, Cell: "b", Measured: measured})
-		for _, run := range c.again {
-			run.Block, run.Cell, run.Measured = 1, "a", c.measured
-			s.Runs = append(s.Runs, run)
-		}
-		r.dropCutBlock(&s)
-		if left, _ := remaining(s, boots{}); len(left) != c.left || c.left > 0 != (s.Runs[3].Dropped == cut) || s.Runs[0].Dropped != "" {
-			t.Errorf("case %d: left are %v, runs %+v", i, left, s.Runs)
-		}
+	if err := interrupted(ctx, ctx.Err()); err.Error() != ErrInterrupted.Error() {
+		t.Error(err)
 	}
 }

@@ -1,7 +1,6 @@
 package prove
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,14 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/pod"
-	"isolane.dev/isolane/runtime/process"
 )
 
 // Request is a session as its user asks for it.
@@ -54,18 +52,18 @@ func (r Request) Options() (Options, error) {
 	switch r.Runtime {
 	case "":
 		if r.Static != "" {
-			return o, errors.New("--static-node: expected --runtime " + Pod)
+			return o, errors.New("--static-node: expected --runtime " + testbed.Pod)
 		}
-	case Pod:
+	case testbed.Pod:
 		if o.Scenario, err = o.Scenario.InPods(r.Static != ""); err == nil {
-			err = podsCan(o.Scenario)
+			err = testbed.PodsCan(o.Scenario)
 		}
 		if err != nil {
 			return o, fmt.Errorf("--runtime: %w", err)
 		}
 		o.Pods, o.Static = true, r.Static
 	default:
-		return o, fmt.Errorf("--runtime: %q: expected %s", r.Runtime, Pod)
+		return o, fmt.Errorf("--runtime: %q: expected %s", r.Runtime, testbed.Pod)
 	}
 	if o.Dir == "" {
 		o.Dir = filepath.Join("isolane-results", o.Scenario.Metadata.Name+"-"+time.Now().Format("20060102-150405"))
@@ -92,7 +90,7 @@ func (r Request) resumed() (Options, error) {
 		o.Pods, o.Static = true, s.Pods.Static
 	}
 	o.Mode = s.Scenario.Mode
-	for _, c := range everyCell(&s) {
+	for _, c := range s.EveryCell() {
 		o.stored = append(o.stored, *c)
 	}
 	o.Scenario, err = scenario.Parse(filepath.Join(r.Resume, results.File)+": scenario.source",
@@ -121,7 +119,7 @@ func (o Options) measured() ([]results.Cell, error) {
 	cells, err := o.Scenario.Cells(o.Cells)
 	if err == nil && o.Lane == "" {
 		s := results.Session{Searches: newSearches(o.Scenario, o.Scenario.Spec.Modes[o.Mode], o.Cells)}
-		for _, c := range everyCell(&s) {
+		for _, c := range s.EveryCell() {
 			cells = append(cells, *c)
 		}
 	}
@@ -185,26 +183,9 @@ func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]stri
 		}
 	}
 	for _, program := range programs {
-		if version := versionOf(ctx, program.Name, "XDG_RUNTIME_DIR="+state); version != "" {
+		if version := testbed.Version(ctx, program.Name, "XDG_RUNTIME_DIR="+state); version != "" {
 			found[program.Name] = version
 		}
 	}
 	return found
-}
-
-// versionOf is what the program says of itself, "" where it says nothing in time: it is for the record, and
-// no reason to wait.
-func versionOf(ctx context.Context, program, env string) string {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	said := &output{}
-	cmd := exec.CommandContext(ctx, program, "--version")
-	cmd.Env, cmd.Stdout, cmd.WaitDelay = append(os.Environ(), env), said, held
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return process.Kill(cmd) }
-	if cmd.Run() != nil {
-		return ""
-	}
-	line, _, _ := bytes.Cut(said.bytes(), []byte("\n"))
-	return printable(line[:min(len(line), mostShown)])
 }

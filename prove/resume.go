@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/results"
 
 	"sigs.k8s.io/yaml"
@@ -49,95 +50,36 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 	}, nil
 }
 
-// dropCutBlock marks the runs of a block that has not all cells of its group, or in which void runs were
-// still to be made again. A block that was cut is measured again as a whole: its cells are compared with each
-// other, so they must stand close together in time.
-func (r *runner) dropCutBlock(s *results.Session) {
-	groups, cells := map[string]string{}, map[string]int{}
-	for _, c := range s.Cells {
-		groups[c.Name] = r.boots.group(c)
-		cells[groups[c.Name]]++
+// enter has the session begin or go on in this boot.
+func (r *runner) enter(o Options, s *results.Session, now results.Environment) error {
+	var err error
+	if r.boots, err = schedule.NewBoots(r.Scenario, s.Environment, now); err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	type block struct {
-		number int
-		group  string
+	if o.Resume && now.CPUModel != s.Environment.CPUModel {
+		return fmt.Errorf("%s: measured on another machine (%s)", o.Dir, s.Environment.CPUModel)
 	}
-	in := func(run results.Run) block { return block{run.Block, groups[run.Cell]} }
-	last := map[slot]results.Run{}
-	for _, run := range s.Runs {
-		if run.Dropped != cut {
-			last[slot{block: run.Block, cell: run.Cell}] = run
+	r.LeftOut = s.LeftOut
+	schedule.DropCut(s, r.boots, func(cell string) int { return len(r.Kept(cell, r.Scenario.Spec.Probes)) })
+	r.boots.Number = schedule.PlaceOf(s, now)
+	due, later := schedule.Remaining(*s, r.boots)
+	searches := slices.ContainsFunc(s.Searches, func(q results.Search) bool {
+		return slices.ContainsFunc(q.Cells, func(d results.Searched) bool {
+			return !d.Settled && r.boots.Here(d.Cells[0])
+		})
+	})
+	if awaits := r.boots.Awaits(*s, later); len(awaits) > 0 && !searches && len(due) == 0 {
+		e := &schedule.AwaitsError{Cells: len(s.Cells), Awaits: awaits}
+		if o.Resume {
+			e.Dir = o.Dir
+		}
+		return e
+	}
+	if o.Resume {
+		if err = r.boots.TakeUp(o.Dir, s, now); err != nil {
+			return err
 		}
 	}
-	made := map[block]int{}
-	for _, run := range last {
-		if !owed(run, len(r.kept(run.Cell, r.scenario.Spec.Probes))) {
-			made[in(run)]++
-		}
-	}
-	for i, run := range s.Runs {
-		if made[in(run)] < cells[groups[run.Cell]] {
-			s.Runs[i].Dropped = cut
-		}
-	}
-}
-
-// cut is why runs of an interrupted block are not used.
-const cut = "interrupted block, measured again"
-
-// remaining are the runs that are still to be made: those of this boot, and those that wait for another. The
-// blocks of each group are spread over the boots of the session in shares. A share is measured in one boot,
-// unless that ends before, after all groups have those before it: so that boots of different levels take
-// turns. Each boot has a warm-up block of its own.
-func remaining(s results.Session, b boots) (now, later []slot) {
-	type share struct {
-		group  string
-		number int
-	}
-	groups, names, order := map[string]string{}, map[string][]string{}, []string{}
-	for _, c := range s.Cells {
-		group := b.group(c)
-		if groups[c.Name] = group; names[group] == nil {
-			order = append(order, group)
-		}
-		names[group] = append(names[group], c.Name)
-	}
-	done, here := map[slot]bool{}, map[share]bool{}
-	for _, r := range s.Runs {
-		if r.Dropped == cut || r.Block == 0 && r.Boot != b.number {
-			continue
-		}
-		done[slot{block: r.Block, cell: r.Cell}] = true
-		if r.Block > 0 && r.Boot == b.number {
-			here[share{groups[r.Cell], s.Scenario.Share(r.Block)}] = true
-		}
-	}
-	left, next := map[share][]slot{}, max(1, s.Scenario.Boots)
-	warm := map[string][]slot{} // by group
-	for _, group := range order {
-		for _, k := range schedule(names[group], s.Scenario.Blocks, s.Scenario.Seed) {
-			k.share = s.Scenario.Share(k.block)
-			switch {
-			case done[slot{block: k.block, cell: k.cell}]:
-			case k.block == 0:
-				warm[group] = append(warm[group], k)
-			default:
-				left[share{group, k.share}] = append(left[share{group, k.share}], k)
-				next = min(next, k.share)
-			}
-		}
-	}
-	for _, group := range order {
-		had := false // a share before, in this boot
-		for number := range max(1, s.Scenario.Boots) {
-			in := share{group, number}
-			if due := left[in]; number == next && len(due) > 0 && group == b.booted() && (here[in] || !had) {
-				now = slices.Concat(warm[group], due)
-			} else {
-				later = append(later, due...)
-			}
-			had = had || here[in]
-		}
-	}
-	return now, later
+	s.Notes = append(s.Notes, r.boots.Alike(s.Notes)...)
+	return nil
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/prove/search"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 )
 
@@ -70,35 +72,6 @@ func levelsOf(s scenario.Scenario, name string) (points []float64) {
 	return slices.Compact(points)
 }
 
-// everyCell are the session's and those of its searches.
-func everyCell(s *results.Session) []*results.Cell {
-	var all []*results.Cell
-	for i := range s.Cells {
-		all = append(all, &s.Cells[i])
-	}
-	for i := range s.Searches {
-		for k := range s.Searches[i].Cells {
-			for n := range s.Searches[i].Cells[k].Cells {
-				all = append(all, &s.Searches[i].Cells[k].Cells[n])
-			}
-		}
-	}
-	return all
-}
-
-// everyRun are the session's runs, and of the trials of its searches where and when they were made.
-func everyRun(s results.Session) []results.Run {
-	all := slices.Clone(s.Runs)
-	for _, q := range s.Searches {
-		for _, d := range q.Cells {
-			for _, t := range d.Trials {
-				all = append(all, results.Run{Cell: t.Cell, Boot: t.Boot})
-			}
-		}
-	}
-	return all
-}
-
 // dropCells takes the cells out of the searches that this machine cannot have.
 func dropCells(s *results.Session, impossible map[string]error) {
 	for i := range s.Searches {
@@ -143,7 +116,7 @@ func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, 
 
 // turn is the cell whose trial is next: of those that are not settled one with the fewest, so that what
 // drifts meets all alike. Each round begins with another cell.
-func turn(q results.Search, b boots) (cell int, point float64, more bool) {
+func turn(q results.Search, b schedule.Boots) (cell int, point float64, more bool) {
 	made, least := 0, -1
 	for _, d := range q.Cells {
 		made += len(d.Trials)
@@ -153,7 +126,7 @@ func turn(q results.Search, b boots) (cell int, point float64, more bool) {
 		k := (made/n + i) % n
 		d := q.Cells[k]
 		p, open := search.Next(within(q, d), d.Trials)
-		if open && b.here(d.Cells[0]) && (least < 0 || len(d.Trials) < len(q.Cells[least].Trials)) {
+		if open && b.Here(d.Cells[0]) && (least < 0 || len(d.Trials) < len(q.Cells[least].Trials)) {
 			least, point = k, p
 		}
 	}
@@ -204,13 +177,13 @@ func (r *runner) searching(s results.Session) (left time.Duration) {
 		for _, d := range all.Cells {
 			q := within(all, d)
 			point, more := search.Next(q, d.Trials)
-			if !more || !r.boots.here(d.Cells[0]) {
+			if !more || !r.boots.Here(d.Cells[0]) {
 				continue
 			}
-			each := around + time.Duration(q.Window)
+			each := testbed.Around + time.Duration(q.Window)
 			if spec, err := r.specOf(q); err == nil {
-				if p, err := r.scenario.Trial(spec, d.Cells[0], point, r.kinds); err == nil {
-					each += r.mode.Conditions(p).Warmup
+				if p, err := r.Scenario.Trial(spec, d.Cells[0], point, r.Kinds); err == nil {
+					each += r.Mode.Conditions(p).Warmup
 				}
 			}
 			left += time.Duration(q.Limit-len(d.Trials)) * each
@@ -221,7 +194,7 @@ func (r *runner) searching(s results.Session) (left time.Duration) {
 
 // specOf is the search as the scenario has it.
 func (r *runner) specOf(q results.Search) (scenario.Search, error) {
-	all := r.scenario.Spec.Searches
+	all := r.Scenario.Spec.Searches
 	k := slices.IndexFunc(all, func(o scenario.Search) bool { return o.Name == q.Name })
 	if k < 0 {
 		return scenario.Search{}, fmt.Errorf("%w: the scenario has no search %q", ErrInput, q.Name)
@@ -238,16 +211,16 @@ func (r *runner) try(ctx context.Context, q results.Search, d results.Searched, 
 		return results.Trial{}, errors.Join(err, fmt.Errorf("search %s: no trial at %g in %s", q.Name, point,
 			d.Name))
 	}
-	p, err := r.scenario.Trial(spec, c, point, r.kinds)
+	p, err := r.Scenario.Trial(spec, c, point, r.Kinds)
 	if err != nil {
 		return results.Trial{}, err
 	}
-	p = r.loaded(p)
+	p = r.Loaded(p)
 	one := *r
-	one.mode, one.only = r.mode.Try(), &p
-	run, err := one.run(ctx, c)
+	one.Mode, one.Only = r.Mode.Try(), &p
+	run, err := one.Run(ctx, c)
 	t := results.Trial{Cell: c.Name, Point: point, Started: run.Started, Duration: run.Duration,
-		Boot: r.boots.number, Void: run.Void}
+		Boot: r.boots.Number, Void: run.Void}
 	if err == nil && len(run.Measured) > 0 {
 		err = r.judge(&t, q, spec, run.Measured[0])
 	}

@@ -14,7 +14,9 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/prove/search"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 )
 
@@ -52,7 +54,7 @@ func searcher(t *testing.T) (runner, results.Session) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return runner{scenario: s, mode: mode, kinds: kinds, paths: []Path{bridge.Path{}}}, results.Session{Cells: cells, Searches: newSearches(s, mode, nil)}
+	return runner{Bed: testbed.Bed{Scenario: s, Mode: mode, Kinds: kinds, Paths: []testbed.Path{bridge.Path{}}}}, results.Session{Cells: cells, Searches: newSearches(s, mode, nil)}
 }
 
 func cellsOf(s results.Session) (all []string) {
@@ -80,7 +82,7 @@ func TestCellsOfSearches(t *testing.T) {
 		t.Error(d)
 	}
 	client := s.Cells[0].Client
-	for _, c := range everyCell(&s) {
+	for _, c := range s.EveryCell() {
 		if c.Client != client || c.Client.IsEmpty() || c.Application.IsEmpty() {
 			t.Errorf("%s: %+v", c.Name, c)
 		}
@@ -100,10 +102,10 @@ func TestCellsOfSearches(t *testing.T) {
 // A mode without searches makes none, and with --cells only those in the cells that are named.
 func TestChosenSearches(t *testing.T) {
 	r, _ := searcher(t)
-	if found := newSearches(r.scenario, r.scenario.Spec.Modes["quick"], nil); found != nil {
+	if found := newSearches(r.Scenario, r.Scenario.Spec.Modes["quick"], nil); found != nil {
 		t.Errorf("quick: %+v", found)
 	}
-	s := results.Session{Searches: newSearches(r.scenario, r.mode, []string{"floating", "lane-2"})}
+	s := results.Session{Searches: newSearches(r.Scenario, r.Mode, []string{"floating", "lane-2"})}
 	dropCells(&s, nil)
 	want := []string{"fewest lane: lane-1 lane-2 lane-64", "in-time floating: floating", "limits floating: floating"}
 	if d := cmp.Diff(want, cellsOf(s)); d != "" {
@@ -116,12 +118,12 @@ func TestTurns(t *testing.T) {
 	r, s := searcher(t)
 	q := &s.Searches[1]
 	most := r.searching(results.Session{Searches: []results.Search{*q}})
-	if want := time.Duration(2*q.Limit) * (around + 2*time.Second); most != want { // a second each of warm-up and window
+	if want := time.Duration(2*q.Limit) * (testbed.Around + 2*time.Second); most != want { // a second each of warm-up and window
 		t.Errorf("at most %s, want %s", most, want)
 	}
 	made := 0
 	for {
-		k, point, more := turn(*q, boots{})
+		k, point, more := turn(*q, schedule.Boots{})
 		if !more {
 			break
 		}
@@ -230,7 +232,7 @@ func TestJudge(t *testing.T) {
 		{"no figure", 0, results.Measurement{}, "", "no up"},
 	} {
 		trial := results.Trial{}
-		if err := r.judge(&trial, s.Searches[c.search], r.scenario.Spec.Searches[c.search], c.m); err != nil {
+		if err := r.judge(&trial, s.Searches[c.search], r.Scenario.Spec.Searches[c.search], c.m); err != nil {
 			t.Fatal(err)
 		}
 		held := ""

@@ -11,16 +11,16 @@ import (
 	"strings"
 	"time"
 
-	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/prove/settings"
+	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/witness"
 )
 
 // ErrInput says that what was asked cannot be, on any day: the user has to ask for something else.
@@ -52,6 +52,13 @@ type Options struct {
 	// Plan is called once before the first run, Progress before each run. Either may be nil.
 	Plan     func(Estimate)
 	Progress func(Progress)
+}
+
+// runner makes a session.
+type runner struct {
+	testbed.Bed
+	boots  schedule.Boots
+	unmade []string // beside a lane in force, and why
 }
 
 // Estimate is what lies ahead, told before the session starts.
@@ -89,7 +96,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 	}
 	defer r.close()
 	err = r.all(ctx, o, &s)
-	if _, waits := errors.AsType[*AwaitsError](err); len(s.Runs) > 0 && !s.Complete && !waits {
+	if _, waits := errors.AsType[*schedule.AwaitsError](err); len(s.Runs) > 0 && !s.Complete && !waits {
 		s.Stopped = &results.Stop{Interrupted: ctx.Err() != nil, Why: err.Error()}
 		if s.Stopped.Interrupted {
 			s.Stopped.Why = context.Cause(ctx).Error()
@@ -106,9 +113,9 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 	if err != nil {
 		return err
 	}
-	takes := r.estimate() * time.Duration(len(todo))
+	takes := r.Estimate() * time.Duration(len(todo))
 	for _, p := range unknown {
-		takes += (1 + capacityRuns) * r.estimateOf([]scenario.Probe{p})
+		takes += (1 + capacityRuns) * r.EstimateOf([]scenario.Probe{p})
 	}
 	if o.Plan != nil {
 		o.Plan(Estimate{Runs: len(todo), Cells: r.here(*s), Blocks: s.Scenario.Blocks,
@@ -119,19 +126,19 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 		return err
 	}
 	began := time.Now()
-	failures := failing{cells: r.here(*s), seen: map[string]bool{}, failed: map[string]int{}}
+	failures := schedule.NewFailing(r.here(*s))
 	for i := 0; i < len(todo); i++ { // which grows
 		at := todo[i]
 		if o.Progress != nil {
 			o.Progress(progress(*s, r, todo, i, time.Since(began)))
 		}
-		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == at.cell })]
-		run, err := r.run(ctx, cell)
+		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == at.Cell })]
+		run, err := r.Run(ctx, cell)
 		if err != nil {
 			return interrupted(ctx, err)
 		}
-		run.Block, run.Boot, run.Again = at.block, r.boots.number, at.again
-		if at.block == 0 {
+		run.Block, run.Boot, run.Again = at.Block, r.boots.Number, at.Again
+		if at.Block == 0 {
 			run.Dropped = "warm-up block"
 		}
 		s.Runs = append(s.Runs, run)
@@ -139,52 +146,25 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 		if err = results.Write(o.Dir, *s); err != nil {
 			return err
 		}
-		probes := r.kept(cell.Name, r.scenario.Spec.Probes)
-		if err = failures.add(run, probes); err != nil {
+		probes := r.Kept(cell.Name, r.Scenario.Spec.Probes)
+		if err = failures.Add(run, probes); err != nil {
 			return err
 		}
-		todo = again(todo, i, run, len(probes))
+		todo = schedule.Again(todo, i, run, len(probes))
 	}
 	if err := r.search(ctx, o, s); err != nil {
 		return err
 	}
 	if len(s.Awaits) > 0 {
-		return &AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
+		return &schedule.AwaitsError{Dir: o.Dir, Cells: len(s.Cells), Awaits: s.Awaits}
 	}
-	return cmp.Or(r.unchanged(ctx, o.Dir, s), counts(*s, r.scenario.Spec.Probes))
-}
-
-// counts fails where all runs of a session are void, or all measurements of a probe, but for overload and a
-// late client, which say something of the machine: the session has not what it was made for. Of a lane in
-// force that is recorded.
-func counts(s results.Session, probes []scenario.Probe) error {
-	if s.Lane != nil || len(s.Runs) == 0 {
-		return nil
-	}
-	if !slices.ContainsFunc(s.Runs, results.Run.Used) {
-		return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))
-	}
-	for _, p := range probes {
-		void, found := "", p.Optional
-		for _, r := range s.Runs {
-			for _, m := range r.Measured {
-				if m.Name == p.Name && r.Used() {
-					void = strings.Join(m.Void, "; ")
-					found = found || len(m.Void) == len(m.Overloaded)+len(m.Late)
-				}
-			}
-		}
-		if void != "" && !found {
-			return fmt.Errorf("no measurement of %s counts; the last is void: %s", p.Name, void)
-		}
-	}
-	return nil
+	return cmp.Or(r.unchanged(ctx, o.Dir, s), schedule.Counts(*s, r.Scenario.Spec.Probes))
 }
 
 // here is how many cells are measured in this boot.
 func (r *runner) here(s results.Session) (n int) {
 	for _, c := range s.Cells {
-		if r.boots.here(c) {
+		if r.boots.Here(c) {
 			n++
 		}
 	}
@@ -192,9 +172,9 @@ func (r *runner) here(s results.Session) (n int) {
 }
 
 // todo are the runs that are left to be made in this boot; the cells of the others wait.
-func (r *runner) todo(s *results.Session) []slot {
-	now, later := remaining(*s, r.boots)
-	s.Awaits = r.boots.awaits(*s, later)
+func (r *runner) todo(s *results.Session) []schedule.Slot {
+	now, later := schedule.Remaining(*s, r.boots)
+	s.Awaits = r.boots.Awaits(*s, later)
 	return now
 }
 
@@ -208,9 +188,9 @@ func interrupted(ctx context.Context, err error) error {
 	return errors.Join(ErrInterrupted, err)
 }
 
-func progress(s results.Session, r *runner, todo []slot, i int, spent time.Duration) Progress {
-	p := Progress{Done: i, Runs: len(todo), Block: todo[i].block, Blocks: s.Scenario.Blocks, Cell: todo[i].cell}
-	each := r.estimate()
+func progress(s results.Session, r *runner, todo []schedule.Slot, i int, spent time.Duration) Progress {
+	p := Progress{Done: i, Runs: len(todo), Block: todo[i].Block, Blocks: s.Scenario.Blocks, Cell: todo[i].Cell}
+	each := r.Estimate()
 	if i > 0 {
 		each = spent / time.Duration(i)
 	}
@@ -223,30 +203,6 @@ func progress(s results.Session, r *runner, todo []slot, i int, spent time.Durat
 	return p
 }
 
-// estimate is how long one run takes at most.
-func (r *runner) estimate() (most time.Duration) {
-	for name := range r.layouts {
-		most = max(most, r.estimateOf(r.kept(name, r.scenario.Spec.Probes)))
-	}
-	return most
-}
-
-// estimateOf adds up the windows, and what this code was seen to need around them.
-func (r *runner) estimateOf(probes []scenario.Probe) time.Duration {
-	total := around
-	for i, p := range probes {
-		c := r.mode.Conditions(p)
-		total += c.Warmup + c.Window
-		if i > 0 {
-			total += 100 * time.Millisecond
-		}
-	}
-	return total
-}
-
-// around is the time of a run with one probe beside that which it measures.
-const around = settle + 800*time.Millisecond
-
 // open checks everything that can be checked before the host is touched.
 func open(ctx context.Context, o Options) (s results.Session, _ *runner, err error) {
 	if o.Self == "" {
@@ -255,16 +211,18 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		}
 	}
 	o.Lanes = o.Lanes.Complete()
-	pods, err := findPods(ctx, o) // whose leftovers are taken away by the node's part, as long as it may
-	if err != nil {
-		return s, nil, err
+	var pods *testbed.Pods
+	if o.Pods { // whose leftovers are taken away by the node's part, as long as it may
+		if pods, err = testbed.FindPods(ctx, o.Static, o.Lanes); err != nil {
+			return s, nil, err
+		}
 	}
 	l, _, err := lanes.Open(ctx, o.Lanes) // waits for a session that runs
 	if err != nil {
 		return s, nil, err
 	}
-	r := &runner{lanes: l, journal: journal.None(nil), self: o.Self, root: o.Root, kinds: o.Kinds,
-		scenario: o.Scenario, paths: Paths(o.Lanes.Paths), pods: pods}
+	r := &runner{Bed: testbed.Bed{Lanes: l, Journal: journal.None(nil), Self: o.Self, Root: o.Root,
+		Kinds: o.Kinds, Scenario: o.Scenario, Paths: testbed.Paths(o.Lanes.Paths), Pods: pods}}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -281,7 +239,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err != nil {
 		return s, nil, err
 	}
-	r.journal = j
+	r.Journal = j
 	v, err := l.View()
 	if err != nil {
 		return s, nil, err
@@ -292,7 +250,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, err
 		}
 	}
-	for _, name := range r.ownGroups() {
+	for _, name := range r.OwnGroups() {
 		dir, derr := knob.GroupDir(h, name)
 		if derr != nil {
 			return s, nil, derr
@@ -303,26 +261,26 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	}
 	now := environment(h, o.Versions)
 	now.Settings = settings.Read(o.Root)
-	if s, err = newSession(o, r.scenario, now); err != nil {
+	if s, err = newSession(o, r.Scenario, now); err != nil {
 		return s, nil, err
 	}
 	if err = r.enter(o, &s, now); err != nil {
 		return s, nil, err
 	}
-	r.settings = s.BootOf(results.Run{Boot: r.boots.number}).Settings
+	r.Settings = s.BootOf(results.Run{Boot: r.boots.Number}).Settings
 	if o.Lane != "" {
 		if s.Lane, err = r.proved(s.Lane); err != nil {
 			return s, nil, err
 		}
 	}
-	if r.pods != nil {
-		if s.Pods, err = r.pods.described(s.Pods); err != nil {
-			return s, nil, err
+	if r.Pods != nil {
+		if s.Pods, err = r.Pods.Described(s.Pods); err != nil {
+			return s, nil, fmt.Errorf("%w: %w", ErrInput, err)
 		}
 	}
-	r.mode, r.capacity = o.Scenario.Spec.Modes[s.Scenario.Mode], map[string]float64{}
+	r.Mode, r.Capacity = o.Scenario.Spec.Modes[s.Scenario.Mode], map[string]float64{}
 	for _, c := range s.Capacities {
-		r.capacity[c.Probe] = c.Rate
+		r.Capacity[c.Probe] = c.Rate
 	}
 	if err = r.layOut(ctx, h, l.Placement, &s, byName(o.Cells)); err != nil {
 		return s, nil, err
@@ -330,13 +288,13 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.leaveOut(ctx, o, &s); err != nil {
 		return s, nil, err
 	}
-	notes := append(layout.Notes(r.layouts, s.Cells), r.notes()...)
-	if b := r.scenario.StealPercent(); b != scenario.UsualStealBudget {
+	notes := append(layout.Notes(r.Layouts, s.Cells), r.notes()...)
+	if b := r.Scenario.StealPercent(); b != scenario.UsualStealBudget {
 		notes = append(notes, fmt.Sprintf("A run is void beyond a steal of %g%%, the scenario's budget; the usual "+
 			"one is %g%%.", b, scenario.UsualStealBudget))
 	}
 	notes = append(notes, excludedNotes(s.Scenario.Excluded)...)
-	for _, n := range []string{r.behindNote(), r.congestionNote()} {
+	for _, n := range []string{r.BehindNote(), r.CongestionNote()} {
 		if n != "" {
 			notes = append(notes, n)
 		}
@@ -358,27 +316,12 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 
 // close lets other processes change the host. An undo that did not end was reported by its run.
 func (r *runner) close() {
-	_ = r.journal.Close()
-	_ = r.lanes.Close()
+	_ = r.Journal.Close()
+	_ = r.Lanes.Close()
 }
 
 // emulated is on the command line of the kernels in the lab (docs/lab.md).
 const emulated = "isolane.lab=emulated"
-
-// expectations are what the witness of a cell must show.
-func (r *runner) expectations(c results.Cell, given factor.Conditions, inside bool,
-	w results.Witness) witness.Expect {
-	e := witness.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
-		Measured:     c.Application.Union(c.Client),
-		StealPercent: r.scenario.StealPercent(), Window: w.Window}
-	if inside {
-		e.Starter = os.Getpid()
-	}
-	if given.Place == factor.InLane {
-		e.Lane = c.Application
-	}
-	return e
-}
 
 func environment(h host.Host, versions map[string]string) results.Environment {
 	return results.Environment{Hostname: h.Hostname, Kernel: h.Kernel.Release + " " + h.Kernel.Version,

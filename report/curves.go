@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/report/chart"
+	"isolane.dev/isolane/report/curves"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
 )
 
 // curvePictures are a chart of each metric over each factor of numbers.
 func curvePictures(s *figures.Summary) (all []picture) {
-	for _, curve := range s.Curves() {
+	for _, curve := range curves.Of(s) {
 		for _, m := range s.Ordered() {
 			if whole(s, m) || !s.Has(m) || !curve.Track(m).Drawn() {
 				continue
@@ -37,19 +38,19 @@ func curvePictures(s *figures.Summary) (all []picture) {
 	return all
 }
 
-func curveTitle(curve figures.Curve, m figures.Metric) string {
+func curveTitle(curve curves.Curve, m figures.Metric) string {
 	title := fmt.Sprintf("%s (%s) over %s, %s", m.Title, m.Detail, curve.Factor, curve.Where)
 	return strings.TrimSuffix(title, ", ")
 }
 
 // curveTable has a metric over a factor of numbers: a row for each line and statistic, a column for each
 // level.
-func curveTable(curve figures.Curve, m figures.Metric, spread bool) table {
+func curveTable(curve curves.Curve, m figures.Metric, spread bool) table {
 	t := table{Title: curveTitle(curve, m) + ", " + m.Unit.Name,
 		Columns: append(heads(2, cmp.Or(curve.By, "cells"), ""), heads(0, curve.Levels...)...)}
 	track := curve.Track(m)
 	for i, line := range curve.Lines {
-		row := func(what string, of func(figures.Reading) string) {
+		row := func(what string, of func(curves.Reading) string) {
 			cells := []string{line.Name, what}
 			for _, r := range track.Lines[i] {
 				cells = append(cells, of(r))
@@ -57,7 +58,7 @@ func curveTable(curve figures.Curve, m figures.Metric, spread bool) table {
 			t.Rows = append(t.Rows, cells)
 		}
 		if track.Load {
-			row("carried/s", func(r figures.Reading) string {
+			row("carried/s", func(r curves.Reading) string {
 				if r.Over {
 					return fmt.Sprintf("%s of %s", format.Digits(r.X), format.Digits(r.Offered))
 				}
@@ -65,7 +66,7 @@ func curveTable(curve figures.Curve, m figures.Metric, spread bool) table {
 			})
 		}
 		for k, name := range track.Statistics {
-			row(name, func(r figures.Reading) string {
+			row(name, func(r curves.Reading) string {
 				switch {
 				case r.Over && k == 0:
 					return r.State

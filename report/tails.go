@@ -7,13 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
 )
 
 // tailName says which samples these are: P99.9.
-func tailName(t figures.Tail) string {
+func tailName(t evidence.Tail) string {
 	var names []string
 	for _, q := range t.Quantiles {
 		if q == 0 {
@@ -26,7 +27,7 @@ func tailName(t figures.Tail) string {
 }
 
 // tailShares says what the samples met, in percent of the excess: four sources at most, the others together.
-func tailShares(t figures.Tail) string {
+func tailShares(t evidence.Tail) string {
 	if t.Excess == 0 {
 		return "nothing beyond the median"
 	}
@@ -49,12 +50,12 @@ func tailShares(t figures.Tail) string {
 }
 
 // tailShare is a part of the excess in percent.
-func tailShare(t figures.Tail, of time.Duration) int {
+func tailShare(t evidence.Tail, of time.Duration) int {
 	return int(math.Round(100 * float64(of) / float64(t.Excess)))
 }
 
 // tailSamples is how many there were, and how many of them are known.
-func tailSamples(t figures.Tail) string {
+func tailSamples(t evidence.Tail) string {
 	if t.Missing == 0 {
 		return format.Count(uint64(t.Samples))
 	}

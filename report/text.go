@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/curves"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
@@ -62,7 +63,7 @@ func (p *printer) figures(s *figures.Summary) {
 	for _, m := range s.Primary() {
 		p.table(valueTable(s, m))
 	}
-	for _, curve := range s.Curves() {
+	for _, curve := range curves.Of(s) {
 		for _, m := range s.Primary() {
 			if s.Has(m) {
 				p.table(curveTable(curve, m, false))

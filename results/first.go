@@ -196,7 +196,7 @@ func (r firstRun) second() Run {
 	}
 	w := &run.Witness
 	for _, o := range r.Witness.Intruders {
-		kind := map[bool]string{false: "task", true: "kernel thread"}[o.Kernel]
+		kind := map[bool]string{false: Task, true: KernelThread}[o.Kernel]
 		same := func(k Source) bool { return k.CPU == o.CPU && k.TID == o.TID && k.Kind == kind }
 		if !slices.ContainsFunc(w.Sources, same) {
 			w.Sources = append(w.Sources, Source{CPU: o.CPU, TID: o.TID, Kind: kind, Name: o.Comm,

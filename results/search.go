@@ -1,6 +1,9 @@
 package results
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // SearchKind says what a search looks for.
 type SearchKind string
@@ -107,4 +110,33 @@ type Capacity struct {
 	Rate  float64   `json:"perSecond"`       // the median of Runs
 	Runs  []float64 `json:"runsPerSecond"`   // each with fresh processes, without the first
 	Limit string    `json:"limit,omitempty"` // what else was at its limit: the application may carry more
+}
+
+// EveryCell are the session's and those of its searches.
+func (s *Session) EveryCell() []*Cell {
+	var all []*Cell
+	for i := range s.Cells {
+		all = append(all, &s.Cells[i])
+	}
+	for i := range s.Searches {
+		for k := range s.Searches[i].Cells {
+			for n := range s.Searches[i].Cells[k].Cells {
+				all = append(all, &s.Searches[i].Cells[k].Cells[n])
+			}
+		}
+	}
+	return all
+}
+
+// EveryRun are the session's runs, and of the trials of its searches where and when they were made.
+func (s *Session) EveryRun() []Run {
+	all := slices.Clone(s.Runs)
+	for _, q := range s.Searches {
+		for _, d := range q.Cells {
+			for _, t := range d.Trials {
+				all = append(all, Run{Cell: t.Cell, Boot: t.Boot})
+			}
+		}
+	}
+	return all
 }

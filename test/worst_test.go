@@ -21,7 +21,6 @@ import (
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
-	"isolane.dev/isolane/witness"
 )
 
 // intruderCPU makes the test binary a real-time task that takes a CPU for 2 ms in every 20 ms.
@@ -134,7 +133,7 @@ func TestWorstSamplesNameTheIntruder(t *testing.T) {
 			t.Fatal(err)
 		}
 		tail := sum.Cells[0].Tail
-		if len(tail.Met) > 0 && tail.Met[0].Name == "intruder" && tail.Met[0].Kind == witness.Task &&
+		if len(tail.Met) > 0 && tail.Met[0].Name == "intruder" && tail.Met[0].Kind == results.Task &&
 			strings.Contains(text.String(), "% intruder, ") {
 			t.Log(text.String()[strings.Index(text.String(), "What the worst"):])
 			return

@@ -206,7 +206,7 @@ func (t *taken) add(s witness.Source) {
 	if s.Count != nil {
 		t.count += *s.Count
 	}
-	if s.Total != nil && s.Kind != witness.Steal { // which is a part of the others, or of the lane's time
+	if s.Total != nil && s.Kind != results.Steal { // which is a part of the others, or of the lane's time
 		sum := *s.Total
 		if t.time != nil {
 			sum += *t.time

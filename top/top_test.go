@@ -36,7 +36,7 @@ func figures() now {
 	cron.TID, cron.Cgroup = 612, "/system.slice/cron.service"
 	tick := took("tick", "", 2, 4, 9*time.Microsecond, 3*time.Microsecond)
 	ticks := took("tick", "", 2, 700, 2*time.Millisecond, 14*time.Microsecond)
-	steal := witness.Source{Kind: witness.Steal, CPU: 7, Total: pointer(results.Nanoseconds(time.Second))}
+	steal := witness.Source{Kind: results.Steal, CPU: 7, Total: pointer(results.Nanoseconds(time.Second))}
 	n := now{lanes: []laneNow{
 		{enforce.LaneStatus{Name: "db", CPUs: "7", Processes: 1}, cpuset.Of(7)},
 		{enforce.LaneStatus{Name: "web", CPUs: "2-3", Idle: "10-11", Processes: 12, Objectives: []lane.Judgement{

@@ -136,7 +136,7 @@ func Sum(sources []witness.Source) string {
 		if s.Count != nil {
 			count += *s.Count
 		}
-		if s.Total != nil && s.Kind != witness.Steal { // which is a part of the others, or of the lane's time
+		if s.Total != nil && s.Kind != results.Steal { // which is a part of the others, or of the lane's time
 			total += *s.Total
 		}
 		if s.Longest != nil && (longest.Longest == nil || *s.Longest > *longest.Longest) {
@@ -290,7 +290,7 @@ func Title(s witness.Source) string {
 	if s.Work != "" {
 		text += " " + s.Work
 	}
-	if s.Kind == witness.Task && s.Cgroup != "" {
+	if s.Kind == results.Task && s.Cgroup != "" {
 		text += " in " + s.Cgroup
 	}
 	return text

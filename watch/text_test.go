@@ -29,7 +29,7 @@ func readings() []Reading {
 		source("task", "cron", 1, 1234*time.Microsecond, 1234*time.Microsecond)
 	own := source("interrupt", "eth0-rx-0", 7, 70*time.Microsecond, 12*time.Microsecond)
 	own.IRQ, own.Own = pointer(41), true
-	steal := witness.Source{Kind: witness.Steal, CPU: 3, Total: pointer(results.Nanoseconds(time.Second))}
+	steal := witness.Source{Kind: results.Steal, CPU: 3, Total: pointer(results.Nanoseconds(time.Second))}
 	at := time.Date(2026, 11, 22, 10, 0, 1, 0, time.Local)
 	drift := enforce.Drift{Name: "/proc/irq/9/smp_affinity_list", Expected: "0", Found: "3", By: "irqbalance (612)",
 		Repaired: true}

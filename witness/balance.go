@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/results"
 )
 
 // How often /proc/schedstat is read, which is large on large machines: once in so many readings.
@@ -25,7 +26,7 @@ type balance struct {
 
 // look reads anew now and then, if the sources ask for it at all.
 func (b *balance) look(root fs.FS, all []Source) {
-	if !slices.ContainsFunc(all, func(s Source) bool { return s.Kind == Softirq && s.Name == sched }) {
+	if !slices.ContainsFunc(all, func(s Source) bool { return s.Kind == results.Softirq && s.Name == sched }) {
 		return
 	}
 	if b.looked%domainsEvery == 0 {
@@ -55,7 +56,7 @@ func (b *balance) remedy(cpu int, watched cpuset.Set) string {
 		return "its lane's CPUs are balanced, and while idle it does so for others: " +
 			"boot with nohz_full for it, or spec.cpus.balance false"
 	}
-	return remedies().find(Softirq, sched, 0)
+	return remedies().find(results.Softirq, sched, 0)
 }
 
 const sched = "SCHED"

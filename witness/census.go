@@ -62,9 +62,10 @@ func (c census) since(before census, cpus cpuset.Set) []taskSource {
 			continue
 		}
 		s := taskSource{start: id.start, process: now.process, parent: now.stat.Parent,
-			Source: Source{CPU: now.stat.Processor, Kind: Task, Name: now.stat.Comm, PID: now.process.id, TID: id.id}}
+			Source: Source{CPU: now.stat.Processor, Kind: results.Task, Name: now.stat.Comm, PID: now.process.id,
+				TID: id.id}}
 		if now.stat.Kernel {
-			s.Kind, s.PID = KernelThread, 0
+			s.Kind, s.PID = results.KernelThread, 0
 		}
 		if now.allowed == cpuset.Of(now.stat.Processor) {
 			runs, ran := now.runs-was.runs, now.ran-was.ran

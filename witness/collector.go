@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/results"
 )
 
 //go:embed bpf/trace.o
@@ -83,7 +84,10 @@ const (
 const initialPIDNamespace = 0xEFFFFFFC
 
 // kinds are those of enum kind.
-func kinds() []string { return []string{Task, KernelThread, Interrupt, Softirq, IPI, Tick} }
+func kinds() []string {
+	return []string{results.Task, results.KernelThread, results.Interrupt, results.Softirq, results.IPI,
+		results.Tick}
+}
 
 const rest = math.MaxUint64 // the id of the sources that found no room
 

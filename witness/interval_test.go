@@ -40,10 +40,10 @@ func TestInterval(t *testing.T) {
 func TestAdded(t *testing.T) {
 	count := func(n uint64) *uint64 { return &n }
 	took := func(n results.Nanoseconds) *results.Nanoseconds { return &n }
-	before := []Source{{CPU: 1, Kind: Softirq, Name: "RCU", Count: count(5)}, {CPU: 1, Kind: Steal, Total: took(30)}}
-	now := []Source{{CPU: 1, Kind: Softirq, Name: "RCU", Count: count(7)}, {CPU: 2, Kind: Softirq, Name: "RCU", Count: count(1)},
-		{CPU: 1, Kind: Steal, Total: took(30)}}
-	want := []Source{{CPU: 1, Kind: Softirq, Name: "RCU", Count: count(2)}, {CPU: 2, Kind: Softirq, Name: "RCU", Count: count(1)}}
+	before := []Source{{CPU: 1, Kind: results.Softirq, Name: "RCU", Count: count(5)}, {CPU: 1, Kind: results.Steal, Total: took(30)}}
+	now := []Source{{CPU: 1, Kind: results.Softirq, Name: "RCU", Count: count(7)}, {CPU: 2, Kind: results.Softirq, Name: "RCU", Count: count(1)},
+		{CPU: 1, Kind: results.Steal, Total: took(30)}}
+	want := []Source{{CPU: 1, Kind: results.Softirq, Name: "RCU", Count: count(2)}, {CPU: 2, Kind: results.Softirq, Name: "RCU", Count: count(1)}}
 	if diff := cmp.Diff(want, added(now, before)); diff != "" {
 		t.Error(diff)
 	}

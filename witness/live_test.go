@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/witness/judge"
 )
 
 // begin opens a window on these CPUs.
@@ -92,7 +93,7 @@ func TestThreadsWhereTheyRan(t *testing.T) {
 	both(t, func(tb testing.TB, noBPF bool) {
 		tb.Helper()
 		b := start(tb, "burn", 0)
-		s := begin(tb, Watch{Subjects: []Subject{{Role: Application, PID: b.pid(), Planned: cpuset.Of(0)}}, NoBPF: noBPF})
+		s := begin(tb, Watch{Subjects: []Subject{{Role: results.Application, PID: b.pid(), Planned: cpuset.Of(0)}}, NoBPF: noBPF})
 		before := b.burn(1)
 		spent := b.burn(100) - before
 		w := end(tb, s)
@@ -103,7 +104,7 @@ func TestThreadsWhereTheyRan(t *testing.T) {
 		if !noBPF && (ran < spent/2 || ran > time.Duration(w.Window)) {
 			tb.Errorf("ran %s of %s, in a window of %s", ran, spent, time.Duration(w.Window))
 		}
-		if why := Contradictions(w, Expect{}); len(why) > 0 {
+		if why := judge.Contradictions(w, judge.Expect{}); len(why) > 0 {
 			tb.Errorf("contradictions: %q", why)
 		}
 		c := w.CPUs
@@ -118,7 +119,7 @@ func TestThreadThatNeverSwitches(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, collecting)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	s := begin(t, Watch{Subjects: []Subject{{Role: Application, PID: os.Getpid(), Planned: cpuset.Of(0, 1)}}})
+	s := begin(t, Watch{Subjects: []Subject{{Role: results.Application, PID: os.Getpid(), Planned: cpuset.Of(0, 1)}}})
 	w := end(t, s)
 	tid := unix.Gettid()
 	i := slices.IndexFunc(w.Threads, func(t results.Thread) bool { return t.TID == tid })
@@ -131,7 +132,7 @@ func TestThreadsThatMove(t *testing.T) {
 	both(t, func(tb testing.TB, noBPF bool) {
 		tb.Helper()
 		b := start(tb, "burn", 0)
-		s := begin(tb, Watch{Subjects: []Subject{{Role: Application, PID: b.pid(), Planned: cpuset.Of(0)}}, NoBPF: noBPF})
+		s := begin(tb, Watch{Subjects: []Subject{{Role: results.Application, PID: b.pid(), Planned: cpuset.Of(0)}}, NoBPF: noBPF})
 		b.burn(50)
 		s.SubjectDone(b.pid()) // a look at it now
 		b.move(1)
@@ -140,7 +141,7 @@ func TestThreadsThatMove(t *testing.T) {
 		if cpus, _ := seen(w, b.pid()); cpus != cpuset.Of(0, 1) {
 			tb.Errorf("seen on CPU %s, want 0-1", cpus)
 		}
-		why := strings.Join(Contradictions(w, Expect{}), "\n")
+		why := strings.Join(judge.Contradictions(w, judge.Expect{}), "\n")
 		if !strings.Contains(why, "("+comm()+") ran on CPU 1, planned 0") {
 			tb.Errorf("contradictions: %q", why)
 		}
@@ -156,7 +157,7 @@ func TestClientWithinTheWindow(t *testing.T) {
 		tb.Helper()
 		s := begin(tb, Watch{NoBPF: noBPF})
 		b := start(tb, "burn", 1)
-		s.AddSubject(Subject{Role: Client, PID: b.pid(), Planned: cpuset.Of(1)})
+		s.AddSubject(Subject{Role: results.Client, PID: b.pid(), Planned: cpuset.Of(1)})
 		b.burn(20)
 		s.SubjectDone(b.pid())
 		b.end()
@@ -170,7 +171,7 @@ func TestClientWithinTheWindow(t *testing.T) {
 		if cpus != cpuset.Of(1) || switched == 0 {
 			tb.Errorf("seen on CPU %s with %d switches, want 1 and some", cpus, switched)
 		}
-		if why := Contradictions(w, Expect{}); len(why) > 0 {
+		if why := judge.Contradictions(w, judge.Expect{}); len(why) > 0 {
 			tb.Errorf("contradictions: %q", why)
 		}
 	})
@@ -182,14 +183,14 @@ func TestTree(t *testing.T) {
 		tb.Helper()
 		b := start(tb, "family", 1)
 		s := begin(tb, Watch{CPUs: cpuset.Of(0, 1), NoBPF: noBPF})
-		s.AddSubject(Subject{Role: Application, PID: b.pid(), Planned: cpuset.Of(1), Tree: true})
+		s.AddSubject(Subject{Role: results.Application, PID: b.pid(), Planned: cpuset.Of(1), Tree: true})
 		b.burn(600) // two looks at /proc and more
 		s.SubjectDone(b.pid())
 		w := end(tb, s)
 		var ran time.Duration
 		child := false
 		for _, thread := range w.Threads {
-			if thread.Role != Application || thread.Seen != cpuset.Of(1) && !thread.Seen.IsEmpty() {
+			if thread.Role != results.Application || thread.Seen != cpuset.Of(1) && !thread.Seen.IsEmpty() {
 				tb.Errorf("thread: %+v", thread)
 			}
 			if thread.PID != b.pid() && !thread.Seen.IsEmpty() {
@@ -202,7 +203,7 @@ func TestTree(t *testing.T) {
 		if !child || !noBPF && ran < 300*time.Millisecond {
 			tb.Errorf("the child ran %s: %+v", ran, w.Threads)
 		}
-		if why := Contradictions(w, Expect{}); len(why) > 0 {
+		if why := judge.Contradictions(w, judge.Expect{}); len(why) > 0 {
 			tb.Errorf("contradictions: %q, warnings: %q", why, w.Warnings)
 		}
 	})
@@ -221,7 +222,7 @@ func TestNeighbours(t *testing.T) {
 		if !n.Alive || time.Duration(n.CPUTime) < 70*time.Millisecond || !noBPF && n.Seen != cpuset.Of(1) {
 			tb.Errorf("neighbours: %+v", n)
 		}
-		if why := Contradictions(w, Expect{Noisy: true, Neighbours: cpuset.Of(1)}); len(why) > 0 {
+		if why := judge.Contradictions(w, judge.Expect{Noisy: true, Neighbours: cpuset.Of(1)}); len(why) > 0 {
 			tb.Errorf("contradictions: %q, warnings: %q", why, w.Warnings)
 		}
 	})
@@ -235,7 +236,7 @@ func TestDeadNeighbours(t *testing.T) {
 		b.burn(20)
 		b.end()
 		w := end(tb, s)
-		why := Contradictions(w, Expect{Noisy: true, Neighbours: cpuset.Of(1)})
+		why := judge.Contradictions(w, judge.Expect{Noisy: true, Neighbours: cpuset.Of(1)})
 		if !slices.Contains(why, "the neighbours are dead") {
 			tb.Errorf("contradictions: %q", why)
 		}
@@ -246,7 +247,7 @@ func TestIntruderIsNamed(t *testing.T) {
 	both(t, func(tb testing.TB, noBPF bool) {
 		tb.Helper()
 		app, b := start(tb, "burn", 0), start(tb, "burn", 0)
-		subjects := []Subject{{Role: Application, PID: app.pid(), Planned: cpuset.Of(0)}}
+		subjects := []Subject{{Role: results.Application, PID: app.pid(), Planned: cpuset.Of(0)}}
 		s := begin(tb, Watch{Measured: cpuset.Of(0), Subjects: subjects, NoBPF: noBPF})
 		app.burn(5)
 		b.burn(100)
@@ -255,7 +256,7 @@ func TestIntruderIsNamed(t *testing.T) {
 		for _, i := range w.Sources {
 			if slices.Contains(b.tids(), i.TID) {
 				ran += value(i.Total)
-				if i.Name != comm() || i.Kind != Task || i.PID != b.pid() || i.CPU != 0 {
+				if i.Name != comm() || i.Kind != results.Task || i.PID != b.pid() || i.CPU != 0 {
 					tb.Errorf("%+v", i)
 				}
 			}
@@ -266,7 +267,7 @@ func TestIntruderIsNamed(t *testing.T) {
 		if time.Duration(ran) < 50*time.Millisecond {
 			tb.Errorf("process %d ran %s of 100 ms or more: %+v", b.pid(), time.Duration(ran), w.Sources)
 		}
-		why := strings.Join(Contradictions(w, Expect{Lane: cpuset.Of(0)}), "\n")
+		why := strings.Join(judge.Contradictions(w, judge.Expect{Lane: cpuset.Of(0)}), "\n")
 		if !strings.Contains(why, "intruders ran") || !strings.Contains(why, comm()+" (") {
 			tb.Errorf("contradictions: %q", why)
 		}

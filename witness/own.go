@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/host/task"
+	"isolane.dev/isolane/results"
 )
 
 // Owned is what belongs on the watched CPUs.
@@ -25,7 +26,7 @@ func (o Owned) mark(all []Source) {
 	fires, foreign := map[int]bool{}, map[int]bool{}
 	for i, s := range all {
 		switch s.Kind {
-		case Interrupt:
+		case results.Interrupt:
 			if s.IRQ == nil { // of the CPU itself, such as thermal events
 				continue
 			}
@@ -34,14 +35,14 @@ func (o Owned) mark(all []Source) {
 			} else {
 				foreign[s.CPU] = true
 			}
-		case KernelThread:
+		case results.KernelThread:
 			if irq, ok := task.Interrupt(s.Name); ok && o.has(irq, s.CPU) {
 				all[i].Own = true
 			}
 		}
 	}
 	for i, s := range all {
-		if s.Kind == Softirq && strings.HasPrefix(s.Name, "NET_") && fires[s.CPU] && !foreign[s.CPU] {
+		if s.Kind == results.Softirq && strings.HasPrefix(s.Name, "NET_") && fires[s.CPU] && !foreign[s.CPU] {
 			all[i].Own = true
 		}
 	}

@@ -6,17 +6,18 @@ import (
 	"testing/fstest"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/results"
 )
 
 func TestOwned(t *testing.T) {
-	irq := func(n, cpu int) Source { return Source{CPU: cpu, Kind: Interrupt, IRQ: &n} }
-	softirq := func(name string, cpu int) Source { return Source{CPU: cpu, Kind: Softirq, Name: name} }
+	irq := func(n, cpu int) Source { return Source{CPU: cpu, Kind: results.Interrupt, IRQ: &n} }
+	softirq := func(name string, cpu int) Source { return Source{CPU: cpu, Kind: results.Softirq, Name: name} }
 	own := Owned{Interrupts: map[int]int{44: 1, 45: 2, 46: 3}}
 	all := []Source{
-		irq(44, 1), softirq("NET_RX", 1), {CPU: 1, Kind: KernelThread, Name: "irq/44-eth0-TxRx-0"},
-		softirq("TIMER", 1), {CPU: 1, Kind: KernelThread, Name: "irq/45-eth0"}, // another CPU's
+		irq(44, 1), softirq("NET_RX", 1), {CPU: 1, Kind: results.KernelThread, Name: "irq/44-eth0-TxRx-0"},
+		softirq("TIMER", 1), {CPU: 1, Kind: results.KernelThread, Name: "irq/45-eth0"}, // another CPU's
 		irq(45, 2), irq(7, 2), softirq("NET_RX", 2), // somebody else's interrupt may have raised it
-		irq(44, 3), softirq("NET_RX", 3), {CPU: 3, Kind: Task, Name: "irq/46-x"},
+		irq(44, 3), softirq("NET_RX", 3), {CPU: 3, Kind: results.Task, Name: "irq/46-x"},
 		softirq("NET_RX", 4),
 	}
 	own.mark(all)
@@ -42,7 +43,7 @@ domain0 00000000,00000060 1 2
 `
 	root := fstest.MapFS{"proc/schedstat": {Data: []byte(stat)},
 		"proc/self/mounts": {Data: []byte("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")}, "sys/devices/system/cpu/online": {Data: []byte("0-6\n")}}
-	watched, asks := cpuset.MustParse("1,4-6"), []Source{{Kind: Softirq, Name: sched}}
+	watched, asks := cpuset.MustParse("1,4-6"), []Source{{Kind: results.Softirq, Name: sched}}
 	remedy := func(cpu int) string {
 		var b balance
 		b.look(root, asks)

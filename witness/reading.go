@@ -14,6 +14,7 @@ import (
 
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/task"
+	"isolane.dev/isolane/results"
 )
 
 // read returns the sums, and what was added since it was called before. A run that goes on still counts as
@@ -33,7 +34,7 @@ func (c *collector) read(ownThreads func() map[int]bool) (since []taskSource, la
 			continue
 		}
 		s := c.taskSource(key, v)
-		if why := tickDependency(states[s.CPU].Tick); s.Kind == Tick && why != "" {
+		if why := tickDependency(states[s.CPU].Tick); s.Kind == results.Tick && why != "" {
 			s.Remedy = "it could not stop because of " + why + ": take that off the CPU"
 		}
 		since = append(since, s)
@@ -139,20 +140,20 @@ func (c *collector) taskSource(k sourceKey, v *sourceValue) taskSource {
 	id := int(k.ID)
 	switch {
 	case k.ID == rest:
-		s.Name = others
-	case s.Kind == Interrupt:
+		s.Name = results.Others
+	case s.Kind == results.Interrupt:
 		s.Name, s.IRQ = text(v.Name[:]), &id
-	case s.Kind == Softirq && id < len(softirqs()):
+	case s.Kind == results.Softirq && id < len(softirqs()):
 		s.Name = softirqs()[id]
-	case s.Kind == IPI:
+	case s.Kind == results.IPI:
 		s.Name = ipis()[id].name
-	case s.Kind == Tick:
+	case s.Kind == results.Tick:
 		s.Name = localTimer
 	default:
 		s.Name, s.Work, s.TID = text(v.Name[:]), text(v.Work[:]), id
 		s.start, s.switches, s.parent = bootTicks(k.Start), switches{v.Voluntary, v.Involuntary}, int(v.Parent)
 		s.process = taskID{int(v.TGID), bootTicks(v.Process)}
-		if s.Kind == KernelThread {
+		if s.Kind == results.KernelThread {
 			break
 		}
 		s.PID, s.own = int(v.TGID), v.Own > 0

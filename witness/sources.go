@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/results"
 )
 
 // softirqs are the names that /proc/softirqs has, by vector (include/linux/interrupt.h).
@@ -29,20 +30,20 @@ const localTimer, localTimerLabel = "local timer", "LOC"
 func interruptSource(label string) Source {
 	number, name, _ := strings.Cut(label, " ")
 	if irq, err := strconv.Atoi(number); err == nil {
-		return Source{Kind: Interrupt, Name: name, IRQ: &irq}
+		return Source{Kind: results.Interrupt, Name: name, IRQ: &irq}
 	}
 	if label == localTimerLabel {
-		return Source{Kind: Tick, Name: localTimer}
+		return Source{Kind: results.Tick, Name: localTimer}
 	}
 	for _, i := range ipis() {
 		if i.label == label {
-			return Source{Kind: IPI, Name: i.name}
+			return Source{Kind: results.IPI, Name: i.name}
 		}
 	}
 	if strings.HasPrefix(label, "IPI") { // arch/arm64/kernel/smp.c
-		return Source{Kind: IPI, Name: label}
+		return Source{Kind: results.IPI, Name: label}
 	}
-	return Source{Kind: Interrupt, Name: label}
+	return Source{Kind: results.Interrupt, Name: label}
 }
 
 // tickDependency names why a tick cannot stop, TICK_DEP_BIT_* of include/linux/tick.h.

@@ -197,9 +197,4 @@ func (s *subjects) found() []results.Thread {
 }
 
 // named prints a set for a sentence.
-func named(s cpuset.Set) string {
-	if s.IsEmpty() {
-		return "none"
-	}
-	return s.String()
-}
+func named(s cpuset.Set) string { return cmp.Or(s.String(), "none") }

@@ -16,23 +16,8 @@ import (
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/witness/tail"
 )
-
-// Own is the kind of a run of a subject's thread.
-const Own = "own"
-
-// Intrusion is one stay of a source on a CPU, of 2 µs or more, with what interrupted it; or a run of a
-// subject's thread, whatever its length. Begin and End are of CLOCK_MONOTONIC.
-type Intrusion struct {
-	CPU        int
-	Kind, Name string // of an own run the name is the role
-	Begin, End results.Nanoseconds
-	// Of own runs, and those of the lane's workload.
-	TID    int
-	Woken  results.Nanoseconds // when somebody began to wake the thread; 0: it did not sleep before
-	Stolen results.Nanoseconds // by the hypervisor within the run
-	Late   results.Nanoseconds // the same before it, while the CPU was idle
-}
 
 // timelineRoom holds 200,000 notes: ten seconds with 20,000 a second.
 const timelineRoom = 16 << 20
@@ -56,8 +41,8 @@ type sourceNote struct {
 
 // recorded ends the recording and returns what it found, and how many notes had no room. roles looks at all
 // stays, and says what an own task's process is.
-func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (all []Intrusion, lost uint64,
-	err error) {
+func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (all []tail.Intrusion,
+	lost uint64, err error) {
 	if c.notes == nil {
 		return nil, 0, nil
 	}
@@ -106,25 +91,22 @@ func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (
 	}
 }
 
-func (n sourceNote) intrusion(known map[sourceKey]taskSource, role func(taskSource) string) Intrusion {
-	in := Intrusion{CPU: int(n.CPU), Kind: Own, Begin: nanoseconds(n.Begin), End: nanoseconds(n.End)}
+func (n sourceNote) intrusion(known map[sourceKey]taskSource, role func(taskSource) string) tail.Intrusion {
+	in := tail.Intrusion{CPU: int(n.CPU), Kind: tail.Own, Begin: nanoseconds(n.Begin), End: nanoseconds(n.End)}
 	key := sourceKey{CPU: n.CPU, Kind: n.Kind, ID: n.ID, Start: n.Start}
 	if int(n.Kind) < len(kinds()) {
 		in.Kind = kinds()[n.Kind]
-		in.Name = cmp.Or(known[key].Name, others)
+		in.Name = cmp.Or(known[key].Name, results.Others)
 		return in
 	}
 	key.Kind = 0 // a task
 	st := known[key]
 	if in.Name, in.TID = role(st), int(n.ID); in.Name == "" && st.Name != "" {
-		in.Kind, in.Name = Task, st.Name
+		in.Kind, in.Name = results.Task, st.Name
 	}
 	in.Woken, in.Stolen, in.Late = nanoseconds(n.Woken), nanoseconds(n.Stolen), nanoseconds(n.Late)
 	return in
 }
-
-// others is the name of the sources that found no room of their own.
-const others = "others"
 
 // sleepingRing says why a ring buffer must not be written from the scheduler: before Linux 6.12 its
 // lock sleeps in a real-time kernel (commit "bpf: Use raw_spinlock_t in ringbuf").

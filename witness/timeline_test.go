@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/witness/tail"
 )
 
 // recording is a trace that can note single intrusions.
@@ -59,10 +60,10 @@ func TestRecorded(t *testing.T) {
 	}
 	var ran results.Nanoseconds
 	for _, in := range all {
-		if in.CPU != 0 || in.End-in.Begin < 2000 || in.End < began || in.End > ended || in.Kind == Own || in.Name == "" {
+		if in.CPU != 0 || in.End-in.Begin < 2000 || in.End < began || in.End > ended || in.Kind == tail.Own || in.Name == "" {
 			t.Errorf("from %d to %d: %+v", began, ended, in)
 		}
-		if in.Kind == Task && in.Name == comm() {
+		if in.Kind == results.Task && in.Name == comm() {
 			ran += in.End - in.Begin
 		}
 	}
@@ -146,10 +147,10 @@ func TestRecordedOwn(t *testing.T) {
 	}
 	own, woken := 0, 0
 	for _, in := range all {
-		if in.Kind == Task || in.Kind == KernelThread {
+		if in.Kind == results.Task || in.Kind == results.KernelThread {
 			t.Errorf("%+v", in)
 		}
-		if in.Kind != Own || !slices.Contains(b.tids(), in.TID) {
+		if in.Kind != tail.Own || !slices.Contains(b.tids(), in.TID) {
 			continue
 		}
 		own++

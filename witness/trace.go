@@ -16,19 +16,6 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// The kinds of sources that take a CPU's time.
-const (
-	Task         = "task"
-	KernelThread = "kernel thread"
-	Interrupt    = "interrupt"
-	Softirq      = "softirq"
-	IPI          = "ipi"  // an interrupt that another CPU sends
-	Tick         = "tick" // the local timer: the scheduler's tick, and timers that programs set
-	Steal        = "steal"
-)
-
-const hypervisor = "hypervisor"
-
 // Source is what takes time from one CPU, added up since the trace began.
 type Source = results.Source
 
@@ -201,7 +188,7 @@ func sourcesOf(all []taskSource) []Source {
 func (t *Trace) steal(times map[int]host.CPUTime) (all []Source) {
 	for cpu := range t.cpus.All() {
 		if stolen := ticks(times[cpu].Steal).since(ticks(t.before.times[cpu].Steal)); stolen > 0 {
-			all = append(all, Source{CPU: cpu, Kind: Steal, Name: hypervisor, Total: &stolen})
+			all = append(all, Source{CPU: cpu, Kind: results.Steal, Name: results.Hypervisor, Total: &stolen})
 		}
 	}
 	return all
@@ -215,7 +202,7 @@ func (t *Trace) finish(all []Source) {
 		switch {
 		case s.Own:
 			all[i].Remedy = ""
-		case s.Kind == Softirq && s.Name == sched:
+		case s.Kind == results.Softirq && s.Name == sched:
 			all[i].Remedy = t.balance.remedy(s.CPU, t.cpus)
 		default:
 			all[i].Remedy = cmp.Or(s.Remedy, table.find(s.Kind, s.Name, s.PID))
@@ -260,7 +247,7 @@ func (t *Trace) readProc() ([]taskSource, error) {
 			all = append(all, taskSource{Source: s})
 		}
 		for name, n := range now.softirqs.since(t.before.softirqs, cpu) {
-			all = append(all, taskSource{Source: Source{CPU: cpu, Kind: Softirq, Name: name, Count: &n}})
+			all = append(all, taskSource{Source: Source{CPU: cpu, Kind: results.Softirq, Name: name, Count: &n}})
 		}
 	}
 	own := t.ownThreads()

@@ -85,7 +85,7 @@ func TestTraceFindsTask(t *testing.T) {
 		t.Fatalf("process %d: %s of %s: %+v", b.pid(), total, spent, all)
 	}
 	for _, s := range found {
-		if s.Kind != Task || s.CPU != 0 || s.Name != comm() || s.Cgroup != cgroup.PathOf(os.DirFS("/"), task.Dir(b.pid())) ||
+		if s.Kind != results.Task || s.CPU != 0 || s.Name != comm() || s.Cgroup != cgroup.PathOf(os.DirFS("/"), task.Dir(b.pid())) ||
 			s.Remedy != "keep it off with the housekeeping cpuset" {
 			t.Errorf("%+v", s)
 		}
@@ -121,17 +121,17 @@ func TestTraceKinds(t *testing.T) {
 		for _, s := range all {
 			kinds[s.Kind] = true
 		}
-		if kinds[Task] && kinds[KernelThread] && kinds[Softirq] && (kinds[Tick] || kinds[Interrupt]) {
+		if kinds[results.Task] && kinds[results.KernelThread] && kinds[results.Softirq] && (kinds[results.Tick] || kinds[results.Interrupt]) {
 			break
 		}
 	}
 	window := results.Nanoseconds(time.Since(began))
-	if !kinds[Task] || !kinds[KernelThread] || !kinds[Softirq] || !kinds[Tick] && !kinds[Interrupt] {
+	if !kinds[results.Task] || !kinds[results.KernelThread] || !kinds[results.Softirq] || !kinds[results.Tick] && !kinds[results.Interrupt] {
 		t.Errorf("kinds: %v", kinds)
 	}
 	var sum results.Nanoseconds
 	for _, s := range all {
-		if s.Kind == Steal {
+		if s.Kind == results.Steal {
 			continue // it is a part of the others
 		}
 		sum += *s.Total
@@ -248,7 +248,7 @@ func TestTraceOfTooMany(t *testing.T) {
 	b := start(t, "burn", 0)
 	b.burn(20)
 	all := read(t, tr)
-	others := slices.IndexFunc(all, func(s Source) bool { return s.Name == "others" && s.Kind == Task && s.TID == 0 })
+	others := slices.IndexFunc(all, func(s Source) bool { return s.Name == "others" && s.Kind == results.Task && s.TID == 0 })
 	if others < 0 || *all[others].Count == 0 || time.Duration(*all[others].Longest) <= 0 {
 		t.Errorf("%+v", all)
 	}
@@ -263,7 +263,7 @@ func TestTraceNamesWork(t *testing.T) {
 		b.burn(50)
 		for _, s := range read(t, tr) {
 			if s.Work != "" {
-				if !strings.HasPrefix(s.Name, "kworker/") || s.Kind != KernelThread {
+				if !strings.HasPrefix(s.Name, "kworker/") || s.Kind != results.KernelThread {
 					t.Errorf("%+v", s)
 				}
 				return
@@ -336,13 +336,13 @@ func TestTraceFromProc(t *testing.T) {
 		cpus+"NET_RX: 5 5\n", "cpu0 0 0 0 0 0 0 0 9\ncpu1 0 0 0 0 0 0 0 5\n", "400 0 3")
 	irq := 24
 	want := []Source{
-		{CPU: 1, Kind: Steal, Name: "hypervisor", Total: new(2 * tick)},
-		{CPU: 1, Kind: Task, Name: "p10", Cgroup: "/system.slice", PID: 10, TID: 10, Count: new(uint64(2)),
+		{CPU: 1, Kind: results.Steal, Name: "hypervisor", Total: new(2 * tick)},
+		{CPU: 1, Kind: results.Task, Name: "p10", Cgroup: "/system.slice", PID: 10, TID: 10, Count: new(uint64(2)),
 			Total: new(results.Nanoseconds(300))},
-		{CPU: 1, Kind: Softirq, Name: "NET_RX", Count: new(uint64(4))},
-		{CPU: 1, Kind: Interrupt, Name: "eth0", IRQ: &irq, Count: new(uint64(3))},
-		{CPU: 1, Kind: Tick, Name: "local timer", Count: new(uint64(2))},
-		{CPU: 1, Kind: Task, Name: "p11", Cgroup: "/system.slice", PID: 11, TID: 11},
+		{CPU: 1, Kind: results.Softirq, Name: "NET_RX", Count: new(uint64(4))},
+		{CPU: 1, Kind: results.Interrupt, Name: "eth0", IRQ: &irq, Count: new(uint64(3))},
+		{CPU: 1, Kind: results.Tick, Name: "local timer", Count: new(uint64(2))},
+		{CPU: 1, Kind: results.Task, Name: "p11", Cgroup: "/system.slice", PID: 11, TID: 11},
 	}
 	for i := range want {
 		want[i].Remedy = remedies().find(want[i].Kind, want[i].Name, want[i].PID)

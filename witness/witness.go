@@ -1,6 +1,7 @@
 // Package witness gathers the evidence of what really happened during a measurement: on which CPUs
 // the measured threads ran, who else was there, what interrupts fired, and whether the neighbours
-// did their work. It judges that evidence against the plan, and changes nothing.
+// did their work. It changes nothing; witness/judge holds the evidence against the plan, and witness/tail
+// explains the worst samples by it.
 //
 // Where the kernel allows it (5.18 or newer with BTF), one eBPF program at sched_switch adds up each task's
 // runs on each CPU. On the measured CPUs interrupts and softirqs are added up too, and single intrusions
@@ -10,7 +11,7 @@
 //	s, err := witness.Begin(ctx, watch)
 //	… measure …
 //	w, err := s.End()
-//	void := witness.Contradictions(w, expect)
+//	void := judge.Contradictions(w, expect)
 package witness
 
 import (
@@ -28,12 +29,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/results"
-)
-
-// The roles of measured processes.
-const (
-	Application = "application"
-	Client      = "client"
+	"isolane.dev/isolane/witness/tail"
 )
 
 // Subject is a measured process with all its threads. Planned are the CPUs that it may use: any
@@ -125,7 +121,7 @@ func (s *Session) Record() {
 
 // Recorded ends that and returns what was noted, and how many notes found no room; ok is false where nothing
 // could be noted.
-func (s *Session) Recorded() (all []Intrusion, lost uint64, ok bool) {
+func (s *Session) Recorded() (all []tail.Intrusion, lost uint64, ok bool) {
 	if s.trace.kernel == nil || s.trace.kernel.notes == nil {
 		return nil, 0, false
 	}
@@ -250,7 +246,7 @@ func bound(all []Source, client cpuset.Set) []Source {
 		g := group{o.Kind, client.Contains(o.CPU)}
 		sum := sums[g]
 		if sum == nil {
-			sum = &Source{CPU: o.CPU, Kind: o.Kind, Name: others, Remedy: o.Remedy} // those of the costliest
+			sum = &Source{CPU: o.CPU, Kind: o.Kind, Name: results.Others, Remedy: o.Remedy} // those of the costliest
 			sums[g], order = sum, append(order, sum)
 		}
 		sum.Count, sum.Total = plus(sum.Count, o.Count), plus(sum.Total, o.Total)

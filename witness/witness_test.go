@@ -15,98 +15,10 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/witness/judge"
 )
 
 const ms = results.Nanoseconds(time.Millisecond)
-
-// good is the evidence of a run that went as planned, and expected its plan.
-func good() (results.Witness, Expect) {
-	w := results.Witness{
-		Window: 1000 * ms,
-		Threads: []results.Thread{
-			{Role: Application, PID: 12, TID: 12, Comm: "echo", Planned: cpuset.Of(0), Seen: cpuset.Of(0)},
-		},
-		Cpusets: []results.Cpuset{{Path: "/c/lane", Planned: cpuset.Of(0), InForce: cpuset.Of(0)}},
-		CPUs:    []results.CPU{{ID: 0, Steal: 50 * ms}, {ID: 1, Steal: 900 * ms}},
-		Sources: []results.Source{
-			{CPU: 0, TID: 14, Kind: KernelThread, Name: "ksoftirqd/0", Total: new(500 * ms)},
-			{CPU: 0, TID: 99, Kind: Task, Name: "sshd", Count: new(uint64(3)), Total: new(ms), Longest: new(ms / 2)},
-			{CPU: 1, TID: 98, Kind: Task, Name: "elsewhere", Total: new(700 * ms)},
-		},
-		Neighbours: results.Neighbours{Alive: true, CPUTime: 900 * ms, Seen: cpuset.Of(1)},
-	}
-	return w, Expect{Noisy: true, Lane: cpuset.Of(0), Neighbours: cpuset.Of(1),
-		Measured: cpuset.Of(0), StealPercent: 5}
-}
-
-type contradiction struct {
-	name  string
-	spoil func(*results.Witness, *Expect)
-	want  string // "": none
-}
-
-func contradictions() []contradiction {
-	return []contradiction{
-		{"as planned", func(*results.Witness, *Expect) {}, ""},
-		{"a thread that never ran",
-			func(w *results.Witness, _ *Expect) { w.Threads[0].Seen = cpuset.Set{} }, ""},
-		{"a thread elsewhere",
-			func(w *results.Witness, _ *Expect) { w.Threads[0].Seen = cpuset.Of(0, 1, 2) },
-			"application thread 12 (echo) ran on CPU 1-2, planned 0"},
-		{"a thread without a plan",
-			func(w *results.Witness, _ *Expect) { w.Threads[0].Planned = cpuset.Set{} },
-			"application thread 12 (echo) ran on CPU 0, planned none"},
-		{"another cpuset", func(w *results.Witness, _ *Expect) { w.Cpusets[0].InForce = cpuset.Of(0, 1) },
-			"cpuset /c/lane is 0-1 in force, planned 0"},
-		{"no cpuset", func(w *results.Witness, _ *Expect) { w.Cpusets[0].InForce = cpuset.Set{} },
-			"cpuset /c/lane is none in force, planned 0"},
-		{"dead neighbours",
-			func(w *results.Witness, _ *Expect) { w.Neighbours.Alive = false }, "the neighbours are dead"},
-		{"no work",
-			func(w *results.Witness, _ *Expect) { w.Neighbours.CPUTime = 0 }, "the neighbours delivered no work"},
-		{"no operations",
-			func(w *results.Witness, _ *Expect) { w.Neighbours.BogoPerSec = map[string]float64{"cpu": 0} },
-			"the neighbours delivered no work"},
-		{"operations",
-			func(w *results.Witness, _ *Expect) { w.Neighbours.BogoPerSec = map[string]float64{"a": 0, "b": 3} }, ""},
-		{"little work", func(w *results.Witness, _ *Expect) { w.Neighbours.CPUTime = 5 * ms },
-			"the neighbours had 0.50% of one CPU, expected at least 1%"},
-		{"less work than asked", func(_ *results.Witness, e *Expect) { e.NoisePercent = 95 },
-			"the neighbours had 90.00% of one CPU, expected at least 95%"},
-		{"neighbours elsewhere",
-			func(w *results.Witness, _ *Expect) { w.Neighbours.Seen = cpuset.Of(0, 1) },
-			"the neighbours ran on CPU 0, planned 1"},
-		{"neighbours in a quiet cell", func(_ *results.Witness, e *Expect) { e.Noisy = false },
-			"neighbours are alive where quiet was planned"},
-		{"quiet",
-			func(w *results.Witness, e *Expect) { e.Noisy, w.Neighbours = false, results.Neighbours{} }, ""},
-		{"steal within a tick of the budget",
-			func(w *results.Witness, _ *Expect) { w.CPUs[0].Steal = 60 * ms }, ""},
-		{"steal",
-			func(w *results.Witness, _ *Expect) { w.CPUs[0].Steal = 81 * ms }, "steal 8.1% on CPU 0, budget 5%"},
-		{"a window of the plan's own",
-			func(_ *results.Witness, e *Expect) { e.Window = 500 * ms }, "steal 10.0% on CPU 0, budget 5%"},
-		{"an intruder", func(w *results.Witness, _ *Expect) { w.Sources[1].Total = new(2 * ms) },
-			"intruders ran 2ms on the lane's CPUs, at most 1ms expected: " +
-				"sshd (99) 2ms on CPU 0 in 3 runs, the longest 500µs"},
-		{"an intruder in a long window",
-			func(w *results.Witness, _ *Expect) { w.Sources[1].Total, w.Window = new(2*ms), 3000*ms }, ""},
-		{"an intruder where there is no lane",
-			func(w *results.Witness, e *Expect) { w.Sources[1].Total, e.Lane = new(2*ms), cpuset.Set{} }, ""},
-	}
-}
-
-func TestContradictions(t *testing.T) {
-	for _, c := range contradictions() {
-		t.Run(c.name, func(t *testing.T) {
-			w, e := good()
-			c.spoil(&w, &e)
-			if got := strings.Join(Contradictions(w, e), "\n"); got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
-		})
-	}
-}
 
 // proc makes a /proc of processes with one thread each. Of a thread that has ended only the
 // process remains.
@@ -129,10 +41,10 @@ func simple(pid, parent, cpuTicks, start int) string {
 
 func TestAttribution(t *testing.T) {
 	s := &subjects{root: proc(simple(10, 1, 0, 100)), threads: map[taskID]*thread{}}
-	s.add(Subject{Role: Application, PID: 10, Planned: cpuset.Of(0)}, true)
-	s.add(Subject{Role: Application, PID: 10, Planned: cpuset.Of(0)}, true) // twice is once
-	s.add(Subject{Role: Client, PID: 20, Planned: cpuset.Of(1)}, false)     // it has ended already
-	s.add(Subject{Role: Client, PID: 30, Planned: cpuset.Of(1)}, false)     // that one never ran
+	s.add(Subject{Role: results.Application, PID: 10, Planned: cpuset.Of(0)}, true)
+	s.add(Subject{Role: results.Application, PID: 10, Planned: cpuset.Of(0)}, true) // twice is once
+	s.add(Subject{Role: results.Client, PID: 20, Planned: cpuset.Of(1)}, false)     // it has ended already
+	s.add(Subject{Role: results.Client, PID: 30, Planned: cpuset.Of(1)}, false)     // that one never ran
 	app, reused, client, other := taskID{10, 100}, taskID{10, 50}, taskID{20, 300}, taskID{5, 5}
 	run := func(id, process taskID, cpu int, name string, n uint64, ran results.Nanoseconds, sw switches) taskSource {
 		return taskSource{start: id.start, process: process, switches: sw,
@@ -147,10 +59,10 @@ func TestAttribution(t *testing.T) {
 		run(other, other, 1, "other", 1, 9, switches{}),
 	})
 	want := []results.Thread{
-		{Role: Application, PID: 10, TID: 10, Comm: "main", Planned: cpuset.Of(0), Seen: cpuset.Of(0, 1),
+		{Role: results.Application, PID: 10, TID: 10, Comm: "main", Planned: cpuset.Of(0), Seen: cpuset.Of(0, 1),
 			Voluntary: 3, Involuntary: 2, Ran: 7},
-		{Role: Application, PID: 10, TID: 11, Comm: "worker", Planned: cpuset.Of(0), Seen: cpuset.Of(0), Ran: 1},
-		{Role: Client, PID: 20, TID: 20, Comm: "client", Planned: cpuset.Of(1), Seen: cpuset.Of(1), Ran: 9},
+		{Role: results.Application, PID: 10, TID: 11, Comm: "worker", Planned: cpuset.Of(0), Seen: cpuset.Of(0), Ran: 1},
+		{Role: results.Client, PID: 20, TID: 20, Comm: "client", Planned: cpuset.Of(1), Seen: cpuset.Of(1), Ran: 9},
 	}
 	if diff := cmp.Diff(want, s.found()); diff != "" {
 		t.Error(diff)
@@ -172,7 +84,7 @@ func TestAttribution(t *testing.T) {
 func TestSampledThreads(t *testing.T) {
 	first := proc(simple(10, 1, 0, 100))
 	s := &subjects{root: first, sampled: true, threads: map[taskID]*thread{}}
-	s.add(Subject{Role: Application, PID: 10, Planned: cpuset.Of(1)}, true)
+	s.add(Subject{Role: results.Application, PID: 10, Planned: cpuset.Of(1)}, true)
 	s.look()
 	if got := s.found(); len(got) != 1 || !got[0].Seen.IsEmpty() || got[0].Voluntary != 0 {
 		t.Errorf("a thread that sleeps: %+v", got)
@@ -185,7 +97,7 @@ func TestSampledThreads(t *testing.T) {
 	s.root = proc() // it has ended: what was seen stays
 	s.look()
 	want := []results.Thread{
-		{Role: Application, PID: 10, TID: 10, Comm: "p", Planned: cpuset.Of(1), Seen: cpuset.Of(1),
+		{Role: results.Application, PID: 10, TID: 10, Comm: "p", Planned: cpuset.Of(1), Seen: cpuset.Of(1),
 			Voluntary: 4, Involuntary: 1},
 	}
 	if diff := cmp.Diff(want, s.found()); diff != "" {
@@ -261,16 +173,16 @@ func TestSources(t *testing.T) {
 	run := func(kind string, pid, cpu int, name string, ran results.Nanoseconds) taskSource {
 		st := taskSource{start: 1, process: taskID{pid, 1}, Source: Source{CPU: cpu, Kind: kind, Name: name, TID: pid,
 			Count: new(uint64(1)), Total: &ran, Longest: &ran}}
-		if kind == Task {
+		if kind == results.Task {
 			st.PID = pid
 		}
 		return st
 	}
 	s := &Session{root: fstest.MapFS{}, trace: &Trace{cpus: cpuset.Of(0)}, subjects: &subjects{processes: []process{
-		{Subject: Subject{Role: Application, PID: 60, Planned: cpuset.Of(0)}}, {Subject: Subject{Role: Client, PID: 61, Planned: cpuset.Of(1)}}}}}
-	got := s.sources([]taskSource{run(KernelThread, 14, 0, "ksoftirqd/0", 3), run(Task, 50, 0, "sshd", 7),
-		run(Task, 50, 1, "sshd", 8), run(Task, 60, 0, "echo", 90), run(Task, 61, 0, "client", 2),
-		run(Task, os.Getpid(), 0, "isolane", 1)}, nil)
+		{Subject: Subject{Role: results.Application, PID: 60, Planned: cpuset.Of(0)}}, {Subject: Subject{Role: results.Client, PID: 61, Planned: cpuset.Of(1)}}}}}
+	got := s.sources([]taskSource{run(results.KernelThread, 14, 0, "ksoftirqd/0", 3), run(results.Task, 50, 0, "sshd", 7),
+		run(results.Task, 50, 1, "sshd", 8), run(results.Task, 60, 0, "echo", 90), run(results.Task, 61, 0, "client", 2),
+		run(results.Task, os.Getpid(), 0, "isolane", 1)}, nil)
 	var lines []string
 	for _, o := range got {
 		lines = append(lines, fmt.Sprintf("%s %s %d: %s", o.Kind, o.Name, *o.Total, o.Remedy))
@@ -294,11 +206,11 @@ func TestRemedy(t *testing.T) {
 		"irq/24-nvme0q1":  "an interrupt's thread: move the interrupt by its smp_affinity_list in /proc/irq",
 		"kswapd0":         "move it with taskset, or boot with isolcpus where it refuses",
 	} {
-		if got := remedies().find(KernelThread, comm, 0); got != want {
+		if got := remedies().find(results.KernelThread, comm, 0); got != want {
 			t.Errorf("%s: %q, want %q", comm, got, want)
 		}
 	}
-	if got := remedies().find(Task, "kworker/u8:3", 5); got != "keep it off with the housekeeping cpuset" {
+	if got := remedies().find(results.Task, "kworker/u8:3", 5); got != "keep it off with the housekeeping cpuset" {
 		t.Errorf("a program with a kernel thread's name: %q", got)
 	}
 }
@@ -308,9 +220,9 @@ func TestManySources(t *testing.T) {
 	var all []Source
 	total := map[int]results.Nanoseconds{}
 	for i := range 1000 {
-		o := Source{CPU: i % 2, Kind: Task, Name: "sh", TID: 100 + i, Count: new(uint64(1)), Total: new(ms / 10), Longest: new(ms / 10)}
+		o := Source{CPU: i % 2, Kind: results.Task, Name: "sh", TID: 100 + i, Count: new(uint64(1)), Total: new(ms / 10), Longest: new(ms / 10)}
 		if i%100 < 2 {
-			o.Kind = KernelThread
+			o.Kind = results.KernelThread
 		} else {
 			total[o.CPU] += ms / 10
 		}
@@ -320,7 +232,7 @@ func TestManySources(t *testing.T) {
 	sum := map[int]results.Nanoseconds{}
 	var count uint64
 	for _, o := range got {
-		if count += *o.Count; o.Kind == Task {
+		if count += *o.Count; o.Kind == results.Task {
 			sum[o.CPU] += *o.Total
 		}
 	}
@@ -328,7 +240,7 @@ func TestManySources(t *testing.T) {
 		t.Errorf("%d sources with %v, %d runs, want %v: %+v", len(got), sum, count, total, got)
 	}
 	w := results.Witness{Window: 1000 * ms, Sources: got}
-	if why := Contradictions(w, Expect{Lane: cpuset.Of(0)}); len(why) != 1 {
+	if why := judge.Contradictions(w, judge.Expect{Lane: cpuset.Of(0)}); len(why) != 1 {
 		t.Errorf("contradictions: %q", why)
 	}
 	if got := bound(all[:3], cpuset.Set{}); len(got) != 3 {
@@ -372,7 +284,7 @@ func TestCpusetThatChanges(t *testing.T) {
 	if diff := cmp.Diff(want, w.Cpusets); diff != "" {
 		t.Error(diff)
 	}
-	if why := Contradictions(w, Expect{}); len(why) != 2 {
+	if why := judge.Contradictions(w, judge.Expect{}); len(why) != 2 {
 		t.Errorf("contradictions: %q", why)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/prove/drivers"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/version"
@@ -108,7 +109,7 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 		}
 		err = errors.Join(err, serr)
 	}
-	if awaits, ok := errors.AsType[*prove.AwaitsError](err); ok {
+	if awaits, ok := errors.AsType[*schedule.AwaitsError](err); ok {
 		return afterBoot(err, awaits.Dir)
 	}
 	switch {

@@ -25,14 +25,14 @@ import (
 	"isolane.dev/isolane/probe/rtla"
 	"isolane.dev/isolane/probe/wakeup"
 	"isolane.dev/isolane/probe/wrk"
-	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/testbed"
 )
 
 // Kinds are the conditions that can differ between cells, and the measuring programs.
 func Kinds() scenario.Drivers {
 	names := map[string]string{}
-	for _, p := range prove.Paths(drivers.Paths()) {
+	for _, p := range testbed.Paths(drivers.Paths()) {
 		names[p.Name()] = p.About()
 	}
 	return scenario.Drivers{

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/merge"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/probe"
@@ -39,7 +39,7 @@ func (s *Scenario) validate(kinds Drivers) error {
 func (s Scenario) validateLane() error {
 	check := func(spec lane.Spec) error {
 		l := lane.Lane{Metadata: lane.Metadata{Name: s.Metadata.Name}, Spec: spec}
-		switch err := enforce.Refuse(nil, []lane.Lane{l}); {
+		switch err := merge.Refuse(nil, []lane.Lane{l}); {
 		case spec.Network.Path != "":
 			return errors.New("spec.network.path: expected none, the factor path varies it")
 		case err != nil:

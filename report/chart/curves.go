@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/report/curves"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
 )
@@ -17,7 +18,7 @@ const panelHigh = 140
 
 // Curves shows a metric over a factor of numbers: a line for each combination of the others, and a plot for
 // each percentile. Over a load the axis is what was carried, and a point without percentiles is at the top.
-func Curves(curve figures.Curve, m figures.Metric, l Labels) []byte {
+func Curves(curve curves.Curve, m figures.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.left, c.right = c.left+50, c.right-18
 	track := curve.Track(m)
@@ -57,9 +58,9 @@ func Curves(curve figures.Curve, m figures.Metric, l Labels) []byte {
 }
 
 // curveKeys explain the lines, and say whether these need numbers.
-func (c *chart) curveKeys(curve figures.Curve, track figures.Track) (numbered bool) {
+func (c *chart) curveKeys(curve curves.Curve, track curves.Track) (numbered bool) {
 	over := false
-	if numbered = alike(curve.Lines, func(l figures.Line) figures.Look { return l.Look }); numbered {
+	if numbered = alike(curve.Lines, func(l curves.Line) figures.Look { return l.Look }); numbered {
 		c.right -= lineNumber
 	}
 	for k, line := range curve.Lines {
@@ -74,7 +75,7 @@ func (c *chart) curveKeys(curve figures.Curve, track figures.Track) (numbered bo
 			c.line(lineClass(line.Look), x0, y, x1, y)
 			c.dot(dotClass(line.Look), (x0+x1)/2, y, 2.5)
 		})
-		over = over || slices.ContainsFunc(track.Lines[k], func(r figures.Reading) bool { return r.Over })
+		over = over || slices.ContainsFunc(track.Lines[k], func(r curves.Reading) bool { return r.Over })
 	}
 	c.key(track.Spread, 8, func(x0, _, y float64) { c.upright("whisker", x0+4, y-5, y+5) })
 	if over {
@@ -84,7 +85,7 @@ func (c *chart) curveKeys(curve figures.Curve, track figures.Track) (numbered bo
 }
 
 // along makes the horizontal scale.
-func (c *chart) along(curve figures.Curve, track figures.Track) (name string, ticks []tick) {
+func (c *chart) along(curve curves.Curve, track curves.Track) (name string, ticks []tick) {
 	var at []tick
 	for _, line := range track.Lines {
 		for k, r := range line {
@@ -113,7 +114,7 @@ func (c *chart) along(curve figures.Curve, track figures.Track) (name string, ti
 }
 
 // bounds are the least and the greatest of a statistic.
-func bounds(t figures.Track, k int) (lo, hi float64) {
+func bounds(t curves.Track, k int) (lo, hi float64) {
 	lo, hi = math.Inf(1), math.Inf(-1)
 	for _, line := range t.Lines {
 		for _, r := range line {
@@ -132,7 +133,7 @@ func bounds(t figures.Track, k int) (lo, hi float64) {
 
 // track draws a line, with the whiskers of its points so far beside them that those of several can be seen,
 // and says where it ends.
-func (c *chart) track(look figures.Look, line []figures.Reading, k, aside int) (endX, endY float64, ok bool) {
+func (c *chart) track(look figures.Look, line []curves.Reading, k, aside int) (endX, endY float64, ok bool) {
 	var path strings.Builder
 	word := "M"
 	for _, r := range line {

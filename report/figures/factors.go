@@ -15,9 +15,10 @@ func (s *Summary) Disturbance() *results.Factor {
 
 // Main is what charts show by hue: the first factor that changes the application, else the first that does
 // not disturb; nil for none.
-func (s *Summary) Main() *results.Factor { return s.mainBut("") }
+func (s *Summary) Main() *results.Factor { return s.MainBut("") }
 
-func (s *Summary) mainBut(name string) *results.Factor {
+// MainBut is Main among the factors but one.
+func (s *Summary) MainBut(name string) *results.Factor {
 	calm := func(f results.Factor) bool { return f.Quiet == "" && f.Name != name }
 	inside := first(s.Session.Factors, func(f results.Factor) bool { return calm(f) && !f.Outside })
 	return cmp.Or(inside, first(s.Session.Factors, calm))

@@ -101,7 +101,7 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 	for i := range s.Cells {
 		c := &s.Cells[i]
 		f := c.Figure(check)
-		lo, hi, interval := f.runs(blockValue, true)
+		lo, hi, interval := f.Runs(blockValue, true)
 		if len(f.Blocks) == 0 || byChance && !interval {
 			continue
 		}

@@ -68,7 +68,7 @@ func (s *Summary) Distinct(m Metric) Metric {
 func (c Cell) SameLoad(as Cell) bool {
 	for name, l := range as.loads {
 		asked := c.loads[name]
-		if more := asked.perSecond(asked.wanted) / l.perSecond(l.wanted); more < 1/1.05 || more > 1.05 {
+		if more := asked.PerSecond(asked.Wanted) / l.PerSecond(l.Wanted); more < 1/1.05 || more > 1.05 {
 			return false
 		}
 	}

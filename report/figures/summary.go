@@ -18,6 +18,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -49,11 +50,11 @@ type Cell struct {
 	used       []results.Run      // by block
 	Boots      []int              // in which those used were made, of the session's
 	Figures    map[string]*Figure // by metric
-	loads      map[string]load    // of what is sampled, by metric
+	loads      map[string]Load    // of what is sampled, by metric
 	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
-	Evidence   evidence
-	Tail       Tail // of the primary round trip
+	Evidence   evidence.Evidence
+	Tail       evidence.Tail // of the primary round trip
 }
 
 // Label is the cell's name, with an asterisk where another level than the one asked was in force.
@@ -190,7 +191,7 @@ func Summarize(s results.Session) (Summary, error) {
 // newCell gathers the used runs of a cell and counts all of them. Comparisons come later.
 func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{},
-		loads: map[string]load{}}
+		loads: map[string]Load{}}
 	for _, p := range s.Session.Scenario.Published {
 		if p.Cell == c.Name {
 			cell.Published = append(cell.Published, p)
@@ -233,8 +234,8 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	}
 	cell.Used, cell.Boots = len(cell.used), bootsOf(cell.used)
 	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
-	cell.Evidence = newEvidence(c, cell.used)
-	cell.Tail = newTail(s.PrimaryDistribution().Name, c, cell.used)
+	cell.Evidence = evidence.Of(c, cell.used)
+	cell.Tail = evidence.TailOf(s.PrimaryDistribution().Name, c, cell.used)
 	return cell, nil
 }
 
@@ -362,7 +363,7 @@ func (m Metric) Missing(c Cell) string {
 	case len(c.Figure(m).Blocks) > 0 || c.Used == 0:
 		return c.Unused()
 	case m.Loop == results.Open && c.loads[m.Name].over > 0:
-		return c.loads[m.Name].state()
+		return c.loads[m.Name].State()
 	case len(m.MeanOf) > 0:
 		return "no run with all directions"
 	}

@@ -1,0 +1,179 @@
+package merge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
+)
+
+// Refuse returns a *plan.Refusal for the first lane that declares what none of the paths can put in force.
+// All other fields of a lane are enforced, or are an objective (see Objectives).
+func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
+	for _, l := range lanes {
+		leave, err := netpath.Refuse(paths, l.Spec)
+		if err == nil {
+			continue
+		}
+		if unknown, is := errors.AsType[*netpath.NameError](err); is {
+			return &lane.FieldError{File: l.At, Field: unknown.Field, Text: unknown.Text()}
+		}
+		r := refused(l.Metadata.Name, err)
+		if len(leave) > 0 {
+			r.Cheapest = &plan.Change{Lane: r.Lane, Change: "leave out " + strings.Join(leave, ", ")}
+		}
+		return r
+	}
+	return nil
+}
+
+// refused is the refusal of a lane for one reason, which begins with the name of a field.
+func refused(name string, err error) *plan.Refusal {
+	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: name,
+		Blocking: []string{err.Error()}}
+}
+
+// choosePaths returns the wanted lanes with the paths that they get beside those that stay, and by their
+// names the reasons: "" for those that did not ask for the best one. The error is a *plan.Refusal for the
+// first lane whose path this host cannot make now, or whose address another lane on the same uplink has.
+func (l InForce) choosePaths(
+	stay plan.Placement, wanted []lane.Lane,
+) (chosen []lane.Lane, reasons map[string]string, err error) {
+	on := netpath.Networks{Root: l.Root, Paths: l.Paths, Free: func(name, device string) int {
+		return freeFunctions(l.Host, stay, name, device, chosen)
+	}}
+	has := map[string]string{} // paths of the wanted lanes that are in force
+	for _, p := range stay.Lanes {
+		if slices.ContainsFunc(wanted, func(w lane.Lane) bool { return w.Metadata.Name == p.Name }) {
+			has[p.Name] = p.Spec.Network.Path
+		} else {
+			on.Add(p.Name, p.Spec.Network)
+		}
+	}
+	reasons = map[string]string{}
+	for _, want := range wanted {
+		name, n := want.Metadata.Name, &want.Spec.Network
+		if n.Path == netpath.Auto {
+			n.Path, reasons[name], err = on.Best(name, want.Spec, has[name])
+		} else {
+			reasons[name], err = "", on.Possible(name, *n)
+		}
+		if s, serr := netpath.FindSwitch(l.Paths, want.Spec); err == nil && s != nil {
+			err = errors.Join(serr, s.PossibleSwitch(othersOf(want, wanted, stay)))
+		}
+		if err != nil {
+			return nil, nil, refused(name, err)
+		}
+		n.VFs = max(n.VFs, netpath.Functions(l.Paths, *n)) // which the planner places
+		on.Add(name, *n)
+		chosen = append(chosen, want)
+	}
+	return chosen, reasons, nil
+}
+
+// othersOf are the lanes of a lane's switch besides it: those wanted, and those in force that stay.
+func othersOf(of lane.Lane, wanted []lane.Lane, stay plan.Placement) (names []string) {
+	all := slices.Clone(wanted)
+	for _, p := range stay.Lanes {
+		all = append(all, p.Declaration())
+	}
+	for _, o := range all {
+		if name := o.Metadata.Name; o.Spec.Switch == of.Spec.Switch && name != of.Metadata.Name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// CheckSegments refuses a lane whose address somebody else on its segment has. Addresses that lanes have
+// there by now are not asked for: they would answer themselves. Nor do answers count of lanes that are on
+// another card of the segment now, and leave it.
+func CheckSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) error {
+	var leaving []string
+	for _, now := range inForce.Lanes {
+		next, stays := p.Lane(now.Name)
+		on := netpath.Of(root, now.Name, now.Spec.Network)
+		if !stays || netpath.Of(root, next.Name, next.Spec.Network).Uplink != on.Uplink {
+			leaving = append(leaving, on.MAC)
+		}
+	}
+	errs := make([]error, len(p.Lanes))
+	var wait sync.WaitGroup
+	for i, placed := range p.Lanes {
+		next := netpath.Of(root, placed.Name, placed.Spec.Network)
+		ask := slices.DeleteFunc(slices.Clone(next.Addresses), func(a lane.Address) bool {
+			return slices.ContainsFunc(inForce.Lanes, func(now plan.Lane) bool {
+				on := netpath.Of(root, now.Name, now.Spec.Network)
+				return on.Uplink == next.Uplink && slices.ContainsFunc(on.Addresses,
+					func(b lane.Address) bool { return a.Addr() == b.Addr() })
+			})
+		})
+		if next.Path == "" {
+			continue
+		}
+		wait.Go(func() {
+			if err := next.CheckSegment(ctx, ask, leaving); err != nil {
+				errs[i] = refused(placed.Name, err)
+			}
+		})
+	}
+	wait.Wait()
+	return cmp.Or(errs...)
+}
+
+// ForOtherHost returns lanes with what their paths need, to plan for a host that cannot be looked at. Errors
+// are those of Refuse, and a *plan.Refusal for the first lane that leaves the path to its host.
+func ForOtherHost(paths []netpath.Path, lanes []lane.Lane) ([]lane.Lane, error) {
+	if err := Refuse(paths, lanes); err != nil {
+		return nil, err
+	}
+	lanes = slices.Clone(lanes)
+	for i, l := range lanes {
+		n := &lanes[i].Spec.Network
+		n.VFs = max(n.VFs, netpath.Functions(paths, *n))
+		if n.Path == netpath.Auto {
+			return nil, refused(l.Metadata.Name, errors.New("spec.network.path: auto is decided on the host itself, "+
+				"as root: expected the name of a path"))
+		}
+	}
+	return lanes, nil
+}
+
+// freeFunctions is how many of the virtual functions that a card has a lane could have, beside those that
+// stay and those chosen.
+func freeFunctions(h host.Host, stay plan.Placement, name, card string, chosen []lane.Lane) int {
+	d := h.Device(card)
+	if d.SRIOV == nil || d.SRIOV.NumVFs == 0 {
+		return 0
+	}
+	free := len(h.FreeFunctions(d))
+	has := func(placed plan.Lane) int {
+		n := 0
+		for _, of := range placed.Devices {
+			if of.Address == d.Address {
+				n += len(of.VFs)
+			}
+		}
+		return n
+	}
+	for _, placed := range stay.Lanes {
+		if placed.Name != name {
+			free -= has(placed)
+		}
+	}
+	for _, c := range chosen {
+		placed, _ := stay.Lane(c.Metadata.Name)
+		if n := c.Spec.Network; n.VFs > 0 && h.Device(n.Device).Address == d.Address {
+			free -= max(0, n.VFs-has(placed))
+		}
+	}
+	return free
+}

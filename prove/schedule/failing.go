@@ -1,0 +1,82 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/results"
+)
+
+// maxFailures is how many runs may fail before a session gives up.
+const maxFailures = 3
+
+// failing counts the runs of a session that failed, to end it where the others would fail as well.
+type failing struct {
+	cells  int             // of the session
+	seen   map[string]bool // those that had a run
+	inARow int             // runs without any figure
+	failed map[string]int  // runs of a probe of which none gave a figure; -1: one did
+}
+
+// NewFailing is of a session that measures so many cells in this boot.
+func NewFailing(cells int) *failing {
+	return &failing{cells: cells, seen: map[string]bool{}, failed: map[string]int{}}
+}
+
+// Add says why it makes no sense to go on after this run: several in a row gave no figure, or each cell had
+// its turn and a probe failed in all its runs.
+func (f *failing) Add(run results.Run, probes []scenario.Probe) error {
+	f.seen[run.Cell] = true
+	for _, m := range run.Measured {
+		f.failed[m.Name] = -1
+	}
+	if f.inARow++; len(run.Measured) > 0 {
+		f.inARow = 0
+	}
+	if f.inARow == maxFailures {
+		return fmt.Errorf("%d runs in a row measured nothing; the last: %s", maxFailures, run.Void[0])
+	}
+	if len(run.Measured) == len(probes) {
+		return nil
+	}
+	name := probes[len(run.Measured)].Name // they run in this order, up to one that fails
+	for _, why := range run.Void {
+		if !strings.HasPrefix(why, name+": ") || f.failed[name] < 0 {
+			continue
+		}
+		if f.failed[name]++; f.failed[name] >= maxFailures && len(f.seen) == f.cells {
+			return fmt.Errorf("probe %s failed in all of its %d runs; the last: %s", name, f.failed[name], why)
+		}
+		break
+	}
+	return nil
+}
+
+// Counts fails where all runs of a session are void, or all measurements of a probe, but for overload and a
+// late client, which say something of the machine: the session has not what it was made for. Of a lane in
+// force that is recorded.
+func Counts(s results.Session, probes []scenario.Probe) error {
+	if s.Lane != nil || len(s.Runs) == 0 {
+		return nil
+	}
+	if !slices.ContainsFunc(s.Runs, results.Run.Used) {
+		return fmt.Errorf("no run counts; the last is void: %s", strings.Join(s.Runs[len(s.Runs)-1].Void, "; "))
+	}
+	for _, p := range probes {
+		void, found := "", p.Optional
+		for _, r := range s.Runs {
+			for _, m := range r.Measured {
+				if m.Name == p.Name && r.Used() {
+					void = strings.Join(m.Void, "; ")
+					found = found || len(m.Void) == len(m.Overloaded)+len(m.Late)
+				}
+			}
+		}
+		if void != "" && !found {
+			return fmt.Errorf("no measurement of %s counts; the last is void: %s", p.Name, void)
+		}
+	}
+	return nil
+}

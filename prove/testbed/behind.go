@@ -1,0 +1,152 @@
+package testbed
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/results"
+)
+
+// between is a probe whose application stands between its clients and what they ask, as a router does. Each
+// instance has a client behind it, in a network of its own, and what they ask is outside.
+type between interface {
+	Outside(self string, c probe.Conditions) []string // the command line of what they ask
+}
+
+// standsBetween says whether some probe's application does.
+func (r *Bed) standsBetween() bool {
+	return slices.ContainsFunc(r.Scenario.Spec.Probes, func(p scenario.Probe) bool {
+		_, is := p.Probe.(between)
+		return is
+	})
+}
+
+// behindNetns is where the client of an instance is that stands between.
+func behindNetns(instance int) string { return fmt.Sprintf("isolane-prove-behind-%d", instance+1) }
+
+// beyond are the steps that the networks of all instances need beside their paths: TCP's algorithm at both
+// ends, and where they stand between, what is behind each.
+func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (steps []journal.Step,
+	err error) {
+	ends := []string{wire().Netns}
+	between, tagged := instances > 0 && r.standsBetween(), netpath.LacksTags(r.Root) == nil
+	if between { // so that each side's work is on its own CPUs, as interrupts of a card are
+		steps = append(steps, netdev.ReceiversStep("", wire().Uplink, c.Application),
+			netdev.ReceiversStep(wire().Netns, netpath.Device, c.Client))
+		if netdev.CanShape() == nil { // else behindNote says so
+			steps = append(steps, netdev.RateStep(wire().Netns, netpath.Device, cardRate))
+		}
+	}
+	if between && tagged {
+		more, terr := trunk(c.Application, c.Client)
+		steps, err = append(steps, more...), terr
+	}
+	path, perr := r.path(given.Path)
+	for i := range instances {
+		if perr == nil && speaks(path) { // nothing else makes it
+			steps = append(steps, journal.Step{Kind: netdev.KindNamespace, Target: applicationNetns(i),
+				After: netdev.Present})
+		}
+		ends = append(ends, applicationNetns(i))
+		if between {
+			more, berr := behind(i, tagged, r.cpusOf(c, given, i), c.Client)
+			steps, err = append(steps, more...), errors.Join(err, berr)
+			ends = append(ends, behindNetns(i))
+		}
+	}
+	if cc := r.Scenario.Spec.CongestionControl; instances > 0 && cc != "" {
+		steps = append(steps, netpath.CongestionControl(cc, ends...)...)
+	}
+	return steps, errors.Join(err, perr)
+}
+
+// cardRate is that of the card of what they ask. By it the card has a queue: where the veth is full, which
+// has room for 256 frames, they wait there (since Linux 6.16) and are not lost.
+const cardRate = 25_000_000_000
+
+// The trunk is one wire for all networks behind, on which each has two tags of its own: the outer one, which
+// all have, and in it the number of the instance.
+const (
+	trunkInside  = "islp-edge"   // the application's end
+	trunkOutside = "islp-access" // the client's
+	outerTag     = 100
+	usualMTU     = 1500
+	tagsSize     = 8 // that a frame may be longer by, as between switches of providers
+)
+
+// outer is the device that takes the outer tag off at an end of the trunk.
+func outer(end string) string { return end + ".s" }
+
+// trunk are the steps of the trunk, at whose ends the CPUs of each side handle what comes in.
+func trunk(application, client cpuset.Set) (steps []journal.Step, err error) {
+	add := func(name string, l netdev.Link) {
+		s, lerr := netdev.LinkStep(name, l)
+		steps, err = append(steps, s), errors.Join(err, lerr)
+	}
+	add(trunkInside, netdev.Link{Type: netdev.Veth, GRO: true, WireFrames: true, Peer: &netdev.Peer{
+		Name: trunkOutside, MAC: "02:15:01:a0:03:01", MTU: usualMTU + tagsSize, GRO: true, WireFrames: true}})
+	for _, end := range []string{trunkInside, trunkOutside} {
+		add(outer(end), netdev.Link{Type: netdev.VLAN, Parent: end, Tag: outerTag, Service: true})
+	}
+	return append(steps, netdev.ReceiversStep("", trunkInside, application),
+		netdev.ReceiversStep("", trunkOutside, client)), err
+}
+
+// BehindNote says what networks behind the instances are made of; "" where there are none.
+func (r *Bed) BehindNote() string {
+	if r.Pods != nil || !r.standsBetween() {
+		return ""
+	}
+	queue := ""
+	if why := netdev.CanShape(); why != nil {
+		queue = fmt.Sprintf(" The server's card has no queue beyond the 256 frames of its veth: %v.", why)
+	}
+	if why := netpath.LacksTags(r.Root); why != nil {
+		return fmt.Sprintf("Behind each instance is a bridge of its own, without VLAN tags (QinQ): %v.%s", why,
+			queue)
+	}
+	return fmt.Sprintf("The networks behind the instances share one wire, on which each has two VLAN tags of "+
+		"its own (QinQ): %d by 802.1ad, in it the number of the instance by 802.1Q.%s", outerTag, queue)
+}
+
+// behind are the steps of the network behind an instance: the namespace of its client, and what connects the
+// two: tags on the trunk, or a bridge. No frame is longer than a wire carries, and the ends of the trunk or
+// bridge join frames, as network cards do.
+func behind(instance int, tagged bool, application, client cpuset.Set) ([]journal.Step, error) {
+	n := instance + 1
+	master := fmt.Sprintf("islp-lan%d", n)
+	steps := []journal.Step{{Kind: netdev.KindNamespace, Target: behindNetns(instance), After: netdev.Present}}
+	var err error
+	if !tagged {
+		var bridge journal.Step
+		bridge, err = netdev.LinkStep(master, netdev.Link{Type: netdev.Bridge})
+		steps = append([]journal.Step{bridge}, steps...)
+	}
+	for _, end := range []struct {
+		port, mac, netns, device, trunk string
+		cpus                            cpuset.Set
+	}{
+		{"islp-in%d", "02:15:01:a0:01:%02x", applicationNetns(instance), probe.Behind, trunkInside, application},
+		{"islp-out%d", "02:15:01:a0:02:%02x", behindNetns(instance), netpath.Device, trunkOutside, client},
+	} {
+		l := netdev.Link{Type: netdev.Veth, Master: master, Peer: &netdev.Peer{Netns: end.netns, Name: end.device,
+			MAC: fmt.Sprintf(end.mac, n), GRO: true, WireFrames: true}}
+		if tagged {
+			l.Type, l.Master, l.Parent, l.Tag, l.Peer.MTU = netdev.VLAN, "", outer(end.trunk), n, usualMTU
+		}
+		link, lerr := netdev.LinkStep(fmt.Sprintf(end.port, n), l)
+		steps, err = append(steps, link), errors.Join(err, lerr)
+		if !tagged { // else the trunk's ends have them
+			steps = append(steps, netdev.ReceiversStep(end.netns, end.device, end.cpus))
+		}
+	}
+	return steps, err
+}

@@ -1,0 +1,92 @@
+package testbed
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/runtime/process"
+)
+
+// usualLimit is how long a command of a factor may take, where its level does not say.
+const usualLimit = 5 * time.Minute
+
+// RunAll runs commands, one after the other, each for at most a limit. What they leave running, such as a
+// server, goes on.
+func RunAll(ctx context.Context, limit time.Duration, commands [][]string) error {
+	for _, argv := range commands {
+		if err := runOne(ctx, cmp.Or(limit, usualLimit), argv); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
+		}
+	}
+	return nil
+}
+
+func runOne(ctx context.Context, limit time.Duration, argv []string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("did not end within %s", limit))
+	defer cancel()
+	said := &output{}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, held
+	// A group of its own: Ctrl-C ends a before with its children, and does not cut an after.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return process.Kill(cmd) }
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		return nil
+	}
+	return reason(err, said)
+}
+
+// leftError says that a command has failed that takes back what another did.
+type leftError struct{ error }
+
+func (e *leftError) Unwrap() error { return e.error }
+
+// runAfter runs commands that take back what others did, so also when ctx has ended: then all together for at
+// most patience, so that Ctrl-C ends a session in every case.
+func runAfter(ctx context.Context, limit, patience time.Duration, commands [][]string) error {
+	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	stop := context.AfterFunc(ctx, func() {
+		timeout := time.NewTimer(patience)
+		defer timeout.Stop()
+		select {
+		case <-lasting.Done():
+		case <-timeout.C:
+			end(fmt.Errorf("did not end within %s after the interruption: what it takes back may stand", patience))
+		}
+	})
+	defer stop()
+	if err := RunAll(lasting, limit, commands); err != nil {
+		return &leftError{err}
+	}
+	return nil
+}
+
+// Version is what the program says of itself, "" where it says nothing in time: it is for the record, and
+// no reason to wait.
+func Version(ctx context.Context, program, env string) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	said := &output{}
+	cmd := exec.CommandContext(ctx, program, "--version")
+	cmd.Env, cmd.Stdout, cmd.WaitDelay = append(os.Environ(), env), said, held
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return process.Kill(cmd) }
+	if cmd.Run() != nil {
+		return ""
+	}
+	line, _, _ := bytes.Cut(said.bytes(), []byte("\n"))
+	return printable(line[:min(len(line), mostShown)])
+}

@@ -1,0 +1,226 @@
+package testbed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/guest"
+	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/witness"
+)
+
+// inside are the confines of an instance of the application, which needs capabilities beside those that a
+// lane leaves.
+func (r *Bed) inside(at place, instance int, need ...string) (process.Lane, []string, error) {
+	dirs, err := r.applicationDirs(at.host, at.given)
+	if err != nil {
+		return process.Lane{}, nil, err
+	}
+	confines := process.Lane{Cgroup: dirs[instance]}
+	if r.Scenario.Networked() {
+		confines.Netns = applicationNetns(instance)
+	}
+	if at.given.Place != factor.InLane {
+		return confines, nil, nil
+	}
+	// all that isolane run gives
+	return r.Lanes.Inside(r.laneName(instance), lanes.With{Netns: confines.Netns, Workload: true,
+		Capabilities: need})
+}
+
+// named says which instance an error is of, where there are several.
+func named(err error, given factor.Conditions, instance int) error {
+	if err == nil || given.Instances < 2 {
+		return err
+	}
+	return fmt.Errorf("instance %d (%s): %w", instance+1, layout.Instance(instance), err)
+}
+
+// startServers starts what serves in each instance, in all instances at the same time.
+func (r *Bed) startServers(ctx context.Context, at place) ([]*proc, error) {
+	n := len(layout.Instances(at.given))
+	servers, errs := make([][]*proc, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			var err error
+			servers[i], err = r.startServersOf(ctx, at, i)
+			errs[i] = named(err, at.given, i)
+		})
+	}
+	all.Wait()
+	return slices.Concat(servers...), errors.Join(errs...)
+}
+
+// server is a program of the application that serves.
+type server struct {
+	spec scenario.Probe
+	argv []string
+	dir  string // of its files
+}
+
+// serversOf are those of an instance, each once.
+func (r *Bed) serversOf(at place, instance int) (all []server, err error) {
+	for _, spec := range at.probes {
+		given, err := r.conditions(spec, at, instance)
+		if err != nil {
+			return all, err
+		}
+		argv := spec.Server(r.Self, given)
+		if len(argv) > 0 && !slices.ContainsFunc(all, func(o server) bool { return slices.Equal(o.argv, argv) }) {
+			all = append(all, server{spec, argv, given.Dir})
+		}
+	}
+	return all, nil
+}
+
+// startServersOf starts those of one instance.
+func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (servers []*proc, err error) {
+	all, err := r.serversOf(at, instance)
+	if err == nil && len(all) > 0 && at.given.Guest.Runtime == guest.VM {
+		return r.startMachine(ctx, at, instance, all)
+	}
+	for _, s := range all {
+		confines, env, ierr := r.inside(at, instance, capabilities(s.spec)...)
+		if ierr == nil {
+			s.argv, ierr = r.serving(at, &confines, s.argv, capabilities(s.spec), s.dir)
+		}
+		if ierr != nil {
+			return servers, ierr
+		}
+		p, serr := startAwaiting(ctx, r.Self, s.spec.Kind+" server", confines, env, s.argv,
+			awaited{text: s.spec.Ready()})
+		if serr != nil {
+			return servers, fmt.Errorf("%s server: %w", s.spec.Kind, serr)
+		}
+		servers = append(servers, p)
+	}
+	return servers, err
+}
+
+// startOutside starts what clients behind the application ask, where the outside client is else. On the CPUs
+// that they share, a real-time client goes first: it is to be in time with what it asks.
+func (r *Bed) startOutside(ctx context.Context, at place) (servers []*proc, err error) {
+	var started [][]string
+	for _, spec := range at.probes {
+		b, is := spec.Probe.(between)
+		if !is {
+			continue
+		}
+		given, err := r.conditions(spec, at, 0)
+		if err != nil {
+			return servers, err
+		}
+		given.Dir = at.scratch
+		argv := b.Outside(r.Self, given)
+		if slices.ContainsFunc(started, func(o []string) bool { return slices.Equal(o, argv) }) {
+			continue
+		}
+		started = append(started, argv)
+		confines, err := r.outside(at)
+		if err != nil {
+			return servers, err
+		}
+		confines.Priority = max(min(confines.Priority, 1), confines.Priority-1)
+		p, err := startAwaiting(ctx, r.Self, spec.Kind+" server outside", confines, nil, argv,
+			awaited{text: spec.Ready()})
+		if err != nil {
+			return servers, fmt.Errorf("%s server outside: %w", spec.Kind, err)
+		}
+		servers = append(servers, p)
+	}
+	return servers, nil
+}
+
+// stopAll kills servers.
+func stopAll(servers []*proc) (err error) {
+	for _, p := range servers {
+		err = errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
+	}
+	return err
+}
+
+// client measures one instance.
+type client struct {
+	*proc
+	by    measurer
+	given probe.Conditions
+}
+
+// startClients starts the clients of a probe, one an instance. Where one does not start, the others end.
+func (r *Bed) startClients(ctx context.Context, at place, spec scenario.Probe, w *witness.Session) (
+	all []client, err error) {
+	for i := range layout.Instances(at.given) {
+		given, err := r.conditions(spec, at, i)
+		if err != nil {
+			return all, named(err, at.given, i)
+		}
+		by, err := r.measures(at, spec, given)
+		if err != nil {
+			return all, named(err, at.given, i)
+		}
+		p, err := startClient(ctx, r.Self, spec, by)
+		if err != nil {
+			return all, named(err, at.given, i)
+		}
+		by.subject.PID = p.pid()
+		w.AddSubject(by.subject)
+		all = append(all, client{p, by, given})
+	}
+	return all, nil
+}
+
+// result waits for the end of a client.
+func (c client) result(spec scenario.Probe, began time.Time, w *witness.Session) (results.Measurement,
+	error) {
+	out, err := c.wait()
+	took := time.Since(began)
+	w.SubjectDone(c.pid())
+	if err != nil {
+		return results.Measurement{}, err
+	}
+	measured, err := spec.Parse(out, c.given)
+	if err == nil {
+		err = complete(&measured, c.by.guest)
+	}
+	if !c.by.guest.OwnClock() {
+		early(&measured, took, c.given.Window)
+	}
+	return measured, err
+}
+
+// merger is a probe that measures several instances at once, and makes one measurement of theirs.
+type merger interface {
+	Merge(name string, each []results.Measurement) (results.Measurement, error)
+}
+
+// merged waits for all clients, also where one fails, and is what they measured together.
+func merged(all []client, spec scenario.Probe, given factor.Conditions, began time.Time,
+	w *witness.Session) (m results.Measurement, err error) {
+	each := make([]results.Measurement, len(all))
+	for i, c := range all {
+		var failed error
+		each[i], failed = c.result(spec, began, w)
+		err = errors.Join(err, named(failed, given, i))
+	}
+	if err != nil {
+		return m, err
+	}
+	m = each[0]
+	if together, is := spec.Probe.(merger); is {
+		m, err = together.Merge(spec.Name, each)
+	}
+	return m, cmp.Or(err, described(m, spec))
+}

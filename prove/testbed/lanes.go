@@ -1,0 +1,90 @@
+package testbed
+
+import (
+	"slices"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/results"
+)
+
+// OwnPath is the path of a lane in force; "" where it has none, or one that needs more than a wire.
+func (r *Bed) OwnPath() string {
+	if r.InForce == nil {
+		return ""
+	}
+	path := r.InForce.Lane.Spec.Network.Path
+	if path != "" && slices.ContainsFunc(r.Paths, func(p Path) bool { return p.Name() == path && !speaks(p) }) {
+		return path
+	}
+	return ""
+}
+
+// laneName is the lane that an instance of the application is in.
+func (r *Bed) laneName(instance int) string {
+	if r.InForce != nil {
+		return r.InForce.Lane.Name
+	}
+	return layout.Instance(instance)
+}
+
+// applicationDirs are the cgroups of the application's instances: those of their lanes, or where they have
+// none the one made for them all.
+func (r *Bed) applicationDirs(h host.Host, given factor.Conditions) ([]string, error) {
+	names := layout.Instances(given)
+	if r.InForce != nil {
+		return []string{r.InForce.Dir}, nil
+	}
+	groups, err := r.Lanes.Groups()
+	if err != nil {
+		return nil, err
+	}
+	dirs := make([]string, len(names))
+	for i, name := range names {
+		k := slices.IndexFunc(groups, func(g enforce.LaneGroup) bool { return g.Lane.Name == name })
+		if k >= 0 {
+			dirs[i] = groups[k].Dir // lanes that share CPUs are in a cgroup of their pool
+		} else if dirs[i], err = knob.GroupDir(h, layout.Application); err != nil {
+			return nil, err
+		}
+	}
+	return dirs, nil
+}
+
+// cpusOf are the CPUs of an instance: those of its lane, or where it has none all of the application.
+func (r *Bed) cpusOf(c results.Cell, given factor.Conditions, instance int) cpuset.Set {
+	if own := r.Layouts[c.Name].Placement.Lanes; given.Place == factor.InLane && r.InForce == nil {
+		return own[len(own)-len(layout.Instances(given))+instance].CPUs
+	}
+	return c.Application
+}
+
+// OwnGroups are the cgroups that a session makes, and empties when it ends.
+func (r *Bed) OwnGroups() []string {
+	var groups []string
+	if r.Pods == nil {
+		groups = append(groups, neighboursGroup)
+	}
+	if r.Scenario.Networked() {
+		groups = append(groups, layout.Client)
+	}
+	if r.InForce == nil && r.Pods == nil {
+		groups = append(groups, layout.Application)
+	}
+	return groups
+}
+
+// attached are the cgroups outside of a lane's own whose processes belong to it.
+func (r *Bed) attached() []string {
+	var groups []string
+	for _, at := range r.Lanes.Attached {
+		if r.InForce != nil && at.Lane == r.InForce.Lane.Name && at.Group != "" {
+			groups = append(groups, at.Group)
+		}
+	}
+	return groups
+}

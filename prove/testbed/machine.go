@@ -1,0 +1,90 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/runtime/guest"
+)
+
+// devices are those that an instance of the application has in its namespace.
+func (r *Bed) devices(path Path) (all []string) {
+	if !speaks(path) {
+		all = append(all, netpath.Device)
+	}
+	if r.standsBetween() {
+		all = append(all, probe.Behind)
+	}
+	return all
+}
+
+// taps are the steps by which virtual machines have the frames of these devices, in place of the namespaces.
+func (r *Bed) taps(path Path, instances int) (steps []journal.Step) {
+	for i := range instances {
+		for _, device := range r.devices(path) {
+			steps = append(steps, netdev.TapStep(applicationNetns(i), device))
+		}
+	}
+	return steps
+}
+
+// LacksMachine says why a cell cannot have its path without a virtual machine, or nil.
+func (r *Bed) LacksMachine(given factor.Conditions) error {
+	path, err := r.path(given.Path)
+	if err != nil || !speaks(path) || given.Guest.Runtime == guest.VM {
+		return err
+	}
+	return fmt.Errorf("path %s gives a socket and no network device: expected a factor of kind runtime with %s",
+		path.Name(), guest.VM)
+}
+
+// vhostUser is the device of a machine on a path that speaks.
+func (r *Bed) vhostUser(path Path, instance int) *guest.VhostUser {
+	v, _ := netpath.VhostUserOf([]netpath.Path{path},
+		netpath.Of(r.Root, layout.Instance(instance), lane.Network{Path: path.Name()}))
+	return &guest.VhostUser{Device: netpath.Device, Socket: v.Socket, MAC: v.MAC, MTU: v.MTU,
+		Addresses: applicationAddresses(instance)}
+}
+
+// startMachine starts the virtual machine of an instance, with all its servers.
+func (r *Bed) startMachine(ctx context.Context, at place, instance int, all []server) ([]*proc, error) {
+	g, m := at.given.Guest, &guest.Machine{Taps: map[string]string{}}
+	for _, s := range all {
+		programs, modules, _ := s.spec.InMachine()
+		m.Programs = append(m.Programs, guest.Program{Argv: s.argv, Ready: s.spec.Ready(), Folder: s.dir})
+		m.Also, m.Modules = append(m.Also, programs...), append(m.Modules, modules...)
+	}
+	path, err := r.path(at.given.Path)
+	if err != nil {
+		return nil, err
+	}
+	if speaks(path) {
+		m.VhostUser = r.vhostUser(path, instance)
+	}
+	for _, device := range r.devices(path) {
+		m.Taps[device] = netdev.TapOf(device)
+	}
+	g.Machine = m
+	confines, env, err := r.inside(at, instance)
+	if err != nil {
+		return nil, err
+	}
+	argv, err := r.inGuest(at, &g, &confines, nil)
+	if err != nil {
+		return nil, err
+	}
+	p, err := startAwaiting(ctx, r.Self, "virtual machine", confines, env, argv,
+		awaited{guest.Ready, g.Overhead()})
+	if err != nil {
+		return nil, fmt.Errorf("virtual machine: %w", err)
+	}
+	p.dir = g.Dir
+	return []*proc{p}, nil
+}

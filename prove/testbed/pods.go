@@ -1,0 +1,301 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/noise"
+	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/pod"
+	"isolane.dev/isolane/witness"
+)
+
+// Pod is the runtime of application and neighbours that are pods.
+const Pod = "pod"
+
+// Pods make those of a session. While they are there the lanes of the host are the node part's to change: it
+// puts the application's in force.
+type Pods struct {
+	cluster pod.Cluster
+	static  *pod.Cluster // the node of cells with a cpuset and nothing else, which its kubelet gives; nil: none
+	lanes   lanes.Options
+	address netip.Addr // of the application; where it does not run yet, all of its own
+	lane    string     // of the application, where it has one
+	started []pod.Pod  // that are there
+	away    bool       // the lanes of the host are not this process's now
+}
+
+// podsOfRun are those of one run.
+type podsOfRun struct {
+	application pod.Pod
+	neighbours  *pod.Pod // nil: none
+}
+
+// PodsCan refuses probes whose application needs more than a pod has.
+func PodsCan(s scenario.Scenario) error {
+	for _, p := range s.Spec.Probes {
+		if _, is := p.Probe.(between); is || len(capabilities(p)) > 0 {
+			return fmt.Errorf("probe %s: its application cannot be in a pod", p.Name)
+		}
+	}
+	return nil
+}
+
+// FindPods finds the cluster of a session that has pods; with a static node that too.
+func FindPods(ctx context.Context, static string, o lanes.Options) (*Pods, error) {
+	c, of, err := pod.Find(ctx, static)
+	return &Pods{cluster: c, static: of, lanes: o, address: netip.IPv4Unspecified()}, err
+}
+
+// Described is for the record. A session that goes on does so on the same node.
+func (p *Pods) Described(before *results.Pods) (*results.Pods, error) {
+	now := results.Pods{Node: p.cluster.Node, Kubelet: p.cluster.Version, Image: p.cluster.Image}
+	if p.static != nil {
+		now.Static = p.static.Node
+	}
+	if before != nil && *before != now {
+		return nil, fmt.Errorf("the session began with pods of %v, here are %v", *before, now)
+	}
+	return &now, nil
+}
+
+// Notes say what a reader must know of pods.
+func (p *Pods) Notes() []string {
+	notes := []string{fmt.Sprintf("Application and neighbours are pods of node %s (kubelet %s): programs of "+
+		"this host, over the image %s. Floating ones are BestEffort. Their packets take the cluster's network.",
+		p.cluster.Node, p.cluster.Version, p.cluster.Image),
+		"Pods may use the outside client's CPU too, below its real-time priority."}
+	if p.static != nil {
+		notes = append(notes, fmt.Sprintf("The pinned ones are Guaranteed pods of node %s (kubelet %s), which "+
+			"gives them CPUs by its CPU manager, policy static; their neighbours are pods of that node. The "+
+			"client is outside of both.", p.static.Node, p.static.Version))
+	}
+	return notes
+}
+
+// on is the node of a cell's pods.
+func (p *Pods) on(given factor.Conditions) pod.Cluster {
+	if given.Place == factor.InCpuset {
+		return *p.static
+	}
+	return p.cluster
+}
+
+// measurePods measures a cell whose application and neighbours are pods. What it starts, undo ends.
+func (r *Bed) measurePods(ctx context.Context, at place, run *results.Run) error {
+	if err := errors.Join(r.Journal.Close(), r.Lanes.Close()); err != nil {
+		return err
+	}
+	r.Journal, r.Lanes, r.Pods.away = journal.None(nil), lanes.None(r.Pods.lanes), true
+	m := moment{pods: &podsOfRun{}}
+	var err error
+	if m.pods.application, err = r.startApplication(ctx, at); err != nil {
+		return err
+	}
+	if len(at.given.Neighbours) > 0 {
+		if m.pods.neighbours, err = r.startNeighbourPod(ctx, at); err != nil {
+			return err
+		}
+	}
+	if err = pause(ctx, settle); err == nil {
+		err = r.observe(ctx, at, m, run)
+	}
+	if n := m.pods.neighbours; n != nil {
+		err = errors.Join(err, stopNeighbourPod(ctx, *n, r, at, run))
+	}
+	r.contradict(at, run)
+	return err
+}
+
+// startPod starts a pod with what all have.
+func (r *Bed) startPod(ctx context.Context, at place, w pod.Workload) (pod.Pod, error) {
+	for _, argv := range w.Programs {
+		program, err := exec.LookPath(argv[0])
+		if err == nil {
+			argv[0], err = filepath.Abs(program)
+		}
+		if err != nil {
+			return pod.Pod{}, err
+		}
+	}
+	self, err := filepath.Abs(r.Self)
+	if err != nil {
+		return pod.Pod{}, err
+	}
+	w.Folders, w.Files = []string{at.scratch}, []string{self}
+	w.Until = time.Now().Add(10*time.Minute + 2*r.Estimate())
+	r.Pods.started = append(r.Pods.started, pod.Pod{Name: w.Name}) // also where it does not become ready
+	return r.Pods.on(at.given).Start(ctx, r.Root, w)
+}
+
+// startApplication starts what serves, all in one container: with a lane where the cell has one, which has to
+// have the CPUs that the cell was planned with.
+func (r *Bed) startApplication(ctx context.Context, at place) (p pod.Pod, err error) {
+	w := pod.Workload{Name: layout.Application}
+	for _, spec := range at.probes {
+		given, cerr := r.conditions(spec, at, 0)
+		if cerr != nil {
+			return p, cerr
+		}
+		argv := spec.Server(r.Self, given)
+		same := func(other []string) bool { return slices.Equal(other, argv) }
+		if len(argv) > 0 && !slices.ContainsFunc(w.Programs, same) {
+			w.Programs, w.Ready = append(w.Programs, argv), append(w.Ready, spec.Ready())
+		}
+	}
+	if at.given.Place == factor.InLane {
+		own := r.Layouts[at.cell.Name].Placement.Lanes
+		w.Lane = &pod.Lane{Spec: at.given.Lane, Owns: own[len(own)-1].CPUs.Union(own[len(own)-1].Idle).Len()}
+	}
+	if at.given.Place == factor.InCpuset {
+		w.CPUs = at.cell.Application.Len()
+	}
+	if p, err = r.startPod(ctx, at, w); err != nil {
+		return p, err
+	}
+	var cpus cpuset.Set
+	switch r.Pods.address = p.Address; {
+	case w.Lane != nil:
+		cpus, err = r.Pods.laneOf(p)
+	case w.CPUs > 0:
+		cpus, err = cgroup.CPUs(r.Root, p.Group)
+	default:
+		return p, nil
+	}
+	if err == nil && cpus != at.cell.Application {
+		err = fmt.Errorf("pod %s: it has CPUs %s, planned %s: what else is on the node may have changed",
+			p.Name, cpus, at.cell.Application)
+	}
+	return p, err
+}
+
+// laneOf are the CPUs of the lane that has come to a pod's container.
+func (p *Pods) laneOf(of pod.Pod) (cpuset.Set, error) {
+	l, err := lanes.Look(p.lanes)
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	i := slices.IndexFunc(l.Attached, func(a enforce.Attachment) bool { return a.Group == of.Group })
+	if i < 0 {
+		return cpuset.Set{}, fmt.Errorf("pod %s: no lane has come to %s: isolane-kube of this node says why",
+			of.Name, of.Group)
+	}
+	p.lane = l.Attached[i].Lane
+	own, err := l.Lane(p.lane)
+	return own.CPUs, err
+}
+
+func (r *Bed) startNeighbourPod(ctx context.Context, at place) (*pod.Pod, error) {
+	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, noiseReport))
+	p, err := r.startPod(ctx, at, pod.Workload{Name: neighboursGroup,
+		Programs: [][]string{append(argv, "--temp-path", at.scratch)}})
+	return &p, err
+}
+
+// stopNeighbourPod ends the noise and notes what it delivered.
+func stopNeighbourPod(ctx context.Context, p pod.Pod, r *Bed, at place, run *results.Run) error {
+	err := syscall.Kill(p.PID, syscall.SIGINT)
+	if err != nil && !errors.Is(err, syscall.ESRCH) { // it has ended before, as the evidence says
+		return fmt.Errorf("pod %s: %w", p.Name, err)
+	}
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if st, serr := task.ReadStat(r.Root, task.Dir(p.PID)); serr != nil || st.Dead() {
+			return delivered(at.scratch, run)
+		}
+		if err = pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("pod %s did not end within %s", p.Name, patience)
+}
+
+// watchPods has the witness look at the pods' containers.
+func (r *Bed) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness.Watch) (witness.Watch,
+	error) {
+	client, err := knob.GroupDir(h, layout.Client)
+	if err != nil {
+		return w, err
+	}
+	w.Subjects = append(w.Subjects, witness.Subject{Role: results.Application, PID: of.application.PID,
+		Planned: c.Application, Tree: true})
+	w.Cpusets[of.application.Group], w.Cpusets[client] = c.Application, c.Client
+	w.Own = append(w.Own, of.application.Group, client)
+	if n := of.neighbours; n != nil {
+		w.Neighbours.PID, w.Neighbours.Planned = n.PID, c.Neighbours
+		w.Cpusets[n.Group] = c.Neighbours
+	}
+	return w, nil
+}
+
+// endPods takes the pods of a run away, waits until the node's part has released the lane of the application,
+// and takes the lanes of the host again.
+func (r *Bed) endPods(ctx context.Context) error {
+	if r.Pods == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	var err error
+	for _, p := range r.Pods.started {
+		err = errors.Join(err, p.End(ctx))
+	}
+	r.Pods.started, r.Pods.address = nil, netip.IPv4Unspecified()
+	if err != nil {
+		return err
+	}
+	if !r.Pods.away {
+		return nil
+	}
+	for released := false; !released; {
+		if err = pause(ctx, 50*time.Millisecond); err == nil {
+			released, err = r.Pods.released()
+		}
+		if err != nil {
+			return fmt.Errorf("lane %s of a pod that has ended: %w", r.Pods.lane, err)
+		}
+	}
+	l, _, err := lanes.OpenPatiently(ctx, r.Pods.lanes)
+	if err != nil {
+		return err
+	}
+	j, err := l.Beside("prove")
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	r.Lanes, r.Journal, r.Pods.away = l, j, false
+	return nil
+}
+
+// released says whether the lane of the last application is no longer in force.
+func (p *Pods) released() (bool, error) {
+	if p.lane == "" {
+		return true, nil
+	}
+	l, err := lanes.Look(p.lanes)
+	if err != nil {
+		return false, err
+	}
+	if _, gone := l.Lane(p.lane); gone == nil {
+		return false, nil
+	}
+	p.lane = ""
+	return true, nil
+}

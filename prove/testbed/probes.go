@@ -1,0 +1,344 @@
+package testbed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/guest"
+	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/witness"
+	"isolane.dev/isolane/witness/tail"
+)
+
+// privileged is a probe that needs capabilities which a lane takes from root's programs.
+type privileged interface {
+	Capabilities() []string // as in capabilities(7), without CAP_
+}
+
+// capabilities are those that a probe's application needs beside a lane's.
+func capabilities(spec scenario.Probe) []string {
+	if p, ok := spec.Probe.(privileged); ok {
+		return p.Capabilities()
+	}
+	return nil
+}
+
+// unhurried is a probe that takes longer than others, beside warm-up and window.
+type unhurried interface{ Patience() time.Duration }
+
+// restorer is a probe whose client runs a program that changes the host, and restores that when it is asked
+// to end. It takes so long for that at most.
+type restorer interface{ Restores() time.Duration }
+
+// measurer is what measures, and where.
+type measurer struct {
+	confines process.Lane
+	env      []string
+	argv     []string
+	guest    guest.Guest // the zero value is the host
+	subject  witness.Subject
+}
+
+// outside are the confines of the client. Real-time priority would keep the application off a CPU that it has
+// too.
+func (r *Bed) outside(at place) (process.Lane, error) {
+	dir, err := knob.GroupDir(at.host, layout.Client)
+	client := r.Scenario.Spec.Client
+	if at.given.Distance == factor.SameCPU {
+		client = scenario.Client{}
+	}
+	netns := wire().Netns
+	if r.Pods != nil { // the node reaches its pods
+		netns = ""
+	}
+	return process.Lane{Netns: netns, Cgroup: dir, Policy: client.Policy, Priority: client.Priority}, err
+}
+
+// measures says where what measures runs, and what its threads are to the witness.
+func (r *Bed) measures(at place, spec scenario.Probe, given probe.Conditions) (m measurer, err error) {
+	m.argv = spec.Client(r.Self, given)
+	if !spec.Inside() {
+		m.subject = witness.Subject{Role: results.Client, Planned: at.cell.Client}
+		if m.confines, err = r.outside(at); err != nil {
+			return m, err
+		}
+		if _, is := spec.Probe.(between); is {
+			m.confines.Netns = behindNetns(given.Instance)
+		}
+		return m, err
+	}
+	m.subject = witness.Subject{Role: results.Application, Planned: at.cell.Application}
+	_, m.subject.Tree = spec.Probe.(restorer)
+	m.confines, m.env, err = r.inside(at, given.Instance, capabilities(spec)...)
+	if err != nil || at.given.Guest.Runtime == "" {
+		return m, err
+	}
+	m.guest, m.subject.Tree = at.given.Guest, true
+	m.argv, err = r.inGuest(at, &m.guest, &m.confines, m.argv)
+	return m, err
+}
+
+// inGuest is the command line that runs argv in a guest, which gets a directory for its files.
+func (r *Bed) inGuest(at place, g *guest.Guest, confines *process.Lane, argv []string) (_ []string,
+	err error) {
+	g.Bind = at.given.Place == factor.InLane
+	if g.CPUs == 0 {
+		g.CPUs = r.Layouts[at.cell.Name].Lane.Len() // as many in each placement
+	}
+	if at.given.Place == factor.InLane {
+		if g.PageBytes, err = r.pages(g.MemoryMiB()); err != nil {
+			return nil, err
+		}
+	}
+	g.Dir, err = os.MkdirTemp(at.scratch, "guest-")
+	confines.Capabilities = nil // it takes more to make a guest, and the guest has no more than it needs
+	return guest.Command(r.Self, *g, argv), err
+}
+
+// pages is the size of the huge pages of the application's lane which have room for so much; 0: it has none.
+func (r *Bed) pages(mebibytes int) (bytes uint64, err error) {
+	l, err := r.Lanes.Lane(r.laneName(0))
+	for _, p := range l.Hugepages {
+		if p.Pages*p.PageBytes >= uint64(mebibytes)<<20 {
+			bytes = p.PageBytes
+		}
+	}
+	return bytes, err
+}
+
+// serving is the command line of a program of the application that serves, on the host or in a container.
+func (r *Bed) serving(at place, confines *process.Lane, argv, need []string, dir string) ([]string,
+	error) {
+	g := at.given.Guest
+	if g.Runtime == "" {
+		return argv, nil
+	}
+	g.Serve = &guest.Serve{Capabilities: need, Folder: dir}
+	return r.inGuest(at, &g, confines, argv)
+}
+
+// probe makes one measurement with fresh processes, one an instance of the application.
+func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witness.Session,
+	m moment) (results.Measurement, error) {
+	// else there is nothing to explain, or nobody knows when it was
+	known := !spec.Inside() || !at.given.Guest.OwnClock()
+	sampled := spec.Metrics(spec.Name)[0].Sampled && known && r.Only == nil
+	began := time.Now()
+	limit := limitOf(spec, at.given.Guest, r.Mode.Conditions(spec))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
+	defer cancel()
+	if sampled {
+		w.Record()
+	}
+	starved := func(err error) error {
+		if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStarved) {
+			return cause
+		}
+		return err
+	}
+	clients, err := r.startClients(ctx, at, spec, w)
+	if m.probe = spec.Name; err == nil && r.Fault != nil {
+		err = r.Fault(ctx, m)
+	}
+	if err != nil {
+		for _, c := range clients {
+			err = errors.Join(err, c.stop(syscall.SIGKILL, time.Second))
+		}
+		return results.Measurement{}, starved(err)
+	}
+	measured, err := merged(clients, spec, at.given, began, w)
+	for _, p := range m.application {
+		err = cmp.Or(err, complete(&measured, guest.Guest{Dir: p.dir}))
+	}
+	if err != nil || !sampled {
+		return measured, starved(err)
+	}
+	if all, lost, ok := w.Recorded(); ok {
+		measured.Tail, err = tail.Of(measured, all, lost)
+	}
+	return measured, err
+}
+
+// limitOf is how long what measures may take. A client that something starves, such as a foreign real-time
+// program on its CPU, must not hold the session up for ever.
+func limitOf(spec scenario.Probe, in guest.Guest, given probe.Conditions) time.Duration {
+	limit := given.Warmup + given.Window + in.Overhead() + patience
+	if u, ok := spec.Probe.(unhurried); ok {
+		limit += u.Patience()
+	}
+	return limit
+}
+
+// startClient starts what measures. A restorer is asked to end when ctx does, the others are killed.
+func startClient(ctx context.Context, self string, spec scenario.Probe, by measurer) (*proc, error) {
+	asked, ok := spec.Probe.(restorer)
+	if !ok {
+		return startAwaiting(ctx, self, spec.Name, by.confines, by.env, by.argv, awaited{})
+	}
+	p, err := startAwaiting(context.WithoutCancel(ctx), self, spec.Name, by.confines, by.env, by.argv, awaited{})
+	if err == nil {
+		// who waits for it hears how it ended
+		context.AfterFunc(ctx, func() { _ = p.stop(syscall.SIGTERM, asked.Restores()) })
+	}
+	return p, err
+}
+
+// early makes a measurement void that took less time than its window.
+func early(m *results.Measurement, took, window time.Duration) {
+	if took < window {
+		m.Void = append(m.Void, fmt.Sprintf("it ended early: after %s of a window of %s",
+			took.Round(time.Millisecond), window))
+	}
+}
+
+// complete adds what the guest says of itself. Moments on its own clock say nothing here.
+func complete(m *results.Measurement, g guest.Guest) error {
+	if g.Dir == "" {
+		return nil
+	}
+	facts, err := guest.Facts(g.Dir)
+	if m.Facts == nil {
+		m.Facts = facts
+	}
+	maps.Copy(m.Facts, facts)
+	if g.OwnClock() {
+		m.Worst = nil
+	}
+	return err
+}
+
+// described refuses figures that no metric describes, and those that are no numbers.
+func described(m results.Measurement, spec scenario.Probe) error {
+	metrics := spec.Metrics(spec.Name)
+	known := func(name string, sampled bool) bool {
+		return slices.ContainsFunc(metrics, func(m results.Metric) bool {
+			return m.Name == name &&
+				m.Sampled == sampled
+		})
+	}
+	for name, v := range m.Values {
+		if !known(name, false) || math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("expected a number for one of its metrics, found %s: %g", name, v)
+		}
+	}
+	for name := range m.Samples {
+		if !known(name, true) {
+			return fmt.Errorf("expected samples of one of its metrics, found %s", name)
+		}
+	}
+	return nil
+}
+
+// conditions are those of a probe at an instance of the application, with the address that clients ask, and
+// where there are several instances with a directory of its own.
+func (r *Bed) conditions(spec scenario.Probe, at place, instance int) (probe.Conditions, error) {
+	c := r.Mode.Conditions(spec)
+	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
+	c.Instance, c.Instances = instance, at.given.Instances
+	address := applicationAddresses(instance)[0].Addr()
+	if _, is := spec.Probe.(between); is {
+		address = wire().Addresses[0].Addr()
+	}
+	if other := at.given.Ends.Address; other.IsValid() {
+		address = other
+	}
+	if r.Pods != nil {
+		address = r.Pods.address
+	}
+	c.Address = netip.AddrPortFrom(address, 0)
+	c.CongestionControl = r.Scenario.Spec.CongestionControl
+	if c.Instances < 2 {
+		return c, nil
+	}
+	c.Dir = filepath.Join(c.Dir, layout.Instance(instance))
+	return c, os.MkdirAll(c.Dir, 0o755)
+}
+
+// observe runs the probes under the eyes of the witness.
+func (r *Bed) observe(ctx context.Context, at place, m moment, run *results.Run) error {
+	watch, err := r.watch(at.host, at.cell, m)
+	if err != nil {
+		return err
+	}
+	if r.Fault != nil {
+		if err = r.Fault(ctx, m); err != nil {
+			return err
+		}
+	}
+	w, err := witness.Begin(ctx, watch)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, spec := range at.probes {
+		measured, perr := r.probe(ctx, at, spec, w, m)
+		if perr != nil {
+			failed = fmt.Errorf("%s: %w", spec.Name, perr)
+			break
+		}
+		run.Measured = append(run.Measured, measured)
+	}
+	run.Witness, err = w.End()
+	return errors.Join(failed, err)
+}
+
+func (r *Bed) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
+	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
+	for _, p := range m.application {
+		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Application, PID: p.pid(),
+			Planned: c.Application, Tree: true})
+	}
+	for _, p := range m.outside {
+		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Client, PID: p.pid(), Planned: c.Client,
+			Tree: true})
+	}
+	given := r.Scenario.Conditions(c)
+	w.Measured, w.Client = c.Application, c.Client
+	if m.pods != nil {
+		return r.watchPods(h, c, m.pods, w)
+	}
+	dirs, err := r.applicationDirs(h, given)
+	if err != nil {
+		return w, err
+	}
+	for i, dir := range dirs {
+		w.Cpusets[dir] = r.cpusOf(c, given, i)
+	}
+	w.Own, w.Workload = append(r.attached(), dirs...), r.InForce != nil
+	if r.Scenario.Networked() {
+		client, err := knob.GroupDir(h, layout.Client)
+		if err != nil {
+			return w, err
+		}
+		w.Cpusets[client], w.Own = c.Client, append(w.Own, client)
+	}
+	if !c.Neighbours.IsEmpty() {
+		dir, err := knob.GroupDir(h, neighboursGroup)
+		if err != nil {
+			return w, err
+		}
+		w.Cpusets[dir] = c.Neighbours
+	}
+	if m.neighbours != nil {
+		w.Neighbours.PID, w.Neighbours.Planned = m.neighbours.pid(), c.Neighbours
+	}
+	return w, nil
+}

@@ -1,0 +1,192 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/terminal"
+)
+
+// proc is a process of a run. Its cgroup is in the journal, so that recover ends it after a crash.
+type proc struct {
+	name   string
+	cmd    *exec.Cmd
+	stdout *output
+	stderr *output
+	dir    string        // of the virtual machine that it is; "": it is none
+	ended  chan struct{} // closed when the process has ended and err is set
+	err    error
+}
+
+// output collects what a process prints, up to a bound, and tells when a text has appeared.
+type output struct {
+	mu    sync.Mutex
+	data  bytes.Buffer
+	await string
+	seen  chan struct{} // closed when await was printed; nil when nobody waits
+}
+
+const maxOutput = 16 << 20
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.data.Len()
+	if before+len(p) <= maxOutput {
+		o.data.Write(p)
+	}
+	if o.seen != nil && bytes.Contains(o.data.Bytes()[max(0, before-len(o.await)):], []byte(o.await)) {
+		close(o.seen)
+		o.seen = nil
+	}
+	return len(p), nil
+}
+
+func (o *output) bytes() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Clone(o.data.Bytes())
+}
+
+// readiness is how long a server may take to say that it listens; the web servers give up after 30 s.
+const readiness = 40 * time.Second
+
+// awaited is what a process prints when it can be used, and how much longer than usual that may take.
+type awaited struct {
+	text string
+	more time.Duration
+}
+
+// held is how long the output of a process may be held open by its children after its end.
+const held = time.Second
+
+// start starts argv in its confines.
+func start(ctx context.Context, self, name string, c process.Lane, argv []string) (*proc, error) {
+	p, err := startAwaiting(ctx, self, name, c, nil, argv, awaited{})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return p, nil
+}
+
+// startAwaiting starts argv, with more in its environment, and waits until it is ready.
+func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, argv []string,
+	ready awaited) (*proc, error) {
+	p := &proc{name: name, cmd: process.Command(ctx, lanes.Self(self), c, argv...), stdout: &output{},
+		stderr: &output{},
+		ended:  make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p.stdout, p.stderr, append(os.Environ(), env...)
+	p.cmd.WaitDelay = held
+	seen := make(chan struct{})
+	if ready.text == "" {
+		close(seen)
+	} else {
+		p.stdout.await, p.stdout.seen = ready.text, seen
+	}
+	if err := process.Start(p.cmd, c.Cgroup); err != nil {
+		return nil, err
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	limit := readiness + ready.more
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	select {
+	case <-seen:
+		return p, nil
+	case <-p.ended:
+		if err := p.failure(); err != nil {
+			return nil, fmt.Errorf("ended before it was ready: %w", err)
+		}
+		return nil, fmt.Errorf("ended before it was ready: expected %q on standard output", ready.text)
+	case <-timeout.C:
+		return nil, errors.Join(fmt.Errorf("not ready after %s", limit), p.stop(syscall.SIGKILL, time.Second))
+	}
+}
+
+func (p *proc) pid() int { return p.cmd.Process.Pid }
+
+// wait waits for the end of the process and returns what it printed.
+func (p *proc) wait() ([]byte, error) {
+	<-p.ended
+	return p.stdout.bytes(), p.failure()
+}
+
+// failure is how the process ended, with the last line that it printed as the reason.
+func (p *proc) failure() error {
+	if errors.Is(p.err, exec.ErrWaitDelay) {
+		return fmt.Errorf("it ended, and a process that it had started held its output for %s more", held)
+	}
+	return reason(p.err, p.stderr)
+}
+
+// reason is err with the last line that was printed, so that it fits into a line and a terminal.
+func reason(err error, said *output) error {
+	if err == nil {
+		return nil
+	}
+	text := bytes.TrimSpace(said.bytes())
+	if last := printable(text[bytes.LastIndexByte(text, '\n')+1:]); last != "" {
+		return fmt.Errorf("%w: %s", err, last)
+	}
+	return err
+}
+
+// mostShown is how much is shown of what a program has printed, in bytes.
+const mostShown = 200
+
+// printable is the end of a line of another program, without what a terminal would take as a command.
+func printable(line []byte) string {
+	kept := line[max(0, len(line)-mostShown):]
+	return strings.Join(strings.Fields(terminal.Clean(string(kept))), " ")
+}
+
+// stop asks the process to end, and kills it when it does not within patience.
+func (p *proc) stop(signal syscall.Signal, patience time.Duration) error {
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		// it ended between the two calls
+		<-p.ended
+		return nil // an ended process is what was wanted
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-p.ended:
+		return nil
+	case <-timeout.C:
+	}
+	err := process.Kill(p.cmd)
+	<-p.ended
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return fmt.Errorf("%s did not end within %s and was killed", p.name, patience)
+}
+
+// readSome reads at most maxOutput of a file that another program has written.
+func readSome(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxOutput))
+}

@@ -1,0 +1,377 @@
+package testbed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/noise"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/prove/settings"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/witness/judge"
+)
+
+// settle is the time between the start of application and neighbours and the first probe.
+const settle = 500 * time.Millisecond
+
+// patience is how long after its window a probe may still take, and neighbours to end.
+const patience = 20 * time.Second
+
+var errStarved = fmt.Errorf("the probe did not end within %s after its window: it hangs, or something else "+
+	"keeps it off its CPU", patience)
+
+// Bed is a host on which the runs of a session are made, one at a time.
+type Bed struct {
+	Self     string // the isolane binary
+	Root     fs.FS  // of the host
+	Lanes    *lanes.Lanes
+	Journal  *journal.Journal  // of what is not the lane's: paths, groups of neighbours and client
+	Scenario scenario.Scenario // around the lane in force, if there is one
+	Kinds    scenario.Drivers
+	InForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
+	Mode     scenario.Mode
+	Settings map[string]string        // of the host, as the session found them in this boot
+	Layouts  map[string]layout.Layout // by cell that is measured in this boot
+	Paths    []Path
+	Only     *scenario.Probe                     // runs in place of the cell's probes
+	Capacity map[string]float64                  // by probe whose load is a share of it
+	LeftOut  []results.LeftOut                   // of this boot's cells and others
+	Pods     *Pods                               // nil: application and neighbours are processes
+	Fault    func(context.Context, moment) error // the self-test's; nil otherwise
+}
+
+// moment is a point of a run at which the self-test breaks something.
+type moment struct {
+	probe       string // the probe whose clients have just started; "" before the first
+	application []*proc
+	outside     []*proc // what clients behind the application ask, or a program at their end of the wire
+	neighbours  *proc
+	pods        *podsOfRun // in place of application and neighbours
+}
+
+// responder is the process that answers the clients: the first of what serves.
+func (m moment) responder() (*os.Process, error) {
+	if m.pods != nil {
+		return os.FindProcess(m.pods.application.PID)
+	}
+	return m.application[0].cmd.Process, nil
+}
+
+// Run measures one cell and leaves the host as it was. The error says that the host could not be
+// brought back, or that the session cannot go on; what went wrong with the run alone makes it void.
+func (r *Bed) Run(ctx context.Context, c results.Cell) (results.Run, error) {
+	run := results.Run{Cell: c.Name, Started: time.Now(),
+		Changed: settings.Changed(r.Settings, settings.Read(r.Root))}
+	err := r.measure(ctx, c, &run)
+	uerr := r.undo(context.WithoutCancel(ctx))
+	if ctx.Err() != nil { // what else went wrong then is no news, but for what is left on the host
+		if left, ok := errors.AsType[*leftError](err); ok {
+			uerr = errors.Join(left, uerr)
+		}
+		return run, cmp.Or(uerr, ctx.Err())
+	}
+	if uerr != nil {
+		return run, errors.Join(err, uerr)
+	}
+	run.Duration = results.Nanoseconds(time.Since(run.Started))
+	if err != nil {
+		run.Void = append(run.Void, strings.Split(err.Error(), "\n")...) // one a line, as joined
+	}
+	return run, nil
+}
+
+// undo takes back what a run has changed, in reverse order.
+func (r *Bed) undo(ctx context.Context) error {
+	if err := r.endPods(ctx); err != nil {
+		return err
+	}
+	err := r.Journal.Undo(ctx)
+	if r.InForce != nil {
+		return err
+	}
+	var own []string
+	for i := 0; ; i++ {
+		if _, none := r.Lanes.Lane(layout.Instance(i)); none != nil {
+			break
+		}
+		own = append(own, layout.Instance(i))
+	}
+	if len(own) > 0 {
+		_, rerr := r.Lanes.Release(ctx, own...)
+		err = errors.Join(err, rerr)
+	}
+	return err
+}
+
+// neighboursGroup is a group of a run beside the lanes' own.
+const neighboursGroup = "prove-neighbours"
+
+// prepare brings the host into the cell's conditions.
+func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given factor.Conditions,
+	run *results.Run) error {
+	var groups []knob.Group
+	var networks []lane.Network
+	var steps []journal.Step
+	var err error
+	if r.Scenario.Networked() {
+		groups = append(groups, knob.Group{Name: layout.Client, CPUs: c.Client})
+		if networks, err = r.connect(ctx, given); err != nil {
+			return err
+		}
+	}
+	inLane := r.InForce == nil && r.Pods == nil && given.Place == factor.InLane
+	if r.InForce == nil && r.Pods == nil && !inLane {
+		groups = append(groups, knob.Group{Name: layout.Application, CPUs: c.Application})
+	}
+	if inLane {
+		err = r.putLanes(ctx, r.Layouts[c.Name].Placement, len(layout.Instances(given)), networks, run)
+	} else if len(networks) > 0 {
+		steps, err = r.pathSteps(networks)
+	}
+	if err != nil {
+		return err
+	}
+	beyond, err := r.beyond(c, given, len(networks))
+	if err != nil {
+		return err
+	}
+	steps = append(steps, beyond...)
+	if len(given.Neighbours) > 0 && r.Pods == nil {
+		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})
+	}
+	own, err := knob.Groups(h, groups...)
+	if err != nil {
+		return err
+	}
+	awake, err := knob.Awake(knob.View{Root: r.Root, Host: h}, c.Client)
+	if err != nil {
+		return err
+	}
+	refused, err := r.Journal.Apply(ctx, slices.Concat(steps, own, awake))
+	for _, f := range refused {
+		run.Notes = append(run.Notes, "refused: "+f.Err.Error())
+	}
+	if err == nil && len(networks) > 0 {
+		err = r.meet(ctx, given, len(networks))
+	}
+	if err != nil {
+		return err
+	}
+	return r.adopt(h, given)
+}
+
+// putLanes puts the lanes of the application in force, with their paths, as isolane apply does. When this
+// process dies, they do not last. Without a network there is none in a lane.
+func (r *Bed) putLanes(ctx context.Context, placement plan.Placement, count int, networks []lane.Network,
+	run *results.Run) error {
+	placement.Lanes = slices.Clone(placement.Lanes)
+	own := placement.Lanes[len(placement.Lanes)-count:] // behind those in force
+	for i := range own {
+		if err := r.Lanes.SetOwner(own[i].Name, os.Getpid()); err != nil {
+			return err
+		}
+		if len(networks) > 0 {
+			own[i].Spec.Network = networks[i]
+		}
+	}
+	a, err := r.Lanes.Put(ctx, placement)
+	for _, f := range a.Refused {
+		run.Notes = append(run.Notes, "refused: "+f.Reason)
+	}
+	return err
+}
+
+// adopt puts the processes that will run in the cell's groups into the journal.
+func (r *Bed) adopt(h host.Host, given factor.Conditions) error {
+	var dirs []string
+	var err error
+	if r.InForce == nil && r.Pods == nil {
+		if dirs, err = r.applicationDirs(h, given); err != nil {
+			return err
+		}
+	}
+	for _, name := range r.OwnGroups() {
+		if name == layout.Application || name == neighboursGroup && len(given.Neighbours) == 0 {
+			continue
+		}
+		dir, derr := knob.GroupDir(h, name)
+		if derr != nil {
+			return derr
+		}
+		dirs = append(dirs, dir)
+	}
+	for _, dir := range dirs {
+		if err = r.Journal.Adopt(journal.Step{Kind: change.KindProcesses, Target: dir,
+			After: change.Running}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scratch makes a directory for the files of a run. It comes first, so that what writes there has ended when
+// it is undone.
+func (r *Bed) scratch(ctx context.Context) (string, error) {
+	s, err := change.ScratchStep()
+	if err == nil {
+		_, err = r.Journal.Apply(ctx, []journal.Step{s})
+	}
+	return s.Target, err
+}
+
+func (r *Bed) measure(ctx context.Context, c results.Cell, run *results.Run) (err error) {
+	ctx, cancel := context.WithCancel(ctx) // ends every process of this run
+	defer cancel()
+	h, err := host.Read(r.Root)
+	if err != nil {
+		return err
+	}
+	given := r.Scenario.Conditions(c)
+	scratch, err := r.scratch(ctx)
+	if err != nil {
+		return err
+	}
+	if err = r.prepare(ctx, h, c, given, run); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, runAfter(ctx, given.Limit, patience, given.After)) }()
+	if err = RunAll(ctx, given.Limit, given.Before); err != nil {
+		return err
+	}
+	probes, err := r.ProbesOf(c, given)
+	if err != nil {
+		return err
+	}
+	at := place{h, c, given, probes, scratch}
+	if r.Pods != nil {
+		return r.measurePods(ctx, at, run)
+	}
+	var m moment
+	defer func() { err = errors.Join(err, stopAll(append(m.application, m.outside...))) }()
+	client, application, err := r.startEnds(ctx, at)
+	defer func() { err = errors.Join(err, stopEnds(client, application)) }()
+	if err != nil {
+		return err
+	}
+	if m.outside, err = r.startOutside(ctx, at); err != nil {
+		return err
+	}
+	if m.application, err = r.startServers(ctx, at); err != nil {
+		return err
+	}
+	if client != nil {
+		m.outside, m.application = append(m.outside, client), append(m.application, application)
+	}
+	if len(given.Neighbours) > 0 {
+		if m.neighbours, err = r.startNeighbours(ctx, at); err != nil {
+			return err
+		}
+	}
+	if err = pause(ctx, settle); err == nil {
+		err = r.observe(ctx, at, m, run)
+	}
+	if m.neighbours != nil {
+		err = errors.Join(err, r.stopNeighbours(m.neighbours, scratch, run))
+	}
+	r.contradict(at, run)
+	return err
+}
+
+// contradict makes a run void whose evidence contradicts its plan. The neighbours' own count of their work is
+// part of the evidence.
+func (r *Bed) contradict(at place, run *results.Run) {
+	if run.Witness.Source == "" {
+		return
+	}
+	inside := slices.ContainsFunc(at.probes, func(p scenario.Probe) bool { return p.Inside() })
+	run.Void = append(run.Void, judge.Contradictions(run.Witness, r.expectations(at.cell, at.given, inside,
+		run.Witness))...)
+}
+
+// expectations are what the witness of a cell must show.
+func (r *Bed) expectations(c results.Cell, given factor.Conditions, inside bool,
+	w results.Witness) judge.Expect {
+	e := judge.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
+		Measured:     c.Application.Union(c.Client),
+		StealPercent: r.Scenario.StealPercent(), Window: w.Window}
+	if inside {
+		e.Starter = os.Getpid()
+	}
+	if given.Place == factor.InLane {
+		e.Lane = c.Application
+	}
+	return e
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// place is one cell on this host, with what is known once it is prepared.
+type place struct {
+	host    host.Host
+	cell    results.Cell
+	given   factor.Conditions
+	probes  []scenario.Probe
+	scratch string // directory of files that are taken away after the run
+}
+
+func (r *Bed) startNeighbours(ctx context.Context, at place) (*proc, error) {
+	dir, err := knob.GroupDir(at.host, neighboursGroup)
+	if err != nil {
+		return nil, err
+	}
+	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, noiseReport))
+	argv = append(argv, "--temp-path", at.scratch)
+	return start(ctx, r.Self, "neighbours", process.Lane{Cgroup: dir}, argv)
+}
+
+// stopNeighbours ends the noise and notes what it delivered.
+func (r *Bed) stopNeighbours(p *proc, scratch string, run *results.Run) error {
+	if err := p.stop(syscall.SIGINT, patience); err != nil {
+		return err
+	}
+	return delivered(scratch, run)
+}
+
+// noiseReport is the file to which neighbours report their work.
+const noiseReport = "noise.yaml"
+
+// delivered notes what neighbours that have ended say of their work.
+func delivered(scratch string, run *results.Run) error {
+	report, err := readSome(filepath.Join(scratch, noiseReport))
+	if err != nil {
+		run.Notes = append(run.Notes, "the neighbours left no report of their work: "+err.Error())
+		return nil
+	}
+	run.Witness.Neighbours.BogoPerSec, err = noise.Delivered(report)
+	return err
+}

@@ -1,0 +1,24 @@
+package results
+
+// The kinds of sources.
+const (
+	Task         = "task"
+	KernelThread = "kernel thread"
+	Interrupt    = "interrupt"
+	Softirq      = "softirq"
+	IPI          = "ipi"  // an interrupt that another CPU sends
+	Tick         = "tick" // the local timer: the scheduler's tick, and timers that programs set
+	Steal        = "steal"
+)
+
+// Names of sources that have none of their own.
+const (
+	Hypervisor = "hypervisor"
+	Others     = "others" // those that found no room of their own
+)
+
+// The roles of measured threads.
+const (
+	Application = "application"
+	Client      = "client"
+)

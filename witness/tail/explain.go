@@ -1,0 +1,241 @@
+package tail
+
+import (
+	"cmp"
+	"slices"
+
+	"isolane.dev/isolane/results"
+)
+
+// Own is the kind of a run of a subject's thread.
+const Own = "own"
+
+// Intrusion is one stay of a source on a CPU, of 2 µs or more, with what interrupted it; or a run of a
+// subject's thread, whatever its length. Begin and End are of CLOCK_MONOTONIC.
+type Intrusion struct {
+	CPU        int
+	Kind, Name string // of an own run the name is the role
+	Begin, End results.Nanoseconds
+	// Of own runs, and those of the lane's workload.
+	TID    int
+	Woken  results.Nanoseconds // when somebody began to wake the thread; 0: it did not sleep before
+	Stolen results.Nanoseconds // by the hypervisor within the run
+	Late   results.Nanoseconds // the same before it, while the CPU was idle
+}
+
+// wakeUp is the kind of what a subject waits, once it is woken, until it runs: the interrupt that tells its
+// CPU, the CPU's way out of its idle state, the scheduler.
+const wakeUp = "wake-up"
+
+// maxMet bounds the sources that a tail names; the cheapest of them are added up.
+const maxMet = 16
+
+// Explain says which share of what the samples took beyond median the intrusions cover: overlaps in
+// time, clipped to the sample. What is on the application's CPU counts before what is on the client's.
+// Where intrusions nest, the innermost counts, so none is counted twice; where they cover more than the
+// excess, as the packet's own softirqs do, all are scaled down to it. Of several CPUs only those count on
+// which the application and the client ran last before the reply. Of a wake-up only that part counts that
+// is beyond the usual one's.
+func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []Intrusion) results.Tail {
+	runs, usual := serving(intrusions)
+	tail := results.Tail{Samples: len(samples), Met: []results.Met{}}
+	for _, s := range samples {
+		excess := s.End - s.Begin - median
+		if excess <= 0 {
+			continue
+		}
+		tail.Excess += excess
+		met := explainOne(s, intrusions, runs, usual)
+		var covered results.Nanoseconds
+		for _, m := range met {
+			covered += m.Took
+		}
+		scale := 1.0
+		if covered > excess {
+			scale = float64(excess) / float64(covered)
+		}
+		tail.Unexplained += excess
+		for _, m := range met {
+			m.Took = results.Nanoseconds(float64(m.Took) * scale)
+			tail.Unexplained -= m.Took
+			tail.Met = addMet(tail.Met, m)
+		}
+	}
+	slices.SortFunc(tail.Met, func(a, b results.Met) int {
+		return cmp.Or(cmp.Compare(b.Took, a.Took), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	for len(tail.Met) > maxMet {
+		last := len(tail.Met) - 1
+		tail.Met[last-1] = results.Met{Name: results.Others, Took: tail.Met[last-1].Took + tail.Met[last].Took}
+		tail.Met = tail.Met[:last]
+	}
+	return tail
+}
+
+// serving returns the runs of the thread of each role that ran longest in all: it serves, or measures; what
+// its process does beside it delays nobody. Usual is the median of its wake-ups.
+func serving(all []Intrusion) (runs map[string][]Intrusion, usual map[string]results.Nanoseconds) {
+	type thread struct {
+		role string
+		tid  int
+	}
+	ran := map[thread]results.Nanoseconds{}
+	of, longest := map[thread][]Intrusion{}, map[string]results.Nanoseconds{}
+	for _, in := range all {
+		if in.Kind == Own {
+			t := thread{in.Name, in.TID}
+			ran[t] += in.End - in.Begin
+			of[t] = append(of[t], in)
+		}
+	}
+	runs, usual = map[string][]Intrusion{}, map[string]results.Nanoseconds{}
+	for t, took := range ran {
+		if took > longest[t.role] {
+			longest[t.role], runs[t.role] = took, of[t]
+		}
+	}
+	for role, all := range runs {
+		var waits []results.Nanoseconds
+		for _, in := range all {
+			if in.Woken > 0 {
+				waits = append(waits, in.Begin-in.Woken)
+			}
+		}
+		if slices.Sort(waits); len(waits) > 0 {
+			usual[role] = waits[(len(waits)-1)/2]
+		}
+	}
+	return runs, usual
+}
+
+// The ranks of what overlaps: the lowest counts.
+const (
+	onApplication = iota // an intrusion on the application's CPU
+	applicationWaits
+	onClient
+	clientWaits
+)
+
+type span struct {
+	Intrusion
+	rank int
+}
+
+// before says which of two that overlap counts: of a rank the innermost, which began last, of equals the one
+// that ends first.
+func (s span) before(o span) bool {
+	return cmp.Or(cmp.Compare(s.rank, o.rank), cmp.Compare(o.Begin, s.Begin), cmp.Compare(s.End, o.End)) < 0
+}
+
+func explainOne(sample results.Sample, all []Intrusion, runs map[string][]Intrusion,
+	usual map[string]results.Nanoseconds) (met []results.Met) {
+	spans, stolen := spansOf(sample, all, runs)
+	free := sample.End - sample.Begin
+	for i, took := range cover(spans) {
+		s := spans[i]
+		free -= took
+		if s.Kind == wakeUp {
+			late := min(s.Late, took)
+			stolen, took = stolen+late, took-late-usual[s.Name]
+			free += late
+		}
+		met = addMet(met, results.Met{Kind: s.Kind, Name: s.Name, Side: s.side(), Took: took})
+	}
+	return addMet(met, results.Met{Kind: results.Steal, Name: results.Hypervisor, Took: min(stolen, free)})
+}
+
+// spansOf returns what overlaps with the sample on the CPUs of the application and the client, clipped to it,
+// and what the hypervisor took of their runs; of a run that is longer than the sample in proportion.
+func spansOf(sample results.Sample, all []Intrusion, runs map[string][]Intrusion) (
+	spans []span, stolen results.Nanoseconds) {
+	add := func(in Intrusion, rank int) {
+		in.Begin, in.End = max(in.Begin, sample.Begin), min(in.End, sample.End)
+		if in.Begin < in.End {
+			spans = append(spans, span{in, rank})
+		}
+	}
+	at := map[string]int{results.Application: unknown, results.Client: unknown} // the CPU
+	for role, wait := range map[string]int{results.Application: applicationWaits, results.Client: clientWaits} {
+		for _, in := range runs[role] {
+			if in.Begin >= sample.End {
+				break
+			}
+			at[role] = in.CPU
+			within := min(in.End, sample.End) - max(in.Begin, sample.Begin)
+			if within > 0 {
+				stolen += results.Nanoseconds(float64(in.Stolen) * float64(within) / float64(in.End-in.Begin))
+			}
+			if in.Woken > 0 {
+				in.Kind, in.Begin, in.End = wakeUp, in.Woken, in.Begin
+				add(in, wait)
+			}
+		}
+	}
+	server, client := at[results.Application], at[results.Client]
+	for _, in := range all {
+		switch {
+		case in.Kind == Own:
+		case in.CPU == server || server == unknown && in.CPU != client:
+			add(in, onApplication)
+		case in.CPU == client:
+			add(in, onClient)
+		}
+	}
+	return spans, stolen
+}
+
+const unknown = -1
+
+// cover returns how much each span covers alone.
+func cover(spans []span) []results.Nanoseconds {
+	var edges []results.Nanoseconds
+	for _, s := range spans {
+		edges = append(edges, s.Begin, s.End)
+	}
+	slices.Sort(edges)
+	took := make([]results.Nanoseconds, len(spans))
+	order := make([]int, len(spans)) // by their begin
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(spans[a].Begin, spans[b].Begin) })
+	var open []int // those that have begun and not ended; there are few, though a long sample has many spans
+	for i, to := range edges[min(1, len(edges)):] {
+		from, counts := edges[i], -1
+		for len(order) > 0 && spans[order[0]].Begin <= from {
+			open, order = append(open, order[0]), order[1:]
+		}
+		open = slices.DeleteFunc(open, func(k int) bool { return spans[k].End <= from })
+		for _, k := range open {
+			if counts < 0 || spans[k].before(spans[counts]) {
+				counts = k
+			}
+		}
+		if counts >= 0 {
+			took[counts] += to - from
+		}
+	}
+	return took
+}
+
+// side is that of an intrusion; a wake-up has the name of whose it is.
+func (s span) side() string {
+	if s.rank == onClient {
+		return results.Client
+	}
+	return ""
+}
+
+func addMet(all []results.Met, m results.Met) []results.Met {
+	if m.Took <= 0 {
+		return all
+	}
+	at := slices.IndexFunc(all, func(o results.Met) bool {
+		return o.Kind == m.Kind && o.Name == m.Name && o.Side == m.Side
+	})
+	if at < 0 {
+		return append(all, m)
+	}
+	all[at].Took += m.Took
+	return all
+}

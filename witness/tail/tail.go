@@ -1,0 +1,36 @@
+// Package tail says which part of the worst samples of a measurement is explained by what intruded meanwhile.
+// It is arithmetic over what a witness has noted.
+package tail
+
+import (
+	"math"
+
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+)
+
+// Of links the longest samples of a measurement to what intruded meanwhile: those from P99.9 on where
+// the sample supports it, else from P99 on, else the longest hundredth. Nil: there are none.
+func Of(m results.Measurement, all []Intrusion, lost uint64) (*results.Tail, error) {
+	samples, ok := m.Samples[m.Name]
+	if len(m.Worst) == 0 || !ok {
+		return nil, nil // no tail is no error
+	}
+	latency, err := samples.Histogram.Decode()
+	if err != nil {
+		return nil, err
+	}
+	n := uint64(latency.TotalCount())
+	of, quantile := 0.99, 0.0
+	switch {
+	case n >= stats.SamplesFor(0.999):
+		of, quantile = 0.999, 0.999
+	case n >= stats.SamplesFor(0.99):
+		quantile = 0.99
+	}
+	from := int(n) - int(math.Ceil(of*float64(n))) + 1
+	known := min(from, len(m.Worst))
+	found := Explain(m.Worst[:known], results.Nanoseconds(latency.ValueAtQuantile(50)), all)
+	found.Quantile, found.Missing, found.Lost = quantile, from-known, lost
+	return &found, nil
+}

@@ -15,6 +15,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
@@ -43,7 +44,7 @@ func (b bench) write(t *testing.T, name, text string) {
 	}
 }
 
-func noAttach(Attachment) error { return nil }
+func noAttach(attached.Workload) error { return nil }
 
 // What somebody changed is put back, what a lane that moves needs is changed, and a second time there is
 // nothing to do; a lane that goes takes back its own.
@@ -331,8 +332,8 @@ func TestWorkloadEnded(t *testing.T) {
 	if _, err := l.Put(t.Context(), placement(), noAttach); err != nil {
 		t.Fatal(err)
 	}
-	at, why, err := l.Attach(t.Context(), Attachment{Lane: "a", Group: group, Own: true},
-		func(string, Attachment) ([]journal.Step, error) { return nil, nil })
+	at, why, err := l.Attach(t.Context(), attached.Workload{Lane: "a", Group: group, Own: true},
+		func(string, attached.Workload) ([]journal.Step, error) { return nil, nil })
 	if err != nil || !at.Own {
 		t.Fatal(at, why, err)
 	}

@@ -51,6 +51,7 @@ func imports() map[string][]string {
 		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
 		"enforce": {"change", "change/netdev", "cpuset", "enforce/attached", "enforce/merge", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan"},
+		"enforce/adopt":    {"change", "enforce", "host", "host/cgroup", "journal", "knob"},
 		"enforce/attached": {"change", "change/netdev", "cpuset", "host/cgroup", "host/task", "journal", "plan"},
 		"enforce/merge":    {"host", "lane", "netpath", "plan", "plan/solver"},
 		"enforce/guard":    {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
@@ -66,7 +67,7 @@ func imports() map[string][]string {
 		"runtime/pod":      {"host/cgroup", "host/task", "journal", "lane"},
 		"runtime/busypoll": {"host/task"},
 		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
-		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "enforce/attached", "enforce/merge", "host", "host/cgroup", "host/mount", "host/task", "journal",
+		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "enforce/adopt", "enforce/attached", "enforce/merge", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/busypoll", "runtime/spread"},
 		"history":       {"journal", "terminal"},
@@ -154,7 +155,8 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2650       50  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce               2500       50  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       250       10  out of enforce: workloads that ran before their lanes
 enforce/guard          550        5  drift and repair, out of enforce
 enforce/merge          300        5  out of enforce: wanted lanes beside those in force

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/adopt"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -66,7 +67,7 @@ func (r *Recovered) adopt(ctx context.Context, o Options, really bool) error {
 	defer l.Close()
 	if really {
 		var did []enforce.Adopted
-		did, err = l.Adopt(ctx)
+		did, err = adopt.Lanes(ctx, l.Lanes, o.root)
 		r.Adopted = append(r.Adopted, did...)
 	}
 	if err == nil {

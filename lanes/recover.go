@@ -25,9 +25,9 @@ type Recovered struct {
 
 // Recover ends what a crash has left half done: the lanes that were in force are so again, all else is
 // undone. It waits half a minute for other processes, such as one that was killed and has not quite ended.
-// With adopt, lanes without a record are removed, and what lanes change gets the kernel's defaults.
+// With unrecorded, lanes without a record are removed, and what lanes change gets the kernel's defaults.
 // The error is an *enforce.NoRecordError where such lanes are left.
-func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
+func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error) {
 	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
 		PutBack: []enforce.Drift{}, Left: []Left{}, Waiting: []enforce.Waiting{},
 		Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
@@ -55,7 +55,7 @@ func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	if err = errors.Join(err, l.Close()); err != nil {
 		return r, err
 	}
-	return r, r.adopt(ctx, o, adopt)
+	return r, r.adopt(ctx, o, unrecorded)
 }
 
 // adopt comes last: journals that were cut off know cgroups too.

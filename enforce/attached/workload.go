@@ -199,6 +199,7 @@ func Widen(root fs.FS, s journal.Step, cpus cpuset.Set) []journal.Step {
 // rounds is how often Attach searches for processes that were born meanwhile.
 const rounds = 20
 
+// UntilNone does the steps that next returns, until it returns none.
 func UntilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {
 	var last journal.Step
 	for range rounds {

@@ -49,27 +49,29 @@ func imports() map[string][]string {
 		"cores":         {"cpuset", "lane", "plan"},
 		"draw":          {"cpuset", "host", "plan", "quantity", "terminal"},
 		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
-		"enforce": {"change", "change/netdev", "cpuset", "enforce/merge", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
+		"enforce": {"change", "change/netdev", "cpuset", "enforce/attached", "enforce/merge", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan"},
-		"enforce/merge":   {"host", "lane", "netpath", "plan", "plan/solver"},
-		"enforce/guard":   {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
-		"change":          {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
-		"change/netdev":   {"cpuset", "host/task", "journal", "quantity"},
-		"netpath":         {"change", "change/netdev", "cpuset", "host", "journal", "lane", "plan"},
-		"netpath/drivers": {"journal", "netpath", "netpath/bridge", "netpath/express", "netpath/macvlan", "netpath/ovs", "netpath/sriov", "netpath/vpp"},
-		"netpath/*":       {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
-		"runtime/process": {"cpuset", "host", "host/mount", "host/task", "sched"},
-		"runtime/running": {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal",
+		"enforce/adopt":    {"change", "enforce", "host", "host/cgroup", "journal", "knob"},
+		"enforce/attached": {"change", "change/netdev", "cpuset", "host/cgroup", "host/task", "journal", "plan"},
+		"enforce/merge":    {"host", "lane", "netpath", "plan", "plan/solver"},
+		"enforce/guard":    {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
+		"change":           {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
+		"change/netdev":    {"cpuset", "host/task", "journal", "quantity"},
+		"netpath":          {"change", "change/netdev", "cpuset", "host", "journal", "lane", "plan"},
+		"netpath/drivers":  {"journal", "netpath", "netpath/bridge", "netpath/express", "netpath/macvlan", "netpath/ovs", "netpath/sriov", "netpath/vpp"},
+		"netpath/*":        {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
+		"runtime/process":  {"cpuset", "host", "host/mount", "host/task", "sched"},
+		"runtime/running": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
 		"runtime/guest":    {"cpuset", "host", "host/task"},
 		"runtime/pod":      {"host/cgroup", "host/task", "journal", "lane"},
 		"runtime/busypoll": {"host/task"},
 		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
-		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "enforce/merge", "host", "host/cgroup", "host/mount", "host/task", "journal",
+		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "enforce/adopt", "enforce/attached", "enforce/merge", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
 			"runtime/busypoll", "runtime/spread"},
 		"history":       {"journal", "terminal"},
-		"history/diary": {"enforce", "history", "journal", "lane", "lanes", "plan", "quantity"},
+		"history/diary": {"enforce", "enforce/attached", "history", "journal", "lane", "lanes", "plan", "quantity"},
 		"unit":          {"change/netdev", "lane", "netpath"},
 		"top":           {"cpuset", "enforce", "lane", "lanes", "quantity", "results", "terminal", "watch", "witness"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
@@ -90,7 +92,7 @@ func imports() map[string][]string {
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
 			"prove/layout", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
-		"prove/testbed": {"change", "change/netdev", "cpuset", "enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
+		"prove/testbed": {"change", "change/netdev", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
 			"prove/layout", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
 		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "results", "stats",
@@ -110,7 +112,7 @@ func imports() map[string][]string {
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
 		"kube/offer": {"host", "plan", "plan/solver", "quantity"},
 		"kube/ask":   {"cpuset", "host", "kube/offer", "lane", "plan", "plan/solver", "quantity"},
-		"kube/node": {"change", "cpuset", "enforce", "host", "host/cgroup", "journal", "kube/ask", "kube/offer", "lane", "lanes", "plan",
+		"kube/node": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "journal", "kube/ask", "kube/offer", "lane", "lanes", "plan",
 			"plan/solver"},
 		"kube/cmd/isolane-kube":      {"*"},
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
@@ -119,7 +121,7 @@ func imports() map[string][]string {
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
-		"hub/agent":           {"audit", "enforce", "history", "history/diary", "host", "host/cgroup", "host/settings", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "lane", "lanes", "plan", "unit"},
+		"hub/agent":           {"audit", "enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/settings", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "lane", "lanes", "plan", "unit"},
 		"hub/pods":            {"hub/api", "lane", "lanes", "plan"},
 		"hub/cmd/isolane-hub": {"*"},
 		// The module of the virtual machines, which knows Isolane as a program only.
@@ -153,7 +155,9 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2850       50  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce               2500       50  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce/adopt          150        5  out of enforce: lanes without a record
+enforce/attached       250       10  out of enforce: workloads that ran before their lanes
 enforce/guard          550        5  drift and repair, out of enforce
 enforce/merge          300        5  out of enforce: wanted lanes beside those in force
 examples                50        5

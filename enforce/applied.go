@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -20,10 +21,10 @@ type Applied struct {
 	BootID     string         `json:"bootID"`
 	Placement  plan.Placement `json:"placement"`
 	// Levels are the kinds of partition by lane, where the kernel does not grant the one that was asked for.
-	Levels   map[string]string `json:"partitions,omitempty"`
-	Refused  []RefusedStep     `json:"refused,omitempty"`
-	Attached []Attachment      `json:"attached,omitempty"`
-	Runs     map[string]Run    `json:"runs,omitempty"` // by lane: who made it for a command of its own
+	Levels   map[string]string   `json:"partitions,omitempty"`
+	Refused  []RefusedStep       `json:"refused,omitempty"`
+	Attached []attached.Workload `json:"attached,omitempty"`
+	Runs     map[string]Run      `json:"runs,omitempty"` // by lane: who made it for a command of its own
 	// Interrupts are those that were there before the lanes; others have come since.
 	Interrupts []int `json:"interrupts,omitempty"`
 	// NewInterrupts are the masks of CPUs that new ones have got before, beside the one that is in force.
@@ -71,7 +72,7 @@ func readApplied(dir string) (Applied, error) {
 	}
 	// Checked as what comes from elsewhere is: names become paths.
 	for _, at := range a.Attached {
-		if !strings.HasPrefix(at.Journal, attaching) || strings.Contains(at.Journal, "/") {
+		if !strings.HasPrefix(at.Journal, attached.Prefix) || strings.Contains(at.Journal, "/") {
 			return none, fmt.Errorf("%s: attached journal %q: isolane did not write that: keep the file elsewhere, "+
 				"then isolane recover --adopt", filepath.Join(dir, stateFile), at.Journal)
 		}

@@ -4,51 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/change"
-	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host/cgroup"
-	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 )
-
-// Attachment is a workload that ran already when it came into its lane. Its steps are in a journal of
-// their own, so that it can leave without the lane.
-type Attachment struct {
-	Lane  string `json:"lane"`
-	Group string `json:"group,omitempty"` // the cgroup that was attached as a whole
-	// Own: the lane is in that cgroup, and its processes stay there (cgroup v2).
-	Own bool `json:"own,omitempty"`
-	// Declared: the declaration of the lane names the cgroup (spec.cgroup.path).
-	Declared bool `json:"declared,omitempty"`
-	PID      int  `json:"pid,omitempty"` // or the process, with
-	// Start is when it started (task.StartTime): its number may become another's.
-	Start uint64 `json:"start,omitempty"`
-	// Netns is the network namespace of the workload that the lane's path leads to (netdev.OfProcess); "" where
-	// its network is none of the lane's.
-	Netns   string `json:"netns,omitempty"`
-	Journal string `json:"journal"`
-}
-
-// same says whether two attachments are of the same workload and lane.
-func (at Attachment) same(o Attachment) bool {
-	return at.Lane == o.Lane && at.Group == o.Group && at.PID == o.PID && at.Start == o.Start
-}
-
-// attaching begins the names of journals of attachments.
-const attaching = "attach-"
-
-// MovedGroup is the cgroup within the lane's that the processes of an attachment are moved to, with cgroup
-// v2.
-func MovedGroup(lane string, at Attachment) string {
-	return path.Join(lane, change.GroupPrefix+at.Journal)
-}
 
 // OwnedError says that a lane is in the cgroup of its workload, so that no other workload can be in it.
 type OwnedError struct{ Lane, Group string }
@@ -62,14 +27,14 @@ func (e *OwnedError) Error() string {
 // kernel can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what
 // kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is called again
 // until there are none, because processes may be born meanwhile. Where that fails, all is undone.
-func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
-	at Attachment) ([]journal.Step, error)) (_ Attachment, why string, err error) {
+func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir string,
+	at attached.Workload) ([]journal.Step, error)) (_ attached.Workload, why string, err error) {
 	if err = l.DropEnded(ctx); err != nil {
 		return at, "", err
 	}
 	for _, o := range slices.Clone(l.Attached) {
 		switch {
-		case o.same(at):
+		case o.Same(at):
 			err = l.Detach(ctx, o)
 		case o.Own && (o.Lane == at.Lane || o.Group == at.Group):
 			err = &OwnedError{o.Lane, o.Group}
@@ -79,8 +44,8 @@ func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
 		}
 	}
 	for n := 1; ; n++ {
-		at.Journal = fmt.Sprintf("%s%s-%d", attaching, at.Lane, n)
-		if !slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Journal == at.Journal }) {
+		at.Journal = fmt.Sprintf("%s%s-%d", attached.Prefix, at.Lane, n)
+		if !slices.ContainsFunc(l.Attached, func(o attached.Workload) bool { return o.Journal == at.Journal }) {
 			break
 		}
 	}
@@ -106,7 +71,7 @@ func (l *Lanes) Attach(ctx context.Context, at Attachment, next func(dir string,
 	if err == nil {
 		var dir string
 		if dir, err = l.dirOf(with, at.Lane); err == nil {
-			err = untilNone(ctx, j, func() ([]journal.Step, error) { return next(dir, at) })
+			err = attached.UntilNone(ctx, j, func() ([]journal.Step, error) { return next(dir, at) })
 		}
 	}
 	if err == nil {
@@ -134,7 +99,7 @@ func (l *Lanes) dirOf(with Applied, name string) (string, error) {
 }
 
 // attaching puts in force what a further attachment needs of the lanes.
-func (l *Lanes) attaching(ctx context.Context, at Attachment) (Applied, error) {
+func (l *Lanes) attaching(ctx context.Context, at attached.Workload) (Applied, error) {
 	with := l.Applied
 	with.Attached = append(slices.Clone(l.Attached), at)
 	with.Levels = maps.Clone(l.Levels)
@@ -154,7 +119,7 @@ func (a Applied) reason(dir string) string {
 }
 
 // noOwn says what keeps a lane from being in the workload's own cgroup, "" if nothing does.
-func (l *Lanes) noOwn(at Attachment) string {
+func (l *Lanes) noOwn(at attached.Workload) string {
 	v, err := l.View()
 	if err != nil {
 		return err.Error()
@@ -172,65 +137,22 @@ func (l *Lanes) noOwn(at Attachment) string {
 		return "before Linux 6.7 the kernel makes no partition of a cgroup whose parents are none"
 	case lane.Spec.CPUs.Share > 1:
 		return "lanes that share CPUs are in one partition"
-	case slices.ContainsFunc(l.Attached, func(o Attachment) bool { return o.Lane == at.Lane }),
-		Populated(l.root, place.Dir):
+	case slices.ContainsFunc(l.Attached, func(o attached.Workload) bool { return o.Lane == at.Lane }),
+		cgroup.Populated(l.root, place.Dir):
 		return "other workloads are in this lane already"
 	}
 	return ""
 }
 
-// ended says whether nothing of an attached workload runs any more.
-func (l *Lanes) ended(ctx context.Context, at Attachment) (bool, error) {
-	if at.Netns != "" && at.Group != "" && l.elsewhere(at) {
-		return true, nil
-	}
-	if at.Own {
-		return !Populated(l.root, at.Group), nil
-	}
-	j, err := journal.Look(l.dir, at.Journal, l.ops)
-	if err != nil {
-		return false, err
-	}
-	steps := 0
-	for _, s := range j.Pending() {
-		switch s.Kind {
-		case change.KindCgroup:
-			if !change.IsKeeperGroup(s.Target) && Populated(l.root, s.Target) {
-				return false, nil
-			}
-		case change.KindKeeper:
-		default:
-			steps++
-			if _, _, err := l.journal.InForce(ctx, s); !errors.Is(err, fs.ErrNotExist) {
-				return false, nil
-			}
-		}
-	}
-	if steps == 0 && at.Group != "" { // it had all that the lane wants
-		return !Populated(l.root, at.Group), nil
-	}
-	if steps == 0 {
-		start, err := task.StartTime(l.root, at.PID)
-		return err != nil || start != at.Start, nil
-	}
-	return true, nil
-}
-
-// elsewhere says whether a container was started anew in its cgroup: what runs there has another network
-// namespace than what was attached.
-func (l *Lanes) elsewhere(at Attachment) bool {
-	pids, _ := cgroup.Processes(l.root, at.Group) // none where it is gone
-	return len(pids) > 0 && !slices.ContainsFunc(pids, func(pid int) bool {
-		has, err := netdev.OfProcess(l.root, pid)
-		return err == nil && netdev.Inode(has) == netdev.Inode(at.Netns)
-	})
+func (l *Lanes) journals() attached.Journals {
+	return attached.Journals{Dir: l.dir, Root: l.root, Ops: l.ops}
 }
 
 // Running are the attached workloads that have not ended.
-func (l *Lanes) Running(ctx context.Context) ([]Attachment, error) {
-	var running []Attachment
+func (l *Lanes) Running(ctx context.Context) ([]attached.Workload, error) {
+	var running []attached.Workload
 	for _, at := range l.Attached {
-		ended, err := l.ended(ctx, at)
+		ended, err := l.journals().Ended(ctx, at)
 		if err != nil {
 			return nil, err
 		}
@@ -258,12 +180,12 @@ func (l *Lanes) DropEnded(ctx context.Context) error {
 	return nil
 }
 
-func (l *Lanes) detach(ctx context.Context, at Attachment) error {
+func (l *Lanes) detach(ctx context.Context, at attached.Workload) error {
 	j, err := l.journal.Beside(at.Journal)
 	if err != nil {
 		return err
 	}
-	if err = l.homeward(j); err != nil {
+	if err = attached.Homeward(l.root, j); err != nil {
 		return errors.Join(err, j.Close())
 	}
 	_, left, err := j.Reconcile(context.WithoutCancel(ctx), nil)
@@ -273,43 +195,11 @@ func (l *Lanes) detach(ctx context.Context, at Attachment) error {
 	return errors.Join(err, j.Close())
 }
 
-// homeward has processes that were born in the lane go where those that they come from go.
-func (l *Lanes) homeward(j *journal.Journal) error {
-	moved, home, steps := map[string]bool{}, "", j.Pending()
-	for _, s := range steps {
-		if s.Kind == change.KindMember {
-			moved[s.Target] = true
-			home, _, _ = strings.Cut(s.Before, "\n") // without what single threads have
-		}
-	}
-	if home == "" {
-		return nil
-	}
-	for _, s := range steps {
-		if s.Kind != change.KindCgroup || change.IsKeeperGroup(s.Target) {
-			continue
-		}
-		pids, err := cgroup.Processes(l.root, s.Target)
-		if err != nil {
-			return err
-		}
-		for _, pid := range pids {
-			start, err := task.StartTime(l.root, pid)
-			if target := change.TaskTarget(pid, start); err == nil && !moved[target] {
-				if err = j.Adopt(journal.Step{Kind: change.KindMember, Target: target, Before: home,
-					After: s.Target}); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
 // Detach lets a workload out of its lane, back to where it was.
-func (l *Lanes) Detach(ctx context.Context, at Attachment) error {
+func (l *Lanes) Detach(ctx context.Context, at attached.Workload) error {
 	without := l.Applied
-	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached), func(o Attachment) bool { return o == at })
+	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached),
+		func(o attached.Workload) bool { return o == at })
 	if at.Own { // another cgroup, which may get another kind of partition
 		without.Levels = maps.Clone(l.Levels)
 		delete(without.Levels, at.Lane)
@@ -322,4 +212,61 @@ func (l *Lanes) Detach(ctx context.Context, at Attachment) error {
 	}
 	l.Applied = without
 	return nil
+}
+
+// restoreAttached brings attached workloads back into their lanes that somebody else has taken out.
+func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
+	steps, err := l.journals().StepsOf(a.Attached...)
+	if err != nil {
+		return err
+	}
+	missing, err := (&Wanted{lanes: l, attached: steps}).attachedMissing(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range missing {
+		if err = l.redo(ctx, s); err != nil {
+			r := l.ops.refused(s, err)
+			r.Subject, r.Cause, r.Reason = Workload, Errno, err.Error()
+			a.Refused = append(a.Refused, r)
+		}
+	}
+	return ctx.Err()
+}
+
+// redo does a step once more, in the journal that it is in: the value to come back to stays that of the
+// first time.
+func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
+	j, todo := l.journal, []journal.Step{s}
+	for _, at := range l.Attached {
+		steps, err := l.journals().StepsOf(at)
+		if err != nil {
+			return err
+		}
+		same := func(o journal.Step) bool { return o.Kind == s.Kind && o.Target == s.Target }
+		if !slices.ContainsFunc(steps, same) {
+			continue
+		}
+		if j, err = l.journal.Beside(at.Journal); err != nil {
+			return err
+		}
+		defer j.Close()
+		todo[0].Optional = false // refused now, it is still to be undone some day
+		lane, err := l.Lane(at.Lane)
+		if err != nil {
+			return err
+		}
+		todo = append(attached.Widen(l.root, s, lane.CPUs), todo...)
+		break
+	}
+	refused, err := j.Apply(ctx, todo)
+	for _, w := range j.Waiting() {
+		if w.Step.Kind == s.Kind && w.Step.Target == s.Target {
+			err = errors.Join(err, w.Err)
+		}
+	}
+	if len(refused) > 0 {
+		err = refused[0].Err
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/enforce/merge"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
@@ -42,7 +43,8 @@ type Outside struct {
 // the cgroups that declarations name. Where Put fails the host comes back to what was in force before. It
 // refuses with a *NoRecordError where a lane is without record: what that changed would be taken for what was
 // there before; and with a *plan.Refusal where somebody on a lane's segment has its address.
-func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachment) error) (Change, error) {
+func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.Workload) error) (Change,
+	error) {
 	if err := l.Recorded(); err != nil {
 		return Change{}, err
 	}
@@ -58,8 +60,8 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 	}
 	changes, before := l.laneChanges(p), l.journal.Pending()
 	moving := movingWith(l.Applied, p)
-	stay, err := l.attachedSteps(slices.DeleteFunc(slices.Clone(l.Attached),
-		func(at Attachment) bool { return slices.Contains(moving, at) }))
+	stay, err := l.journals().StepsOf(slices.DeleteFunc(slices.Clone(l.Attached),
+		func(at attached.Workload) bool { return slices.Contains(moving, at) })...)
 	if err != nil {
 		return Change{}, err
 	}
@@ -72,9 +74,9 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(Attachmen
 	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{},
 		Outside: []Outside{}}
 	if err == nil {
-		moving = slices.DeleteFunc(moving, func(at Attachment) bool { return at.Declared })
-		for _, at := range Declared(p) {
-			if !declaredOf(at.Lane, l.Attached) {
+		moving = slices.DeleteFunc(moving, func(at attached.Workload) bool { return at.Declared })
+		for _, at := range attached.Declared(p) {
+			if !attached.DeclaredOf(at.Lane, l.Attached) {
 				moving = append(moving, at)
 			}
 		}
@@ -108,22 +110,6 @@ func (l *Lanes) markRepaired(ctx context.Context, drift []Drift) {
 		inForce, _, err := l.journal.InForce(ctx, d.Step)
 		drift[i].Repaired = err == nil && inForce
 	}
-}
-
-// Declared are the cgroups that the declarations of lanes name, as what is to be attached.
-func Declared(p plan.Placement) []Attachment {
-	var all []Attachment
-	for _, l := range p.Lanes {
-		if group := l.Spec.Cgroup.Path; group != "" {
-			all = append(all, Attachment{Lane: l.Name, Group: group, Own: true, Declared: true})
-		}
-	}
-	return all
-}
-
-// declaredOf says whether the cgroup that a lane's declaration names is among these.
-func declaredOf(lane string, all []Attachment) bool {
-	return slices.ContainsFunc(all, func(at Attachment) bool { return at.Declared && at.Lane == lane })
 }
 
 // count compares the steps that were in force with those that are.
@@ -162,8 +148,8 @@ func (c *Change) compare(changes []LaneChange, l *Lanes) error {
 }
 
 // movingWith are the attached workloads whose lane gets other CPUs, memory, scheduling or cgroup.
-func movingWith(now Applied, p plan.Placement) []Attachment {
-	var moving []Attachment
+func movingWith(now Applied, p plan.Placement) []attached.Workload {
+	var moving []attached.Workload
 	for _, at := range now.Attached {
 		was, err := now.Lane(at.Lane)
 		next, ok := p.Lane(at.Lane)

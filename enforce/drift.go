@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
@@ -46,7 +48,7 @@ func (l *Lanes) wanted(p plan.Placement) (*Wanted, error) {
 	if w.steps, err = l.steps(w.view, p, l.Applied); err != nil {
 		return nil, err
 	}
-	w.attached, err = l.attachedSteps(l.Attached)
+	w.attached, err = l.journals().StepsOf(l.Attached...)
 	return w, err
 }
 
@@ -129,7 +131,7 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 	gone := map[[2]string]bool{}
 	for _, at := range l.Attached {
 		lane, err := l.Lane(at.Lane)
-		if !at.Own || err != nil || Populated(l.root, at.Group) {
+		if !at.Own || err != nil || cgroup.Populated(l.root, at.Group) {
 			continue
 		}
 		found = append(found, Drift{Name: "lane " + at.Lane,
@@ -165,7 +167,7 @@ func (l *Lanes) fewerQueues() (found []Drift, err error) {
 }
 
 // cgroupSteps collects what a lane's cgroup takes: both that of the workload that it was in, and its own.
-func (l *Lanes) cgroupSteps(at Attachment, lane plan.Lane, all map[[2]string]bool) error {
+func (l *Lanes) cgroupSteps(at attached.Workload, lane plan.Lane, all map[[2]string]bool) error {
 	v, err := l.View()
 	if err != nil {
 		return err

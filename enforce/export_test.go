@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
 )
 
 // StandIn is a directory that stands in for a machine, for tests that are no part of this package.
@@ -13,8 +14,21 @@ type StandIn struct{ bench }
 // NewStandIn has cgroup v2.
 func NewStandIn(t *testing.T) StandIn {
 	t.Helper()
-	return StandIn{standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")}
+	return NewStandInOf(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 }
+
+// NewStandInOf has what is mounted there.
+func NewStandInOf(t *testing.T, mounts string) StandIn {
+	t.Helper()
+	return StandIn{standIn(t, mounts)}
+}
+
+// Open opens its lanes, and Placement is one for it.
+func (s StandIn) Open(t *testing.T) *Lanes  { t.Helper(); return s.open(t) }
+func (s StandIn) Placement() plan.Placement { return placement() }
+
+// Fingerprint is all that is set in it.
+func (s StandIn) Fingerprint(t *testing.T) map[string]string { t.Helper(); return s.fingerprint(t) }
 
 func (s StandIn) Write(t *testing.T, name, text string) { t.Helper(); s.write(t, name, text) }
 

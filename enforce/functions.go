@@ -18,7 +18,7 @@ func functions(h host.Host, placed plan.Lane) netpath.PlacedFunctions {
 			continue
 		}
 		f := netpath.PlacedFunctions{Card: d.Address, Numbers: d.VFs, Pool: slices.Max(d.VFs) + 1}
-		if s := h.Device(d.Address).SRIOV; s != nil {
+		if s := host.DeviceOf(h, d.Address).SRIOV; s != nil {
 			f.Pool = max(f.Pool, s.Pool())
 		}
 		return f
@@ -42,7 +42,7 @@ func withDevices(h host.Host, p plan.Placement) plan.Placement {
 				continue
 			}
 			d.Virtual = nil
-			has := h.Device(d.Address).VFs
+			has := host.DeviceOf(h, d.Address).VFs
 			for _, n := range d.VFs {
 				if n < len(has) {
 					d.Virtual = append(d.Virtual, has[n])

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/enforce/attached"
 )
 
 // ShortOfHugepages says from which pools processes outside of the lanes have taken pages that lanes need:
@@ -18,8 +20,8 @@ func (l *Lanes) ShortOfHugepages() ([]string, error) {
 	}
 	wanted, lanes := map[string]uint64{}, map[string][]string{}
 	for _, g := range groups {
-		attached := slices.ContainsFunc(l.Attached, func(at Attachment) bool { return at.Lane == g.Lane.Name })
-		if g.Processes > 0 || attached {
+		has := slices.ContainsFunc(l.Attached, func(at attached.Workload) bool { return at.Lane == g.Lane.Name })
+		if g.Processes > 0 || has {
 			continue
 		}
 		for _, h := range g.Lane.Hugepages {

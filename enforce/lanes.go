@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
@@ -121,7 +122,7 @@ func (a Applied) fill(v *knob.View) {
 		if at.Group != "" {
 			v.Attached = append(v.Attached, at.Group)
 		}
-		if at.Own && Populated(v.Root, at.Group) {
+		if at.Own && cgroup.Populated(v.Root, at.Group) {
 			v.Own[at.Lane] = at.Group
 		}
 	}
@@ -205,14 +206,14 @@ func (l *Lanes) Untested() []string {
 
 // Recover ends what a crash cut off: what was in force before it, is again. It returns what was not.
 func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
-	left, err := filepath.Glob(filepath.Join(l.dir, attaching+"*.journal"))
+	left, err := filepath.Glob(filepath.Join(l.dir, attached.Prefix+"*.journal"))
 	if err != nil {
 		return nil, err
 	}
 	for _, file := range left {
 		name := strings.TrimSuffix(filepath.Base(file), ".journal")
-		if !slices.ContainsFunc(l.Attached, func(at Attachment) bool { return at.Journal == name }) {
-			if err = l.detach(ctx, Attachment{Journal: name}); err != nil {
+		if !slices.ContainsFunc(l.Attached, func(at attached.Workload) bool { return at.Journal == name }) {
+			if err = l.detach(ctx, attached.Workload{Journal: name}); err != nil {
 				return nil, err
 			}
 		}
@@ -324,10 +325,4 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 		groups = append(groups, g)
 	}
 	return groups, nil
-}
-
-// Populated says whether a cgroup, or one in it, has processes.
-func Populated(root fs.FS, dir string) bool {
-	pids, err := cgroup.Processes(root, dir)
-	return err == nil && len(pids) > 0
 }

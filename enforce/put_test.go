@@ -15,6 +15,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
@@ -43,7 +44,7 @@ func (b bench) write(t *testing.T, name, text string) {
 	}
 }
 
-func noAttach(Attachment) error { return nil }
+func noAttach(attached.Workload) error { return nil }
 
 // What somebody changed is put back, what a lane that moves needs is changed, and a second time there is
 // nothing to do; a lane that goes takes back its own.
@@ -244,78 +245,6 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// Where somebody removed the record of lanes, they are told, nothing is recorded over them, and Adopt gives
-// all that lanes change the kernel's defaults; what was never otherwise stays.
-func TestAdopt(t *testing.T) {
-	for _, mounts := range []string{"cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"} {
-		version, _, _ := strings.Cut(mounts, " ")
-		t.Run(version, func(t *testing.T) {
-			b := standIn(t, mounts)
-			for name, text := range map[string]string{ // as the kernel has them
-				"proc/irq/25/smp_affinity_list":                                         "0-3",
-				"proc/irq/26/smp_affinity_list":                                         "0-3",
-				"sys/devices/virtual/net/br0/queues/rx-0/rps_cpus":                      "0",
-				"sys/devices/system/cpu/cpufreq/policy0/scaling_governor":               "schedutil",
-				"sys/devices/system/cpu/cpufreq/policy2/scaling_governor":               "schedutil",
-				"sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "0",
-			} {
-				b.write(t, name, text)
-			}
-			before := maps.Clone(b.fingerprint(t))
-			if err := b.apply(t, knob.Ops(b.root), placement()); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.RemoveAll(b.state); err != nil {
-				t.Fatal(err)
-			}
-			l := b.open(t)
-			s, err := l.Status(t.Context())
-			if err != nil || len(s.Unrecorded) == 0 || s.Settled() {
-				t.Errorf("%+v, %v", s, err)
-			}
-			var alone *NoRecordError
-			if _, err = l.Put(t.Context(), placement(), noAttach); !errors.As(err, &alone) || l.Settings() != 0 {
-				t.Errorf("%d settings recorded, %v", l.Settings(), err)
-			}
-			did, err := l.Adopt(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			unknown := map[string]bool{}
-			for _, a := range did {
-				unknown[a.Name] = unknown[a.Name] || a.Kind == Unknown
-			}
-			for _, name := range differing(before, b.fingerprint(t)) {
-				// What only the administrator knows, and what stays open for others.
-				name = strings.TrimPrefix(name, b.root)
-				if !unknown[name] && !strings.HasPrefix(name, "/sys/fs/cgroup/") && !strings.HasSuffix(name, "xps_cpus") {
-					t.Errorf("%s is not as the kernel has it", name)
-				}
-			}
-			again, err := l.Adopt(t.Context())
-			if err != nil || len(again) > 0 {
-				t.Errorf("again: %v, %v", again, err)
-			}
-			if _, err = l.Put(t.Context(), placement(), noAttach); err != nil {
-				t.Error(err)
-			}
-			if _, err = l.Put(t.Context(), nothing(), noAttach); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-func differing(a, b map[string]string) []string {
-	var names []string
-	for k, v := range a {
-		if b[k] != v {
-			names = append(names, k)
-		}
-	}
-	return names
-}
-
 // A lane that is in the cgroup of a workload which has ended is one drift, whatever of the cgroup is gone.
 func TestWorkloadEnded(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
@@ -331,8 +260,8 @@ func TestWorkloadEnded(t *testing.T) {
 	if _, err := l.Put(t.Context(), placement(), noAttach); err != nil {
 		t.Fatal(err)
 	}
-	at, why, err := l.Attach(t.Context(), Attachment{Lane: "a", Group: group, Own: true},
-		func(string, Attachment) ([]journal.Step, error) { return nil, nil })
+	at, why, err := l.Attach(t.Context(), attached.Workload{Lane: "a", Group: group, Own: true},
+		func(string, attached.Workload) ([]journal.Step, error) { return nil, nil })
 	if err != nil || !at.Own {
 		t.Fatal(at, why, err)
 	}

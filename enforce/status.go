@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -134,7 +135,7 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 			Balance: g.Balance, Partition: g.Partition, Processes: g.Processes,
 			Attached: attachedTo(g.Lane.Name, running, g.Partition != ""),
 			Network:  net, Objectives: unproven(g.Lane.Spec.Objective), Abandoned: l.abandoned(g.Lane.Name)})
-		if !declaredOf(g.Lane.Name, running) {
+		if !attached.DeclaredOf(g.Lane.Name, running) {
 			s.Lanes[len(s.Lanes)-1].Missing = g.Lane.Spec.Cgroup.Path
 		}
 	}
@@ -151,7 +152,7 @@ func unproven(o lane.Objective) []lane.Judgement {
 }
 
 // attachedTo are the workloads that are attached to a lane and run.
-func attachedTo(name string, running []Attachment, v2 bool) []AttachedStatus {
+func attachedTo(name string, running []attached.Workload, v2 bool) []AttachedStatus {
 	var all []AttachedStatus
 	for _, at := range running {
 		if at.Lane == name {

@@ -180,8 +180,8 @@ func isPCIAddress(name string) bool {
 	return err == nil && name == fmt.Sprintf("%04x:%02x:%02x.%x", domain, bus, slot, function)
 }
 
-// Device is the PCI device of that address, or with that interface; the zero one where there is none.
-func (h Host) Device(name string) PCIDevice {
+// DeviceOf is the PCI device of that address, or with that interface; the zero one where there is none.
+func DeviceOf(h Host, name string) PCIDevice {
 	if at := h.FindDevice(name); at >= 0 {
 		return h.PCIDevices[at]
 	}

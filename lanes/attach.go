@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"slices"
 
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
@@ -46,7 +46,7 @@ func (a Attached) Write(w io.Writer, name string) {
 // Attach brings a workload that runs already into a lane. With at.Own the lane comes to the workload's own
 // cgroup where the kernel can, and a path of the lane leads to the network namespace of the workload. Errors:
 // *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
-func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
+func (l *Lanes) Attach(ctx context.Context, at attached.Workload) (Attached, error) {
 	placed, err := l.Lane(at.Lane)
 	if err == nil {
 		at.Netns, err = l.network(ctx, placed, at)
@@ -58,7 +58,7 @@ func (l *Lanes) Attach(ctx context.Context, at enforce.Attachment) (Attached, er
 }
 
 // attach is Attach of a workload whose network namespace is known, or stays.
-func (l *Lanes) attach(ctx context.Context, at enforce.Attachment) (Attached, error) {
+func (l *Lanes) attach(ctx context.Context, at attached.Workload) (Attached, error) {
 	var a Attached
 	placed, err := l.Lane(at.Lane)
 	if err != nil {
@@ -78,7 +78,7 @@ func (l *Lanes) attach(ctx context.Context, at enforce.Attachment) (Attached, er
 	}
 	wanted := at.Own
 	seen := map[int]bool{}
-	at, why, err := l.Lanes.Attach(ctx, at, func(dir string, at enforce.Attachment) ([]journal.Step, error) {
+	at, why, err := l.Lanes.Attach(ctx, at, func(dir string, at attached.Workload) ([]journal.Step, error) {
 		found, lerr := threadsOf(root, at)
 		if errors.Is(lerr, running.ErrEmpty) || errors.Is(lerr, fs.ErrNotExist) {
 			return nil, nil // all have moved, or ended
@@ -103,7 +103,7 @@ func (l *Lanes) attach(ctx context.Context, at enforce.Attachment) (Attached, er
 
 // workload resolves what a user names to a process or cgroup, and says whether the lane can be in that
 // cgroup: that of a process is its own where nobody else is in it.
-func workload(h host.Host, root fs.FS, spec lane.Spec, at enforce.Attachment) (enforce.Attachment, error) {
+func workload(h host.Host, root fs.FS, spec lane.Spec, at attached.Workload) (attached.Workload, error) {
 	own := at.Own && knob.OwnGroups(h, spec)
 	at.Own = false
 	var err error
@@ -130,7 +130,7 @@ func workload(h host.Host, root fs.FS, spec lane.Spec, at enforce.Attachment) (e
 
 // declaredGroups says what is wrong with the cgroups that lanes name which are not in force yet as they are.
 func (l *Lanes) declaredGroups(p plan.Placement) error {
-	all := enforce.Declared(p)
+	all := attached.Declared(p)
 	if len(all) == 0 {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (l *Lanes) declaredGroups(p plan.Placement) error {
 }
 
 // leaveOwn detaches a process that is to move from the lane that is in its own cgroup until now.
-func (l *Lanes) leaveOwn(ctx context.Context, h host.Host, at enforce.Attachment) error {
+func (l *Lanes) leaveOwn(ctx context.Context, h host.Host, at attached.Workload) error {
 	if at.PID == 0 {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (l *Lanes) leaveOwn(ctx context.Context, h host.Host, at enforce.Attachment
 	return nil
 }
 
-func threadsOf(root fs.FS, at enforce.Attachment) ([]running.Thread, error) {
+func threadsOf(root fs.FS, at attached.Workload) ([]running.Thread, error) {
 	if at.Group != "" {
 		return running.Cgroup(root, at.Group)
 	}

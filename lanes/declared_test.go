@@ -10,7 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/enforce/merge"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
@@ -169,7 +169,7 @@ func effect(t *testing.T, h host.Host, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := []any{steps, enforce.Declared(p)}
+	all := []any{steps, attached.Declared(p)}
 	for _, l := range p.Lanes {
 		if l.Spec.Network.Path == (macvlan.Path{}).Name() {
 			on := []netpath.Lane{netpath.Of(fstest.MapFS{}, l.Name, l.Spec.Network)}

@@ -26,6 +26,7 @@ import (
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
@@ -249,7 +250,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 	a := Applied{APIVersion: plan.APIVersion, Kind: "Applied", Placement: p, Warnings: []string{}}
 	err := l.declaredGroups(p)
 	if err == nil {
-		a.Change, err = l.Lanes.Put(ctx, p, func(at enforce.Attachment) error {
+		a.Change, err = l.Lanes.Put(ctx, p, func(at attached.Workload) error {
 			came, aerr := l.attach(ctx, at)
 			for _, w := range came.Warnings {
 				a.Warnings = append(a.Warnings, "lane "+at.Lane+": "+w)

@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"isolane.dev/isolane/change/netdev"
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
@@ -16,7 +16,7 @@ import (
 
 // network is the network namespace of a workload that runs already, which the path of its lane is to lead to;
 // "" where that leads there already, or to no namespace. Errors: *TargetError.
-func (l *Lanes) network(ctx context.Context, placed plan.Lane, at enforce.Attachment) (string, error) {
+func (l *Lanes) network(ctx context.Context, placed plan.Lane, at attached.Workload) (string, error) {
 	if !netpath.Namespaced(l.o.Paths, placed.Spec.Network) {
 		return "", nil
 	}
@@ -87,7 +87,7 @@ func (l *Lanes) inLane(name string) (n int, err error) {
 
 // netnsOf is the network namespace that all processes of a workload have; "" where there is none but this
 // process, as in a service whose program has not begun (ExecStartPre=, systemd.service(5)).
-func (l *Lanes) netnsOf(h host.Host, placed plan.Lane, at enforce.Attachment) (has string, err error) {
+func (l *Lanes) netnsOf(h host.Host, placed plan.Lane, at attached.Workload) (has string, err error) {
 	at, err = workload(h, l.o.root, placed.Spec, at)
 	if err != nil {
 		return "", err

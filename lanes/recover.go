@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/adopt"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -24,9 +25,9 @@ type Recovered struct {
 
 // Recover ends what a crash has left half done: the lanes that were in force are so again, all else is
 // undone. It waits half a minute for other processes, such as one that was killed and has not quite ended.
-// With adopt, lanes without a record are removed, and what lanes change gets the kernel's defaults.
+// With unrecorded, lanes without a record are removed, and what lanes change gets the kernel's defaults.
 // The error is an *enforce.NoRecordError where such lanes are left.
-func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
+func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error) {
 	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
 		PutBack: []enforce.Drift{}, Left: []Left{}, Waiting: []enforce.Waiting{},
 		Adopted: []enforce.Adopted{}, Unrecorded: []string{}}
@@ -54,7 +55,7 @@ func Recover(ctx context.Context, o Options, adopt bool) (Recovered, error) {
 	if err = errors.Join(err, l.Close()); err != nil {
 		return r, err
 	}
-	return r, r.adopt(ctx, o, adopt)
+	return r, r.adopt(ctx, o, unrecorded)
 }
 
 // adopt comes last: journals that were cut off know cgroups too.
@@ -66,7 +67,7 @@ func (r *Recovered) adopt(ctx context.Context, o Options, really bool) error {
 	defer l.Close()
 	if really {
 		var did []enforce.Adopted
-		did, err = l.Adopt(ctx)
+		did, err = adopt.Lanes(ctx, l.Lanes, o.root)
 		r.Adopted = append(r.Adopted, did...)
 	}
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/netpath"
@@ -166,7 +167,7 @@ func stay(ctx context.Context, o Options, name string, warn func(string)) (bool,
 		return false, err
 	}
 	h := host.Host{Kernel: host.Kernel{Cgroup: mounted}} // all that is asked of it
-	at := enforce.Attachment{Lane: name, Own: true}
+	at := attached.Workload{Lane: name, Own: true}
 	group, alone := running.OwnGroup(h, o.root, os.Getpid())
 	switch {
 	case alone:

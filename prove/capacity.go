@@ -19,7 +19,7 @@ const (
 
 // unknown are the probes of the cells of this boot whose capacity is still to be measured.
 func (r *runner) unknown(s *results.Session) (all []scenario.Probe, err error) {
-	for _, c := range s.EveryCell() {
+	for _, c := range results.EveryCell(s) {
 		if _, here := r.Layouts[c.Name]; !here {
 			continue
 		}

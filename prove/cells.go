@@ -28,13 +28,13 @@ func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement,
 	if r.InForce != nil {
 		q.InForce = r.InForce.Lane.CPUs
 	}
-	q.Cells = slices.DeleteFunc(s.EveryCell(), func(c *results.Cell) bool { return !r.boots.Here(*c) })
+	q.Cells = slices.DeleteFunc(results.EveryCell(s), func(c *results.Cell) bool { return !r.boots.Here(*c) })
 	var impossible map[string]error
 	var err error
 	if r.Layouts, impossible, err = layout.Plan(q); err != nil {
 		return err
 	}
-	if err = r.needs(ctx, s.EveryCell(), impossible); err != nil {
+	if err = r.needs(ctx, results.EveryCell(s), impossible); err != nil {
 		return err
 	}
 	for _, c := range s.Cells {

@@ -69,7 +69,7 @@ func TestNeeds(t *testing.T) {
 		r.Layouts[c.Name] = layout.Layout{}
 	}
 	impossible := map[string]error{}
-	if err := r.needs(t.Context(), s.EveryCell(), impossible); err != nil {
+	if err := r.needs(t.Context(), results.EveryCell(&s), impossible); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range s.Cells[1:] {

@@ -90,7 +90,7 @@ func (r Request) resumed() (Options, error) {
 		o.Pods, o.Static = true, s.Pods.Static
 	}
 	o.Mode = s.Scenario.Mode
-	for _, c := range s.EveryCell() {
+	for _, c := range results.EveryCell(&s) {
 		o.stored = append(o.stored, *c)
 	}
 	o.Scenario, err = scenario.Parse(filepath.Join(r.Resume, results.File)+": scenario.source",
@@ -119,7 +119,7 @@ func (o Options) measured() ([]results.Cell, error) {
 	cells, err := o.Scenario.Cells(o.Cells)
 	if err == nil && o.Lane == "" {
 		s := results.Session{Searches: newSearches(o.Scenario, o.Scenario.Spec.Modes[o.Mode], o.Cells)}
-		for _, c := range s.EveryCell() {
+		for _, c := range results.EveryCell(&s) {
 			cells = append(cells, *c)
 		}
 	}

@@ -82,7 +82,7 @@ func TestCellsOfSearches(t *testing.T) {
 		t.Error(d)
 	}
 	client := s.Cells[0].Client
-	for _, c := range s.EveryCell() {
+	for _, c := range results.EveryCell(&s) {
 		if c.Client != client || c.Client.IsEmpty() || c.Application.IsEmpty() {
 			t.Errorf("%s: %+v", c.Name, c)
 		}

@@ -113,7 +113,7 @@ type Capacity struct {
 }
 
 // EveryCell are the session's and those of its searches.
-func (s *Session) EveryCell() []*Cell {
+func EveryCell(s *Session) []*Cell {
 	var all []*Cell
 	for i := range s.Cells {
 		all = append(all, &s.Cells[i])
@@ -129,7 +129,7 @@ func (s *Session) EveryCell() []*Cell {
 }
 
 // EveryRun are the session's runs, and of the trials of its searches where and when they were made.
-func (s *Session) EveryRun() []Run {
+func EveryRun(s *Session) []Run {
 	all := slices.Clone(s.Runs)
 	for _, q := range s.Searches {
 		for _, d := range q.Cells {

@@ -11,6 +11,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lanes"
@@ -161,7 +162,7 @@ func statusCommand() *cobra.Command {
 }
 
 func attachCommand() *cobra.Command {
-	var at enforce.Attachment
+	var at attached.Workload
 	var move bool
 	cmd := &cobra.Command{
 		Use:   "attach --lane NAME {--pid N | --cgroup PATH}",

@@ -91,7 +91,7 @@ func (g *Guard) events() (events, error) {
 	}
 	if g.lanes != nil {
 		for _, at := range g.lanes.Attached {
-			if at.Own && !enforce.Populated(g.root, at.Group) {
+			if at.Own && !cgroup.Populated(g.root, at.Group) {
 				s.ended += at.Group + " "
 			}
 		}

@@ -150,7 +150,7 @@ func ForOtherHost(paths []netpath.Path, lanes []lane.Lane) ([]lane.Lane, error) 
 // freeFunctions is how many of the virtual functions that a card has a lane could have, beside those that
 // stay and those chosen.
 func freeFunctions(h host.Host, stay plan.Placement, name, card string, chosen []lane.Lane) int {
-	d := h.Device(card)
+	d := host.DeviceOf(h, card)
 	if d.SRIOV == nil || d.SRIOV.NumVFs == 0 {
 		return 0
 	}
@@ -171,7 +171,7 @@ func freeFunctions(h host.Host, stay plan.Placement, name, card string, chosen [
 	}
 	for _, c := range chosen {
 		placed, _ := stay.Lane(c.Metadata.Name)
-		if n := c.Spec.Network; n.VFs > 0 && h.Device(n.Device).Address == d.Address {
+		if n := c.Spec.Network; n.VFs > 0 && host.DeviceOf(h, n.Device).Address == d.Address {
 			free -= max(0, n.VFs-has(placed))
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
@@ -135,7 +135,7 @@ func (h *Host) Release(ctx context.Context, names []string, all bool) (r lanes.R
 }
 
 // Attach brings a workload that runs already into its lane.
-func (h *Host) Attach(ctx context.Context, at enforce.Attachment) (a lanes.Attached, err error) {
+func (h *Host) Attach(ctx context.Context, at attached.Workload) (a lanes.Attached, err error) {
 	err = h.change(ctx, "attach", func(l *lanes.Lanes) (err error) {
 		if a, err = l.Attach(ctx, at); err == nil {
 			h.Add(history.Event{Kind: history.Attached, Lane: at.Lane, What: quantity.Count(a.Threads, "thread")})

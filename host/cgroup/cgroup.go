@@ -93,6 +93,12 @@ func Tree(root fs.FS, dir string) ([]string, error) {
 // Processes returns the processes of a cgroup and of those in it; none where it has gone.
 func Processes(root fs.FS, dir string) ([]int, error) { return members(root, dir, "cgroup.procs") }
 
+// Populated says whether a cgroup, or one in it, has processes.
+func Populated(root fs.FS, dir string) bool {
+	pids, err := Processes(root, dir)
+	return err == nil && len(pids) > 0
+}
+
 // Threads is Processes for all threads.
 func Threads(root fs.FS, dir string) ([]int, error) {
 	return members(root, dir, "cgroup.threads", "tasks") // the latter with cgroup v1

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/hub/api"
@@ -89,7 +89,7 @@ func (s service) said() string { return "journalctl -u " + s.spec.Service }
 
 // Attach is what a drop-in runs: --lane NAME --cgroup GROUP.
 func Attach(ctx context.Context, o lanes.Options, args []string) error {
-	var at enforce.Attachment
+	var at attached.Workload
 	f := flag.NewFlagSet("attach", flag.ContinueOnError)
 	f.StringVar(&at.Lane, "lane", "", "lane that is in force")
 	f.StringVar(&at.Group, "cgroup", "", "of a service")

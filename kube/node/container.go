@@ -17,7 +17,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
@@ -298,7 +298,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 		return err
 	}
 	defer l.Close()
-	if slices.ContainsFunc(l.Attached, func(at enforce.Attachment) bool {
+	if slices.ContainsFunc(l.Attached, func(at attached.Workload) bool {
 		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group)
 	}) {
 		return nil
@@ -306,7 +306,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	// To its end, however long that takes: the runtime goes on without an answer, and the hook may have seen the
 	// lane in force. Were it undone after that, the container would run outside of it.
 	whole := context.WithoutCancel(ctx)
-	a, err := l.Attach(whole, enforce.Attachment{Lane: placed.Name, Group: group, Own: true})
+	a, err := l.Attach(whole, attached.Workload{Lane: placed.Name, Group: group, Own: true})
 	if err != nil {
 		return undone{err, group}
 	}

@@ -129,7 +129,7 @@ func (b Boots) Awaits(s results.Session, later []Slot) []results.Await {
 		}
 		shares[k.Cell][k.share] = true
 	}
-	for _, c := range s.EveryCell() {
+	for _, c := range results.EveryCell(&s) {
 		boots := len(shares[c.Name])
 		if boots == 0 {
 			continue
@@ -154,8 +154,8 @@ func (b Boots) Awaits(s results.Session, later []Slot) []results.Await {
 // measured with the same kernel and command line.
 func (b Boots) TakeUp(dir string, s *results.Session, now results.Environment) error {
 	rebooted := false
-	cells := s.EveryCell()
-	for _, r := range s.EveryRun() {
+	cells := results.EveryCell(s)
+	for _, r := range results.EveryRun(s) {
 		k := slices.IndexFunc(cells, func(c *results.Cell) bool { return c.Name == r.Cell })
 		if k < 0 || !b.Here(*cells[k]) {
 			continue

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
@@ -193,7 +193,7 @@ func (p *Pods) laneOf(of pod.Pod) (cpuset.Set, error) {
 	if err != nil {
 		return cpuset.Set{}, err
 	}
-	i := slices.IndexFunc(l.Attached, func(a enforce.Attachment) bool { return a.Group == of.Group })
+	i := slices.IndexFunc(l.Attached, func(a attached.Workload) bool { return a.Group == of.Group })
 	if i < 0 {
 		return cpuset.Set{}, fmt.Errorf("pod %s: no lane has come to %s: isolane-kube of this node says why",
 			of.Name, of.Group)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
@@ -176,7 +176,7 @@ func missing(h host.Host, root fs.FS, l plan.Lane, threads []Thread, group strin
 	if err != nil {
 		return nil, nil, err
 	}
-	return Steps(h, root, l, dir, enforce.Attachment{Group: group, Journal: "attach-a-1"}, threads)
+	return Steps(h, root, l, dir, attached.Workload{Group: group, Journal: "attach-a-1"}, threads)
 }
 
 func laneA(roles map[string]string) plan.Lane {
@@ -355,7 +355,7 @@ func TestStepsOwn(t *testing.T) {
 	process(root, 100, 1, group, "qemu-system-x86_64", "qemu-system-x86", "CPU 0/TCG")
 	write(root, map[string]string{"sys/fs/cgroup" + group + "/cgroup.procs": "100"})
 	l := laneA(map[string]string{"emulator": "5", "vcpu": "2-4"})
-	h, at := read(t, root), enforce.Attachment{Group: "/sys/fs/cgroup" + group, Own: true, Journal: "attach-a-1"}
+	h, at := read(t, root), attached.Workload{Group: "/sys/fs/cgroup" + group, Own: true, Journal: "attach-a-1"}
 	own := func() string {
 		threads, err := Cgroup(root, at.Group)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/task"
@@ -119,7 +119,7 @@ func first(all []Thread, pid int) bool {
 // the processes are moved into the lane's cgroup: only tasks of a partition may use its CPUs
 // (Documentation/admin-guide/cgroup-v2.rst). All threads of a process move with it, also those in threaded
 // cgroups, as libvirt has them, and come back there.
-func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at enforce.Attachment,
+func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at attached.Workload,
 	threads []Thread) ([]journal.Step, []string, error) {
 	hier, err := cgroup.HierarchyOf(root, dir)
 	if err != nil {
@@ -237,12 +237,12 @@ func (a *attachment) fits(group, name string, want cpuset.Set) error {
 
 // move takes whole processes into the lane's cgroup; with v2 into one within it, so that it is known later
 // whose children are there.
-func (a *attachment) move(at enforce.Attachment, threads []Thread) error {
+func (a *attachment) move(at attached.Workload, threads []Thread) error {
 	if _, err := fs.Stat(a.root, a.dir[1:]); err != nil {
 		return fmt.Errorf("lane %s: %w: apply it first", a.lane.Name, err)
 	}
 	if a.hierarchy.V2 {
-		a.dir = enforce.MovedGroup(a.dir, at)
+		a.dir = attached.MovedGroup(a.dir, at)
 		if _, err := fs.Stat(a.root, a.dir[1:]); err != nil {
 			a.steps = append(a.steps, journal.Step{Kind: change.KindCgroup, Target: a.dir, After: change.Present})
 		}

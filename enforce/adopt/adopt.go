@@ -1,4 +1,5 @@
-package enforce
+// Package adopt takes over lanes of which somebody has removed the record.
+package adopt
 
 import (
 	"context"
@@ -9,36 +10,18 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 )
 
-// Adopted is what Adopt did about one thing.
-type Adopted struct {
-	Name    string  `json:"name"`
-	Subject Subject `json:"subject,omitempty"` // of what is set or kept
-	IRQ     *int    `json:"irq,omitempty"`     // the number, of an interrupt
-	Kind    string  `json:"kind"`              // Set, Removed, Kept or Unknown
-	From    string  `json:"from,omitempty"`
-	To      string  `json:"to,omitempty"`
-	Note    string  `json:"note,omitempty"` // why it is kept, or what is not known
-}
-
-// What Adopt does.
-const (
-	Set     = "set"     // to the kernel's default
-	Removed = "removed" // a cgroup
-	Kept    = "kept"    // the kernel did not take the default
-	Unknown = "unknown" // only the administrator knows what it was before
-)
-
-// Adopt takes over lanes that nobody has a record of: it gives what lanes change the kernel's defaults
+// Lanes takes over lanes that nobody has a record of: it gives what lanes change the kernel's defaults
 // (knob.Defaults), and removes their cgroups, moving their processes to the cgroup above. A setting whose
-// value only the machine's administrator can know stays, with a note. The cgroups go last: an Adopt that was
-// cut off can be called again. It refuses while lanes are in force.
-func (l *Lanes) Adopt(ctx context.Context) ([]Adopted, error) {
+// value only the machine's administrator can know stays, with a note. The cgroups go last: one that was cut
+// off can be called again. It refuses while lanes are in force.
+func Lanes(ctx context.Context, l *enforce.Lanes, root fs.FS) ([]enforce.Adopted, error) {
 	groups, err := l.Unrecorded()
 	if err != nil || len(groups) == 0 {
 		return nil, err
@@ -47,14 +30,14 @@ func (l *Lanes) Adopt(ctx context.Context) ([]Adopted, error) {
 		return nil, errors.New("there are lanes in force beside those without a record: isolane release --all, " +
 			"then isolane recover --adopt")
 	}
-	u := &knob.Unrecorded{Root: l.root}
-	if u.Host, err = host.Read(l.root); err != nil {
+	u := &knob.Unrecorded{Root: root}
+	if u.Host, err = host.Read(root); err != nil {
 		return nil, err
 	}
-	if u.Lanes, err = knob.LanesOf(l.root, groups); err != nil {
+	if u.Lanes, err = knob.LanesOf(root, groups); err != nil {
 		return nil, err
 	}
-	a := adoption{Lanes: l}
+	a := adoption{Lanes: l, root: root}
 	for _, defaults := range knob.Defaults() {
 		u.Steps = nil
 		err = defaults(u)
@@ -69,34 +52,25 @@ func (l *Lanes) Adopt(ctx context.Context) ([]Adopted, error) {
 		return a.did, err
 	}
 	for _, n := range u.Unknown {
-		a.did = append(a.did, Adopted{Name: n.Name, Kind: Unknown, Note: n.Note})
+		a.did = append(a.did, enforce.Adopted{Name: n.Name, Kind: enforce.Unknown, Note: n.Note})
 	}
 	return a.did, nil
 }
 
-// adoption is Adopt at work.
+// adoption is Lanes at work.
 type adoption struct {
-	*Lanes
-	did []Adopted
+	*enforce.Lanes
+	root fs.FS // of the host
+	did  []enforce.Adopted
 }
 
-// set does a step for good and notes it. What the kernel refuses is noted too.
+// set does a step for good and notes it.
 func (a *adoption) set(ctx context.Context, s journal.Step) error {
-	before, err := a.journal.Set(ctx, s)
-	did := Adopted{Name: a.ops.name(s), Kind: Set, From: firstLine(before), To: s.After}
-	did.Subject, did.IRQ = subject(s)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && did.From == did.To: // it has ended, or is so already
-		return ctx.Err()
-	case err != nil && ctx.Err() == nil:
-		did.Kind, did.To, did.Note = Kept, "", err.Error()
-	case err == nil && s.Kind == change.KindCgroup:
-		did = Adopted{Name: did.Name, Kind: Removed}
+	did, err := a.SetForGood(ctx, s)
+	if did != nil {
+		a.did = append(a.did, *did)
 	}
-	if err == nil || ctx.Err() == nil {
-		a.did = append(a.did, did)
-	}
-	return ctx.Err()
+	return err
 }
 
 // remove takes the cgroups away, also those that keep the scopes of attached workloads.

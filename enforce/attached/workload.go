@@ -1,0 +1,223 @@
+// Package attached is of workloads that ran already when they came into their lanes: what is recorded of one,
+// the steps that brought it there, whether it has ended, and its way home.
+package attached
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// Workload is a workload that ran already when it came into its lane. Its steps are in a journal of
+// their own, so that it can leave without the lane.
+type Workload struct {
+	Lane  string `json:"lane"`
+	Group string `json:"group,omitempty"` // the cgroup that was attached as a whole
+	// Own: the lane is in that cgroup, and its processes stay there (cgroup v2).
+	Own bool `json:"own,omitempty"`
+	// Declared: the declaration of the lane names the cgroup (spec.cgroup.path).
+	Declared bool `json:"declared,omitempty"`
+	PID      int  `json:"pid,omitempty"` // or the process, with
+	// Start is when it started (task.StartTime): its number may become another's.
+	Start uint64 `json:"start,omitempty"`
+	// Netns is the network namespace of the workload that the lane's path leads to (netdev.OfProcess); "" where
+	// its network is none of the lane's.
+	Netns   string `json:"netns,omitempty"`
+	Journal string `json:"journal"`
+}
+
+// Same says whether two attachments are of the same workload and lane.
+func (at Workload) Same(o Workload) bool {
+	return at.Lane == o.Lane && at.Group == o.Group && at.PID == o.PID && at.Start == o.Start
+}
+
+// Prefix begins the names of journals of attached workloads.
+const Prefix = "attach-"
+
+// MovedGroup is the cgroup within the lane's that the processes of an attachment are moved to, with cgroup
+// v2.
+func MovedGroup(lane string, at Workload) string {
+	return path.Join(lane, change.GroupPrefix+at.Journal)
+}
+
+// Declared are the cgroups that the declarations of lanes name, as what is to be attached.
+func Declared(p plan.Placement) []Workload {
+	var all []Workload
+	for _, l := range p.Lanes {
+		if group := l.Spec.Cgroup.Path; group != "" {
+			all = append(all, Workload{Lane: l.Name, Group: group, Own: true, Declared: true})
+		}
+	}
+	return all
+}
+
+// DeclaredOf says whether the cgroup that a lane's declaration names is among these.
+func DeclaredOf(lane string, all []Workload) bool {
+	return slices.ContainsFunc(all, func(at Workload) bool { return at.Declared && at.Lane == lane })
+}
+
+// Journals are where the steps of attached workloads are.
+type Journals struct {
+	Dir  string
+	Root fs.FS // of the host
+	Ops  map[string]journal.Op
+}
+
+// StepsOf are the steps that have brought workloads into their lanes.
+func (j Journals) StepsOf(all ...Workload) ([]journal.Step, error) {
+	var steps []journal.Step
+	for _, at := range all {
+		own, err := journal.Look(j.Dir, at.Journal, j.Ops)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range own.Pending() {
+			if s.Kind != change.KindCgroup && s.Kind != change.KindKeeper { // which go with the scope that they are in
+				steps = append(steps, s)
+			}
+		}
+	}
+	return steps, nil
+}
+
+// Ended says whether nothing of an attached workload runs any more.
+func (j Journals) Ended(ctx context.Context, at Workload) (bool, error) {
+	if at.Netns != "" && at.Group != "" && at.elsewhere(j.Root) {
+		return true, nil
+	}
+	if at.Own {
+		return !cgroup.Populated(j.Root, at.Group), nil
+	}
+	own, err := journal.Look(j.Dir, at.Journal, j.Ops)
+	if err != nil {
+		return false, err
+	}
+	steps := 0
+	for _, s := range own.Pending() {
+		switch s.Kind {
+		case change.KindCgroup:
+			if !change.IsKeeperGroup(s.Target) && cgroup.Populated(j.Root, s.Target) {
+				return false, nil
+			}
+		case change.KindKeeper:
+		default:
+			steps++
+			if _, _, err := own.InForce(ctx, s); !errors.Is(err, fs.ErrNotExist) {
+				return false, nil
+			}
+		}
+	}
+	if steps == 0 && at.Group != "" { // it had all that the lane wants
+		return !cgroup.Populated(j.Root, at.Group), nil
+	}
+	if steps == 0 {
+		start, err := task.StartTime(j.Root, at.PID)
+		return err != nil || start != at.Start, nil
+	}
+	return true, nil
+}
+
+// elsewhere says whether a container was started anew in its cgroup: what runs there has another network
+// namespace than what was attached.
+func (at Workload) elsewhere(root fs.FS) bool {
+	pids, _ := cgroup.Processes(root, at.Group) // none where it is gone
+	return len(pids) > 0 && !slices.ContainsFunc(pids, func(pid int) bool {
+		has, err := netdev.OfProcess(root, pid)
+		return err == nil && netdev.Inode(has) == netdev.Inode(at.Netns)
+	})
+}
+
+// Homeward has processes that were born in the lane go where those that they come from go.
+func Homeward(root fs.FS, j *journal.Journal) error {
+	moved, home, steps := map[string]bool{}, "", j.Pending()
+	for _, s := range steps {
+		if s.Kind == change.KindMember {
+			moved[s.Target] = true
+			home, _, _ = strings.Cut(s.Before, "\n") // without what single threads have
+		}
+	}
+	if home == "" {
+		return nil
+	}
+	for _, s := range steps {
+		if s.Kind != change.KindCgroup || change.IsKeeperGroup(s.Target) {
+			continue
+		}
+		pids, err := cgroup.Processes(root, s.Target)
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			start, err := task.StartTime(root, pid)
+			if target := change.TaskTarget(pid, start); err == nil && !moved[target] {
+				if err = j.Adopt(journal.Step{Kind: change.KindMember, Target: target, Before: home,
+					After: s.Target}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Widen returns the step that gives the threaded cgroup of a thread these CPUs, where somebody has taken from
+// it all that s wants, as libvirt does with a vCPU that it pins; none otherwise.
+func Widen(root fs.FS, s journal.Step, cpus cpuset.Set) []journal.Step {
+	if s.Kind != change.KindTask {
+		return nil
+	}
+	tid, _, _ := strings.Cut(s.Target, ":")
+	mounted, err := cgroup.Mounted(root)
+	top, v2 := mounted.Cpuset()
+	if err != nil || !v2 {
+		return nil
+	}
+	h, err := cgroup.HierarchyOf(root, top)
+	group, gerr := h.Of(root, "proc/"+tid)
+	all, cerr := h.CPUs(root, group)
+	kind, kerr := fs.ReadFile(root, path.Join(group, "cgroup.type")[1:])
+	want, perr := cpuset.Parse(s.After)
+	if errors.Join(err, gerr, cerr, kerr, perr) != nil || want.Intersects(all) ||
+		strings.TrimSpace(string(kind)) != "threaded" {
+		return nil
+	}
+	return []journal.Step{{Kind: change.KindFile, Target: path.Join(group, "cpuset.cpus"), After: cpus.String()}}
+}
+
+// rounds is how often Attach searches for processes that were born meanwhile.
+const rounds = 20
+
+// UntilNone does the steps that next returns, until it returns none.
+func UntilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {
+	var last journal.Step
+	for range rounds {
+		steps, err := next()
+		if err != nil || len(steps) == 0 {
+			return err
+		}
+		last = steps[0]
+		refused, err := j.Apply(ctx, steps)
+		for _, r := range refused {
+			if !errors.Is(r.Err, fs.ErrNotExist) { // else it has ended
+				err = errors.Join(err, r.Err)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("processes are born there faster than they can be attached, or somebody else sets what "+
+		"the lane wants, such as %s %s: try again", last.Kind, last.Target)
+}

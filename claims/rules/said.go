@@ -1,0 +1,190 @@
+package rules
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What tables say in words: of the prose of a row, which is in small letters with single spaces.
+var (
+	saysOneHost = phrase(`veth|loopback|localhost|memif|intra (host|node|vm)|inter vm`,
+		`(same|one|single) (host|node|machine|server)`, `not over the (nic|link|wire|network)`,
+		`(vm|guest|pod|container) to (vm|guest|pod|container)`)
+	saysHosts = phrase(`across|inter (host|node)|(node|host) to (node|host)`,
+		`(two|different|other|remote) (hosts?|nodes?|machines?|servers?)`, `between (hosts|nodes|machines|servers)`)
+	saysBothWays = phrase(`both (directions|ways)|bidir(ectional)?|duplex|two way`,
+		`(rx|up|download) ?(\+|and|plus) ?(tx|down|upload)`, `(tx|down|upload) ?(\+|and|plus) ?(rx|up|download)`)
+	saysBond  = phrase(`bond\d?|bonded|bonding|lacp|m?lag|802\.3ad|ecmp|link aggregation|multipath|mptcp`)
+	saysLinks = phrase(`(\d{1,3}|two|three|four|six|eight|dual|quad) ?` +
+		`(?:[x×] ?\d+ ?g(?:b|be|bps|bit)?|(?:links?|ports?|nics?|interfaces|uplinks|homed))`)
+	saysLinksAre = phrase(`(?:links|ports|nics|interfaces|uplinks) (\d{1,3})`)
+	saysLess     = phrase(`gzip|brotli|deflate|zstd|lz4|compress(ed|ion)|cached?|304|not modified|dedup\w*`)
+	saysOutside  = phrase(`vxlan|geneve|gre|ipsec|esp|wireguard|gtp|tunnels?|mpls|srv6|qinq|imix|encap\w*`)
+	saysMany     = phrase(`(\d+|two|three|several|many|all) (receivers|subscribers|senders)`,
+		`receivers|subscribers|multicast|broadcast|flood(s|ed|ing)?|mirror(ed|ing)?`)
+	saysOpenLoop = phrase(`open loop|wrk2|coordinated omission|(planned|intended|scheduled) start`,
+		`pipelin\w+|http2|http 2|http3|h2load|multiplex\w*|target|offered`)
+	saysNotMean = phrase(`peak|ramp|warm ?up`)
+	saysPoints  = phrase(`pp|percent(age)? points?`)
+	saysAlone   = phrase(`alone|separate(ly)?|one at a time|one by one|each by itself`)
+	saysNone    = phrase(`(no|without) \w+|\w+ (off|no|none|disabled)`)
+)
+
+// phrase matches any of some whole phrases.
+func phrase(some ...string) *regexp.Regexp {
+	return regexp.MustCompile(`\b(?:` + strings.Join(some, "|") + `)\b`)
+}
+
+// proseOf is all that a row says in words.
+func (w *row) proseOf() string {
+	words := slices.Concat(w.general, w.words, wordsOf(w.quoted))
+	if w.unit.dim == text {
+		words = append(words, wordsOf(w.text)...)
+	}
+	return strings.Join(words, " ")
+}
+
+// linksIn is how many links are named, 0 where none are.
+func linksIn(prose string) float64 {
+	most := 0.
+	for _, m := range slices.Concat(saysLinks.FindAllStringSubmatch(prose, -1),
+		saysLinksAre.FindAllStringSubmatch(prose, -1)) {
+		n, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			n = map[string]float64{"two": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6, "eight": 8}[m[1]]
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// links are how many a source has, as its setup, its links and its texts say, and whether they are one bond.
+type links struct {
+	number float64
+	bond   bool
+}
+
+func (t *table) linksOf(rows []*row) links {
+	var l links
+	for _, w := range rows {
+		if t.roles["links"].fits(w) {
+			l.number = max(l.number, w.value.mid)
+		}
+		if w.isSetup() || w.unit.dim == text || t.roles["link"].fits(w) {
+			l.number = max(l.number, linksIn(w.prose))
+			l.bond = l.bond || saysBond.MatchString(w.prose)
+		}
+	}
+	return l
+}
+
+// carrier is the row of an instance that a link carries.
+func (i instance) carrier() *row {
+	for _, name := range []string{"moved", "moved_both", "packet_rate"} {
+		if w := i.rows[name]; w != nil {
+			return w
+		}
+	}
+	return nil
+}
+
+// times is how many times a link's rate a figure may be: several links, and both directions.
+func (i instance) times() float64 {
+	w := i.carrier()
+	if w == nil {
+		return 1
+	}
+	n := max(1, i.t.links[w.source].number, linksIn(w.prose))
+	if saysBothWays.MatchString(w.prose) {
+		n *= 2
+	}
+	return n
+}
+
+// offLink says whether a figure is of traffic that no link carries, or one of nobody says how many.
+func offLink(i instance) bool {
+	w := i.carrier()
+	bond := i.t.links[w.source].bond || saysBond.MatchString(w.prose)
+	number := max(i.t.links[w.source].number, linksIn(w.prose))
+	return saysOneHost.MatchString(w.prose) && !saysHosts.MatchString(w.prose) || bond && number < 2
+}
+
+// says is for what the figures of an instance, or the texts of their configuration, say: not "cache=off".
+func (i instance) says(what *regexp.Regexp) bool {
+	says := func(w *row) bool { return what.MatchString(saysNone.ReplaceAllString(w.prose, "")) }
+	for _, w := range i.rows {
+		if says(w) || slices.ContainsFunc(i.t.of[w], func(o *row) bool { return o.unit.dim == text && says(o) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// isLess is for replies that are compressed or come out of a cache: fewer bytes than objects.
+func isLess(i instance) bool {
+	return i.says(saysLess) && i.left.value(i.get).below(i.right.value(i.get))
+}
+
+func isCompressed(i instance) bool { return i.says(saysLess) }
+
+// isOutside is for frames that are measured inside of others.
+func isOutside(i instance) bool { return i.says(saysOutside) }
+
+func hasSeveralEnds(i instance) bool { return i.says(saysMany) }
+
+// isCounted is for a loss of which what was received says more.
+func isCounted(i instance) bool {
+	return hasSeveralEnds(i) || slices.ContainsFunc(i.t.of[i.rows["lost"]], i.t.roles["received"].fits)
+}
+
+func isOpenLoop(i instance) bool {
+	return i.says(saysOpenLoop) || slices.ContainsFunc(i.t.of[i.rows["latency_mean"]], func(w *row) bool {
+		return w.unit.dim == rate && w.has("target", "offered", "planned", "intended")
+	})
+}
+
+// maybeTwoWays explains rates of one port: tx may be the answers to rx.
+func maybeTwoWays(i instance) string {
+	if i.rows["sent_rate"].has("tx") || i.rows["received_rate"].has("rx") {
+		return "One of the figures is wrong, or what was sent and received is traffic of two directions."
+	}
+	return ""
+}
+
+func isNotMean(i instance) bool { return i.says(saysNotMean) }
+
+// isBothAtOnce is for a total of both directions at once beside each alone.
+func isBothAtOnce(i instance) bool {
+	w := i.rows["all_ways"]
+	words := strings.Join(slices.Concat(w.words, wordsOf(w.quoted)), " ")
+	return saysBothWays.MatchString(words) || strings.Contains(words, "at once")
+}
+
+func isAlone(w *row) bool { return saysAlone.MatchString(w.prose) }
+
+// receivedMore explains counts of which more was received than sent.
+func receivedMore(i instance) string {
+	for _, p := range [][2]string{{"sent", "received"}, {"sent_rate", "received_rate"}} {
+		sent, received := i.rows[p[0]], i.rows[p[1]]
+		if sent != nil && received != nil && i.t.base(sent).below(i.t.base(received)) {
+			return "More was received than sent: copies or several receivers, or the two were counted at different " +
+				"places or times. Nothing can be said of what was lost."
+		}
+	}
+	return ""
+}
+
+// severalCPUs is for shares of the time of several CPUs: one is more than a CPU has, or all of them are two
+// or more.
+func severalCPUs(i instance) bool {
+	sum, most := 0., 0.
+	for _, w := range i.rows {
+		if v := i.t.base(w).mid; w.unit.dim == share {
+			sum, most = sum+v, max(most, v)
+		}
+	}
+	return most > 1 || sum > 1.5 && math.Abs(sum-math.Round(sum)) < 0.01
+}

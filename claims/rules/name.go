@@ -156,7 +156,7 @@ func (w *row) said(dim dimension, names ...string) *row {
 		if fields := strings.Fields(value); name == "" && len(fields) > 1 {
 			k := slices.IndexFunc(fields, func(s string) bool { return s[0] >= '0' && s[0] <= '9' })
 			switch {
-			case k > 0:
+			case k > 0 && (dim != count || strings.HasSuffix(fields[k-1], "s")): // "core 1" is the name of one
 				name, value = strings.ToLower(strings.Join(fields[:k], " ")), strings.Join(fields[k:], " ")
 			case k == 0 && dim == size:
 				last := len(fields) - 1

@@ -49,10 +49,9 @@ func roles() map[string]*role {
 			settings: "duration,test duration,run duration,runtime,run time,test time"},
 		"interval": {dims: durations, words: "interval period", not: "kill stop restart report reporting log",
 			nominal: true},
-		"loops": {dims: counts, words: loops, not: failedWords, nominal: true},
-		"samples": {dims: counts, words: loops + " requests measurements", not: failedWords,
-			settings: "samples"},
-		"all_packets": {dims: counts, words: "packets pkts frames datagrams",
+		"loops":   {dims: counts, words: loops, not: failedWords, nominal: true},
+		"samples": {dims: counts, words: loops + " requests measurements", not: failedWords},
+		"sampled": {dims: counts, words: "packets pkts frames datagrams", settings: "samples,packets,loops",
 			only: "sent transmitted received tx rx total number of count measured"},
 		"requests": {dims: counts, words: "requests responses", not: failedWords},
 		"packets":  {dims: counts, words: packetWords, not: failedWords},
@@ -94,7 +93,8 @@ func balances() map[string]*role {
 		"hit_rate":      {dims: shares, words: "hit", not: "rel over"},
 		"sent_rate":     {dims: rates, words: "tx sent transmitted offered", not: notArrived},
 		"received_rate": {dims: rates, words: "rx received delivered forwarded", not: notArrived},
-		"lost_rate":     {dims: rates, words: "lost loss dropped drop drops", change: true},
+		"lost_rate": {dims: rates, words: "lost loss dropped drop drops", change: true,
+			only: "packet packets frames rate total"},
 	}
 }
 

@@ -430,8 +430,6 @@ web,compression=off,transfer,MB/s,10.0>100.0,`,
 		"product/run in the configuration": `
 web,duration=30s,requests_per_s,req/s,1500,
 web,duration=30s,requests,count,90000>45000,`,
-		"too-few-samples/in the configuration": `
-rt,samples=2000>samples=2000000,wakeup_latency_p99.99,us,31,`,
 		"total/streams": `
 perf -P 3,cubic; stream 1,throughput,Gbps,3.10,
 perf -P 3,cubic; stream 2,throughput,Gbps,2.95,
@@ -646,6 +644,10 @@ lab,lacp; 64B frames,packet_rate,Mpps,70.0,`,
 lab setup,server: 2 x 25 GbE,link_rate,Gbps,25,
 lab,hash by flow,throughput,Gbps,44.8,
 lab,both directions,throughput,Gbps,91.0,`,
+		"links in a text": `
+lab setup,server,nic,text,2x Mellanox CX-5 100GbE,
+lab setup,server,link_rate,Gbps,100,
+lab,both ports,throughput,Gbps,171,`,
 		"links of a bond that nobody counts": `
 lab setup,server,link_rate,Gbps,10,
 lab setup,bonding,mode,text,802.3ad,
@@ -681,7 +683,16 @@ fwd,a,rx_rate,Mpps,9.00,
 fwd,a,tx_rate,Mpps,8.10,
 fwd,a,drop_rate,Mpps,0.90,
 fwd,a,packet_loss,percent,10.0,`,
+		"repetitions, and names of CPUs": `
+rep,samples=5; 60 s each,latency_p99,us,40,
+rep,samples=5; 60 s each,throughput,Gbps,9.0,
+rep,core 3,packet_rate,Mpps,11.0,
+rep,core 3,packet_rate_per_core,Mpps,11.0,`,
 		"losses at one place of several": `
+nat,a,offered,Mpps,20.0,
+nat,a,forwarded,Mpps,14.2,
+nat,a,dropped_nic,Mpps,4.1,
+nat,a,packet_loss,percent,29.0,
 fwd,a,packets_sent,count,100000,
 fwd,a,packets_received,count,99000,
 fwd,a,nic_lost,count,300,

@@ -18,8 +18,8 @@ var (
 	saysBothWays = phrase(`both (directions|ways)|bidir(ectional)?|duplex|two way`,
 		`(rx|up|download) ?(\+|and|plus) ?(tx|down|upload)`, `(tx|down|upload) ?(\+|and|plus) ?(rx|up|download)`)
 	saysBond  = phrase(`bond\d?|bonded|bonding|lacp|m?lag|802\.3ad|ecmp|link aggregation|multipath|mptcp`)
-	saysLinks = phrase(`(\d{1,3}|two|three|four|six|eight|dual|quad) ?` +
-		`(?:[x×] ?\d+ ?g(?:b|be|bps|bit)?|(?:links?|ports?|nics?|interfaces|uplinks|homed))`)
+	saysLinks = phrase(`(\d{1,3}|two|both|three|four|six|eight|dual|quad) ?` +
+		`(?:[x×] ?(?:\S+ ){0,4}\d+ ?g(?:b|be|bps|bit)?|(?:links?|ports?|nics?|interfaces|uplinks|homed))`)
 	saysLinksAre = phrase(`(?:links|ports|nics|interfaces|uplinks) (\d{1,3})`)
 	saysLess     = phrase(`gzip|brotli|deflate|zstd|lz4|compress(ed|ion)|cached?|304|not modified|dedup\w*`)
 	saysOutside  = phrase(`vxlan|geneve|gre|ipsec|esp|wireguard|gtp|tunnels?|mpls|srv6|qinq|imix|encap\w*`)
@@ -54,7 +54,7 @@ func linksIn(prose string) float64 {
 		saysLinksAre.FindAllStringSubmatch(prose, -1)) {
 		n, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
-			n = map[string]float64{"two": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6, "eight": 8}[m[1]]
+			n = map[string]float64{"two": 2, "both": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6, "eight": 8}[m[1]]
 		}
 		most = max(most, n)
 	}

@@ -278,8 +278,8 @@ func limits() []law {
 		{rule: "over-line", left: "moved_both", sign: "≤", right: "link", in: bitRate, unless: offLink, so: beyond},
 		{rule: "over-line", left: "moved", sign: "≤", right: "link_use × link", in: bitRate, unless: offLink,
 			so: "The use of the link, its rate or what it carried is wrong, or they are of different times."},
-		{rule: "over-line", left: "packet_rate", sign: "≤", right: "link ÷ bits ÷ ( smallest + gap )", in: rate,
-			unless: offLink, so: beyond},
+		{rule: "over-line", left: "packet_rate", sign: "≤", right: "link ÷ bits ÷ ( smallest + gap )",
+			unless: isSized, so: beyond},
 		{rule: "threads", left: "threads ÷ cores", sign: "whole", so: "Cores of one kind have the same number of " +
 			"threads each: unless the CPU has several kinds of cores, one of the two is a misprint."},
 	}

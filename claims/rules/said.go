@@ -10,33 +10,34 @@ import (
 
 // What tables say in words: of the prose of a row, which is in small letters with single spaces.
 var (
-	saysOneHost = phrase(`veth|loopback|localhost|memif|intra (host|node|vm)|inter vm`,
-		`(same|one|single) (host|node|machine|server)`, `not over the (nic|link|wire|network)`,
-		`(vm|guest|pod|container) to (vm|guest|pod|container)`)
-	saysHosts = phrase(`across|inter (host|node)|(node|host) to (node|host)`,
-		`(two|different|other|remote) (hosts?|nodes?|machines?|servers?)`, `between (hosts|nodes|machines|servers)`)
-	saysBothWays = phrase(`both (directions|ways)|bidir(ectional)?|duplex|two way`,
-		`(rx|up|download) ?(\+|and|plus) ?(tx|down|upload)`, `(tx|down|upload) ?(\+|and|plus) ?(rx|up|download)`)
-	saysBond  = phrase(`bond\d?|bonded|bonding|lacp|m?lag|802\.3ad|ecmp|link aggregation|multipath|mptcp`)
-	saysLinks = phrase(`(\d{1,3}|two|both|three|four|six|eight|dual|quad) ?` +
-		`(?:[x×] ?(?:\S+ ){0,4}\d+ ?g(?:b|be|bps|bit)?|(?:links?|ports?|nics?|interfaces|uplinks|homed))`)
-	saysLinksAre = phrase(`(?:links|ports|nics|interfaces|uplinks) (\d{1,3})`)
-	saysLess     = phrase(`gzip|brotli|deflate|zstd|lz4|compress(ed|ion)|cached?|304|not modified|dedup\w*`)
-	saysOutside  = phrase(`vxlan|geneve|gre|ipsec|esp|wireguard|gtp|tunnels?|mpls|srv6|qinq|imix|encap\w*`)
-	saysMany     = phrase(`(\d+|two|three|several|many|all) (receivers|subscribers|senders)`,
-		`receivers|subscribers|multicast|broadcast|flood(s|ed|ing)?|mirror(ed|ing)?`)
-	saysOpenLoop = phrase(`open loop|wrk2|coordinated omission|(planned|intended|scheduled) start`,
-		`pipelin\w+|http2|http 2|http3|h2load|multiplex\w*|target|offered`)
-	saysNotMean = phrase(`peak|ramp|warm ?up`)
-	saysPoints  = phrase(`pp|percent(age)? points?`)
-	saysAlone   = phrase(`alone|separate(ly)?|one at a time|one by one|each by itself`)
-	saysNone    = phrase(`(no|without) \w+|\w+ (off|no|none|disabled)`)
+	saysOneHost = regexp.MustCompile(`\b(?:veth|loopback|localhost|memif|intra (host|node|vm)|inter vm|` +
+		`(same|one|single) (host|node|machine|server)|` +
+		`not over the (nic|link|wire|network)|` +
+		`(vm|guest|pod|container) to (vm|guest|pod|container))\b`)
+	saysHosts = regexp.MustCompile(`\b(?:across|inter (host|node)|(node|host) to (node|host)|` +
+		`(two|different|other|remote) (hosts?|nodes?|machines?|servers?)|` +
+		`between (hosts|nodes|machines|servers))\b`)
+	saysBothWays = regexp.MustCompile(`\b(?:both (directions|ways)|bidir(ectional)?|duplex|two way|` +
+		`(rx|up|download) ?(\+|and|plus) ?(tx|down|upload)|` +
+		`(tx|down|upload) ?(\+|and|plus) ?(rx|up|download))\b`)
+	saysBond = regexp.MustCompile(`\b(?:bond\d?|bonded|bonding|lacp|m?lag|802\.3ad|ecmp|` +
+		`link aggregation|multipath|mptcp)\b`)
+	saysLinks = regexp.MustCompile(`\b(?:(\d{1,3}|two|both|three|four|six|eight|dual|quad) ?` +
+		`(?:[x×] ?(?:\S+ ){0,4}\d+ ?g(?:b|be|bps|bit)?|(?:links?|ports?|nics?|interfaces|uplinks|homed)))\b`)
+	saysLinksAre = regexp.MustCompile(`\b(?:(?:links|ports|nics|interfaces|uplinks) (\d{1,3}))\b`)
+	saysLess     = regexp.MustCompile(`\b(?:gzip|brotli|deflate|zstd|lz4|compress(ed|ion)|` +
+		`cached?|304|not modified|dedup\w*)\b`)
+	saysOutside = regexp.MustCompile(`\b(?:vxlan|geneve|gre|ipsec|esp|wireguard|gtp|` +
+		`tunnels?|mpls|srv6|qinq|imix|encap\w*)\b`)
+	saysMany = regexp.MustCompile(`\b(?:(\d+|two|three|several|many|all) (receivers|subscribers|senders)|` +
+		`receivers|subscribers|multicast|broadcast|flood(s|ed|ing)?|mirror(ed|ing)?)\b`)
+	saysOpenLoop = regexp.MustCompile(`\b(?:open loop|wrk2|coordinated omission|` +
+		`(planned|intended|scheduled) start|pipelin\w+|http2|http 2|http3|h2load|multiplex\w*|target|offered)\b`)
+	saysNotMean = regexp.MustCompile(`\b(?:peak|ramp|warm ?up)\b`)
+	saysPoints  = regexp.MustCompile(`\b(?:pp|percent(age)? points?)\b`)
+	saysAlone   = regexp.MustCompile(`\b(?:alone|separate(ly)?|one at a time|one by one|each by itself)\b`)
+	saysNone    = regexp.MustCompile(`\b(?:(no|without) \w+|\w+ (off|no|none|disabled))\b`)
 )
-
-// phrase matches any of some whole phrases.
-func phrase(some ...string) *regexp.Regexp {
-	return regexp.MustCompile(`\b(?:` + strings.Join(some, "|") + `)\b`)
-}
 
 // proseOf is all that a row says in words.
 func (w *row) proseOf() string {
@@ -54,7 +55,8 @@ func linksIn(prose string) float64 {
 		saysLinksAre.FindAllStringSubmatch(prose, -1)) {
 		n, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
-			n = map[string]float64{"two": 2, "both": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6, "eight": 8}[m[1]]
+			n = map[string]float64{"two": 2, "both": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6,
+				"eight": 8}[m[1]]
 		}
 		most = max(most, n)
 	}
@@ -138,6 +140,12 @@ func hasSeveralEnds(i instance) bool { return i.says(saysMany) }
 // isCounted is for a loss of which what was received says more.
 func isCounted(i instance) bool {
 	return hasSeveralEnds(i) || slices.ContainsFunc(i.t.of[i.rows["lost"]], i.t.roles["received"].fits)
+}
+
+// isSized is for packets whose size another law looks at.
+func isSized(i instance) bool {
+	c := i.t.of[i.rows["packet_rate"]]
+	return offLink(i) || i.t.find(c, "frame", nil) != nil || i.t.find(c, "packet", nil) != nil
 }
 
 func isOpenLoop(i instance) bool {

@@ -399,6 +399,10 @@ mc,a,packets_lost,count,0>100,`,
 nat,a,offered,Mpps,12.0,
 nat,a,forwarded,Mpps,11.5,
 nat,a,dropped,Mpps,1.5>0.5,`,
+		"balance/more forwarded": `
+nat,a,offered,Mpps,10.00,
+nat,a,forwarded,Mpps,10.20>9.80,
+nat,a,packet_loss,percent,0.00>2.00,`,
 		"balance/tx and rx": `
 sw,a,tx_rate,kpps,700,
 sw,a,rx_rate,kpps,640,

@@ -125,21 +125,19 @@ func (i instance) says(what *regexp.Regexp) bool {
 	return false
 }
 
+// saying is a law's unless: what a table says.
+func saying(what *regexp.Regexp) func(instance) bool {
+	return func(i instance) bool { return i.says(what) }
+}
+
 // isLess is for replies that are compressed or come out of a cache: fewer bytes than objects.
 func isLess(i instance) bool {
 	return i.says(saysLess) && i.left.value(i.get).below(i.right.value(i.get))
 }
 
-func isCompressed(i instance) bool { return i.says(saysLess) }
-
-// isOutside is for frames that are measured inside of others.
-func isOutside(i instance) bool { return i.says(saysOutside) }
-
-func hasSeveralEnds(i instance) bool { return i.says(saysMany) }
-
 // isCounted is for a loss of which what was received says more.
 func isCounted(i instance) bool {
-	return hasSeveralEnds(i) || slices.ContainsFunc(i.t.of[i.rows["lost"]], i.t.roles["received"].fits)
+	return i.says(saysMany) || slices.ContainsFunc(i.t.of[i.rows["lost"]], i.t.roles["received"].fits)
 }
 
 // isSized is for packets whose size another law looks at.
@@ -154,16 +152,6 @@ func isOpenLoop(i instance) bool {
 	})
 }
 
-// maybeTwoWays explains rates of one port: tx may be the answers to rx.
-func maybeTwoWays(i instance) string {
-	if i.rows["sent_rate"].has("tx") || i.rows["received_rate"].has("rx") {
-		return "One of the figures is wrong, or what was sent and received is traffic of two directions."
-	}
-	return ""
-}
-
-func isNotMean(i instance) bool { return i.says(saysNotMean) }
-
 // isBothAtOnce is for a total of both directions at once beside each alone.
 func isBothAtOnce(i instance) bool {
 	w := i.rows["all_ways"]
@@ -171,15 +159,16 @@ func isBothAtOnce(i instance) bool {
 	return saysBothWays.MatchString(words) || strings.Contains(words, "at once")
 }
 
-func isAlone(w *row) bool { return saysAlone.MatchString(w.prose) }
-
-// receivedMore explains counts of which more was received than sent.
-func receivedMore(i instance) string {
+// maybeOthers says why what was sent and what was received may not be the same traffic.
+func maybeOthers(i instance) string {
 	for _, p := range [][2]string{{"sent", "received"}, {"sent_rate", "received_rate"}} {
-		sent, received := i.rows[p[0]], i.rows[p[1]]
-		if sent != nil && received != nil && i.t.base(sent).below(i.t.base(received)) {
+		switch sent, received := i.rows[p[0]], i.rows[p[1]]; {
+		case sent == nil || received == nil:
+		case i.t.base(sent).below(i.t.base(received)):
 			return "More was received than sent: copies or several receivers, or the two were counted at different " +
 				"places or times. Nothing can be said of what was lost."
+		case sent.has("tx") || received.has("rx"):
+			return "One of the figures is wrong, or what was sent and received is traffic of two directions."
 		}
 	}
 	return ""

@@ -120,7 +120,9 @@ func (t *table) totals() []hit {
 	hits := t.broken("total")
 	for _, f := range t.families() {
 		for name, parts := range f.parts {
-			if t.isOfEach(f, parts) || slices.ContainsFunc(append(slices.Clone(parts), f.total), isAlone) {
+			if t.isOfEach(f, parts) || slices.ContainsFunc(append(slices.Clone(parts), f.total), func(w *row) bool {
+				return saysAlone.MatchString(w.prose)
+			}) {
 				continue
 			}
 			total, sum := t.base(f.total), exactly(0)

@@ -149,7 +149,7 @@ boot                   300       10
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         2100       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
-claims/rules          2450        5  out of claims, whose findings others read too
+claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
 cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap

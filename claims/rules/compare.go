@@ -76,7 +76,7 @@ func (t *table) pairs(c comparison) (pairs [][2]*row, loosely bool) {
 			w.unit.dim == text || !w.measured() || !covers(c.fixed, w.parts) {
 			continue
 		}
-		key := func(rest []part) string { return fmt.Sprint(w.group, "\x00", w.unit.dim, unordered(rest)) }
+		key := func(rest []part) string { return fmt.Sprint(w.group, "\x00", w.measure(), unordered(rest)) }
 		if rest, is := without(w.parts, isOne(c.a...)); is {
 			sideA, keysA = append(sideA, w), append(keysA, key(rest))
 		}
@@ -96,7 +96,7 @@ func (t *table) pairs(c comparison) (pairs [][2]*row, loosely bool) {
 	}
 	for _, a := range sideA {
 		for _, b := range sideB {
-			if a.group == b.group && a.unit.dim == b.unit.dim {
+			if a.group == b.group && a.measure() == b.measure() {
 				pairs = append(pairs, [2]*row{a, b})
 			}
 		}
@@ -108,12 +108,23 @@ func (t *table) pairs(c comparison) (pairs [][2]*row, loosely bool) {
 // and an improvement of a time has several meanings.
 func (c comparison) formulas(of dimension) []formula {
 	loses := c.has("loss", "reduction", "decrease", "drop", "saving", "savings")
-	difference := c.minus || c.unit.dim == of && c.unit.dim != share
+	differences := []formula{"a − b", "b − a"}
+	if loses {
+		differences = []formula{"b − a", "a − b"}
+	}
+	if c.unit.dim == of && (c.minus || of != share || c.inPoints()) {
+		return differences
+	}
+	relative := c.relative(of, loses)
+	if of == share && c.isChange() && !c.has("speedup") { // "20% less" of a share may be in points all the same
+		return append(relative, differences...)
+	}
+	return relative
+}
+
+// relative are the formulas of a comparison that is no difference.
+func (c comparison) relative(of dimension, loses bool) []formula {
 	switch {
-	case difference && loses:
-		return []formula{"b − a", "a − b"}
-	case difference:
-		return []formula{"a − b", "b − a"}
 	case loses:
 		return []formula{"1 − a ÷ b", "1 − b ÷ a"}
 	case !c.isChange() || c.has("speedup"):
@@ -125,11 +136,14 @@ func (c comparison) formulas(of dimension) []formula {
 	}
 }
 
+// inPoints says whether a difference of shares is in percentage points.
+func (c comparison) inPoints() bool { return c.unit.points || saysPoints.MatchString(c.prose) }
+
 func (t *table) compared() []hit {
 	var hits []hit
 	for _, c := range t.comparisons() {
 		pairs, loosely := t.pairs(c)
-		if len(pairs) == 0 {
+		if len(pairs) == 0 || c.unit.points && pairs[0][0].unit.dim != share {
 			continue
 		}
 		h := hit{rows: []*row{c.row}}

@@ -22,14 +22,17 @@ type constant struct {
 // constants are numbers with names, and how they are printed.
 func constants() map[string]constant {
 	return map[string]constant{
-		"year":    {year, "1 year"},
-		"root2":   {math.Sqrt2, "√2"},
-		"frame":   {84, "84 bytes"},                        // the smallest on the wire, with preamble and gap
-		"bits":    {1, "8"},                                // all values are in bytes
-		"head":    {1024, "1 KiB"},                         // of a reply, at most
-		"around":  {90, "90 bytes"},                        // headers, preamble and gap, about a packet
-		"tcp":     {tcp1500, percent(tcp1500)},             // of a link is payload
-		"framing": {1/tcp1500 - 1, percent(1/tcp1500 - 1)}, // that frames add to it
+		"year":     {year, "1 year"},
+		"root2":    {math.Sqrt2, "√2"},
+		"smallest": {64, "64-byte frame"},
+		"gap":      {20, "20 of preamble and gap"}, // on the wire, in bytes
+		"wire":     {24, "24 bytes"},               // the gap and a checksum
+		"all":      {1, "100%"},
+		"bits":     {1, "8"},                                // all values are in bytes
+		"head":     {1024, "1 KiB"},                         // of a reply, at most
+		"around":   {90, "90 bytes"},                        // headers, preamble and gap, about a packet
+		"tcp":      {tcp1500, percent(tcp1500)},             // of a link is payload
+		"framing":  {1/tcp1500 - 1, percent(1/tcp1500 - 1)}, // that frames add to it
 	}
 }
 

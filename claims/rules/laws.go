@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"isolane.dev/isolane/claims"
 )
 
 // instance is a law with the figures of a cell.
@@ -35,7 +37,7 @@ func (t *table) instances(l law) []instance {
 		}
 		for _, w := range each {
 			i := instance{l, t, names, map[string]*row{}}
-			if i.fill(c, w) {
+			if i.fill(c, w) && (l.unless == nil || !l.unless(i)) {
 				i.other(c)
 				all = append(all, i)
 			}
@@ -108,6 +110,8 @@ func (i instance) get(name string) span {
 		return exactly(1 - i.rows[i.each].stat.rank/100)
 	case name == "below":
 		return exactly(i.rows[i.each].stat.rank / 100)
+	case name == "link":
+		return exactly(i.t.base(i.rows[name]).mid * i.times())
 	case i.t.roles[name].nominal:
 		return exactly(i.t.base(i.rows[name]).mid)
 	default:
@@ -154,6 +158,10 @@ func (i instance) text(name string) string {
 		return "(1 − " + percent(i.rows[i.each].stat.rank/100) + ")"
 	case "below":
 		return percent(i.rows[i.each].stat.rank / 100)
+	case "link":
+		if n := i.times(); n > 1 {
+			return i.t.printed(i.rows[name]) + " × " + number(n)
+		}
 	}
 	return i.t.printed(i.rows[name])
 }
@@ -168,7 +176,7 @@ func (i instance) side(f formula) string {
 	switch {
 	case len(names) == 1 && string(f) == names[0] && i.rows[names[0]].unit.dim == sizeRate && i.in == bitRate:
 		return s + " × 8 = " + value
-	case !strings.Contains(string(f), " "):
+	case !strings.Contains(string(f), " ") && !strings.Contains(s, " × "):
 		return s
 	case i.in == duration && f.value(i.get).mid > 86400:
 		return s + " = " + number(f.value(i.get).mid) + " s = " + value
@@ -194,7 +202,7 @@ func (i instance) sum() string {
 func (i instance) figures() []*row {
 	var rows []*row
 	for _, name := range i.names {
-		if w := i.rows[name]; w.line > 0 && !slices.Contains(rows, w) {
+		if w := i.rows[name]; w.isInTable() && !slices.Contains(rows, w) {
 			rows = append(rows, w)
 		}
 	}
@@ -316,6 +324,12 @@ func (t *table) broken(rule string) []hit {
 // hit is a finding, with how many of its kind have none.
 func (i instance) hit(agree, all int) hit {
 	h := hit{rows: i.figures(), sum: []string{i.sum()}, so: i.so}
+	if i.soft != nil {
+		if so := i.soft(i); so != "" {
+			h.severity, h.so = claims.Suspicious, so
+			return h
+		}
+	}
 	if i.sign != "=" {
 		return h
 	}

@@ -15,16 +15,17 @@ func (t *table) atLimit() []hit {
 		share float64
 	}{{"TCP payload at MTU 1500", tcp1500}, {"TCP payload at MTU 9000", tcp9000}, {"the link", 1}}
 	var hits []hit
-	for _, i := range t.instances(law{left: "moved", sign: "≤", right: "link", in: bitRate}) {
+	for _, i := range t.instances(law{left: "moved", sign: "≤", right: "link", in: bitRate, unless: offLink}) {
 		w, link := i.rows["moved"], i.rows["link"]
-		v := t.base(w).mid / t.base(link).mid
+		full := i.get("link").mid
+		v := t.base(w).mid / full
 		for _, c := range ceilings {
 			if math.Abs(v/c.share-1) > near || v > 1 && c.share < 1 {
 				continue
 			}
 			hits = append(hits, hit{rows: []*row{link, w}, sum: []string{i.side(i.left), fmt.Sprintf(
-				"%s × %s (%s) = %s; %s of it", t.printed(link), percent(c.share), c.name,
-				show(bitRate, c.share*t.base(link).mid), percent(v/c.share))},
+				"%s × %s (%s) = %s; %.1f%% of it", i.text("link"), percent(c.share), c.name,
+				show(bitRate, c.share*full), 100*v/c.share)},
 				so: "Perhaps the link is the limit, not what was measured: read it as \"at least\"."})
 			break
 		}

@@ -146,14 +146,47 @@ func covers(some, of []part) bool {
 	return !slices.ContainsFunc(some, func(p part) bool { return !slices.Contains(of, p) })
 }
 
-// said is what a configuration sets a key to, as a figure; "load threads" is threads, too.
-func (w *row) said(key string) *row {
+var amount = regexp.MustCompile(`^(\d[\d.]*(?:[eE][+-]?\d{1,3})?) ?([A-Za-zµ]*)$`)
+
+// said is what a configuration sets one of these to, as a figure: "duration=1h", "duration 1 h", "1518B
+// frames". "load threads=4" is threads, too.
+func (w *row) said(dim dimension, names ...string) *row {
 	for _, p := range w.parts {
-		name := strings.ToLower(p.key)
-		v, err := parseValue(p.value, count, 0)
-		if err == nil && (name == key || strings.HasSuffix(name, " "+key)) {
-			return &row{text: p.value, unitText: key, unit: unit{dim: count, factor: 1}, value: v, source: w.source}
+		name, value := strings.ToLower(strings.ReplaceAll(p.key, "_", " ")), p.value
+		if fields := strings.Fields(value); name == "" && len(fields) > 1 {
+			k := slices.IndexFunc(fields, func(s string) bool { return s[0] >= '0' && s[0] <= '9' })
+			switch {
+			case k > 0 && (dim != count || strings.HasSuffix(fields[k-1], "s")): // "core 1" is the name of one
+				name, value = strings.ToLower(strings.Join(fields[:k], " ")), strings.Join(fields[k:], " ")
+			case k == 0 && dim == size:
+				last := len(fields) - 1
+				name, value = strings.TrimSuffix(fields[last], "s"), strings.Join(fields[:last], " ")
+			}
 		}
+		m := amount.FindStringSubmatch(value)
+		if m == nil || !slices.ContainsFunc(names, func(s string) bool {
+			return s != "" && (name == s || dim == count && p.key != "" && strings.HasSuffix(name, " "+s))
+		}) {
+			continue
+		}
+		u, known := unit{dim: dim, factor: 1}, dim == count || dim == size // bytes
+		if m[2] != "" {
+			u, known = unitOf(m[2])
+		}
+		v, err := parseValue(m[1], dim, 0)
+		if err != nil || !known || u.dim != dim {
+			continue
+		}
+		unitText := cmp.Or(m[2], map[dimension]string{size: "bytes"}[dim], name)
+		return &row{text: m[1], unitText: unitText, unit: u, value: v, source: w.source}
 	}
 	return nil
+}
+
+// isEach says whether a figure is of one CPU, thread or whatever else of several: "rate per core". A rate per
+// second is none.
+func (w *row) isEach() bool {
+	of, times := w.after("per"), []string{"s", "sec", "second", "min", "minute", "h", "hour", "day"}
+	return of != "" && !slices.Contains(times, of) ||
+		slices.ContainsFunc(w.parts, func(p part) bool { return p.key == "" && strings.HasPrefix(p.value, "per ") })
 }

@@ -36,6 +36,7 @@ type row struct {
 	// Keys of rows that belong together: by conditions in any order, and by metric, both in a group.
 	conditions, figure string
 	general            []string // words of scenario and config
+	prose              string   // all that it says in words
 }
 
 func columns() []string {
@@ -180,6 +181,7 @@ func (r *reader) row() (*row, error) {
 	w.conditions = w.group + "\x00" + unordered(w.parts)
 	w.figure = w.group + "\x00" + strings.Join(w.words, " ")
 	w.general = append(wordsOf(w.scenario), wordsOf(w.config)...)
+	w.prose = w.proseOf()
 	if len(w.parts) > mostParts {
 		return nil, r.wrong("config", "%d conditions, expected %d at most", len(w.parts), mostParts)
 	}

@@ -1,10 +1,15 @@
 package rules
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // Words of metrics.
 const (
 	failedWords  = "error errors failed timeout timeouts lost dropped missed offered target"
+	notArrived   = "lost loss dropped drop drops missed error errors failed"
+	copies       = "duplicates duplicate duplicated dups"
 	packetWords  = "packets packet pkt pkts pps kpps mpps frame frames"
 	requestWords = "req reqs request requests rps krps qps responses"
 	movedWords   = "transfer throughput goodput bandwidth traffic"
@@ -27,53 +32,70 @@ func roles() map[string]*role {
 		"iops":         {dims: rates, words: "iops kiops io reads writes", not: failedWords},
 		"object": {dims: sizes, words: "object file response body payload message reply", not: "total",
 			nominal: true},
-		"packet": {dims: sizes, words: "packet frame", nominal: true},
+		"packet": {dims: sizes, words: "packet pkt", nominal: true, settings: "packet,packet size,pkt,pkt size"},
+		"frame":  {dims: sizes, words: "frame", nominal: true, settings: "frame,frame size"},
 		"block":  {dims: sizes, words: "block bs", nominal: true},
 		"moved":  {dims: []dimension{sizeRate, bitRate}, words: movedWords, not: notMoved},
 		"moved_both": {dims: []dimension{sizeRate, bitRate}, words: bothWays,
 			not: "link nic port interface line rel"},
-		"workers":     {dims: counts, words: "threads", only: "measuring", setting: "threads"},
+		"workers":     {dims: counts, words: "threads", only: "measuring", settings: "threads"},
 		"moved_bytes": {dims: []dimension{sizeRate}, words: movedWords, not: notMoved},
 		"moved_bits":  {dims: []dimension{bitRate}, words: movedWords, not: notMoved},
 		"stated_bits": {dims: []dimension{bitRate}, words: movedWords, not: notMoved, asked: true,
 			stats: []string{"", "mean", "max"}},
 		"stored": {dims: []dimension{sizeRate}, words: movedWords + " disk"},
 		"volume": {dims: sizes, words: "total transferred transfer volume"},
-		"run":    {dims: durations, words: "duration runtime elapsed"},
+		"run": {dims: durations, words: "duration runtime elapsed",
+			settings: "duration,test duration,run duration,runtime,run time,test time"},
 		"interval": {dims: durations, words: "interval period", not: "kill stop restart report reporting log",
 			nominal: true},
-		"loops":      {dims: counts, words: loops, not: failedWords, nominal: true},
-		"samples":    {dims: counts, words: loops + " requests measurements", not: failedWords},
-		"requests":   {dims: counts, words: "requests responses", not: failedWords},
-		"packets":    {dims: counts, words: packetWords, not: failedWords},
-		"sent":       {dims: counts, words: "sent transmitted"},
-		"received":   {dims: counts, words: "received delivered"},
-		"lost":       {dims: counts, words: "lost loss dropped", change: true},
-		"lost_share": {dims: shares, words: "lost loss dropped", not: movedWords + " rel", change: true},
+		"loops":   {dims: counts, words: loops, not: failedWords, nominal: true},
+		"samples": {dims: counts, words: loops + " requests measurements", not: failedWords},
+		"sampled": {dims: counts, words: "packets pkts frames datagrams", settings: "samples,packets,loops",
+			only: "sent transmitted received tx rx total number of count measured"},
+		"requests": {dims: counts, words: "requests responses", not: failedWords},
+		"packets":  {dims: counts, words: packetWords, not: failedWords},
 		"reduced": {dims: shares, words: "reduction decrease saving savings", asked: true, change: true,
 			stats: []string{"", "min", "mean", "percentile", "max"}},
-		"part":          {dims: shares, words: "hit miss success failure availability coverage", not: "rel over"},
-		"hit":           {dims: shares, words: "hit success", not: "rel over ratio"},
-		"miss":          {dims: shares, words: "miss failure", not: "rel over ratio"},
+		"part": {dims: shares, words: "hit miss success failure availability coverage", not: "rel over"},
+		"hit":  {dims: shares, words: "hit success", not: "rel over ratio"},
+		"miss": {dims: shares, words: "miss failure", not: "rel over ratio"},
+		"cpu_use": {dims: shares, words: "cpu cpus", not: "rel over per client host total system steal " +
+			changeWords},
+		"cpus":        {dims: counts, words: "cpus", only: "as written per cpu socket", settings: "cpus"},
+		"connections": {dims: counts, words: "connections concurrency", settings: "connections"},
+		"cores":       {dims: counts, words: "cores", only: "as written per cpu socket"},
+		"threads":     {dims: counts, words: "threads", only: "as written per cpu socket"},
+		"links": {dims: counts, words: "link links port ports nic nics interface interfaces uplinks slaves",
+			only: "count number num of n total used active bond bonded per host server node dut card each"},
+		"link": {dims: []dimension{bitRate}, words: "link nic port interface line", not: movedWords, asked: true,
+			nominal: true, fastest: true},
+	}
+	maps.Copy(all, balances())
+	maps.Copy(all, statistics())
+	maps.Copy(all, parts())
+	return all
+}
+
+// balances are the names of what was sent and asked for, and of what became of it.
+func balances() map[string]*role {
+	counts, rates, shares := []dimension{count}, []dimension{rate}, []dimension{share}
+	return map[string]*role{
+		"sent":          {dims: counts, words: "sent transmitted", not: notArrived},
+		"received":      {dims: counts, words: "received delivered", not: notArrived + " " + copies},
+		"duplicates":    {dims: counts, words: copies},
+		"lost":          {dims: counts, words: "lost loss dropped", change: true},
+		"lost_share":    {dims: shares, words: "lost loss dropped", not: movedWords + " rel", change: true},
 		"failed":        {dims: counts, words: "error errors failed failures"},
 		"failed_share":  {dims: shares, words: "error errors failed failures", not: "rel over"},
 		"hits":          {dims: counts, words: "hits"},
 		"misses":        {dims: counts, words: "misses"},
 		"hit_rate":      {dims: shares, words: "hit", not: "rel over"},
-		"sent_rate":     {dims: rates, words: "tx sent transmitted offered"},
-		"received_rate": {dims: rates, words: "rx received delivered forwarded"},
-		"cpu_use": {dims: shares, words: "cpu cpus", not: "rel over per client host total system steal " +
-			changeWords},
-		"cpus":        {dims: counts, words: "cpus", only: "as written per cpu socket", setting: "cpus"},
-		"connections": {dims: counts, words: "connections concurrency", setting: "connections"},
-		"cores":       {dims: counts, words: "cores", only: "as written per cpu socket"},
-		"threads":     {dims: counts, words: "threads", only: "as written per cpu socket"},
-		"link": {dims: []dimension{bitRate}, words: "link nic port interface line", not: movedWords, asked: true,
-			nominal: true, fastest: true},
+		"sent_rate":     {dims: rates, words: "tx sent transmitted offered", not: notArrived},
+		"received_rate": {dims: rates, words: "rx received delivered forwarded", not: notArrived},
+		"lost_rate": {dims: rates, words: "lost loss dropped drop drops", change: true,
+			only: "packet packets frames rate total"},
 	}
-	maps.Copy(all, statistics())
-	maps.Copy(all, parts())
-	return all
 }
 
 // statistics are the names of times and of their statistics.
@@ -102,7 +124,11 @@ func parts() map[string]*role {
 		"throughput": {dims: rates, words: "throughput bandwidth", not: notMoved},
 		"upward":     {dims: amounts, words: "up upload uplink upstream tx"},
 		"downward":   {dims: amounts, words: "down download downlink downstream rx"},
-		"all_ways":   {dims: amounts, words: "total aggregate sum combined " + bothWays},
+		"all_ways":   {dims: amounts, words: "total aggregate sum combined", not: bothWays},
+		"iowait":     {dims: shares, words: "iowait wa", not: "rel over"},
+		"irq":        {dims: shares, words: "irq hardirq hi", not: "rel over"},
+		"softirq":    {dims: shares, words: "softirq soft si", not: "rel over"},
+		"steal":      {dims: shares, words: "steal st stolen", not: "rel over"},
 		"user":       {dims: shares, words: "user usr", not: "rel over"},
 		"system":     {dims: shares, words: "system sys", not: "rel over"},
 		"idle":       {dims: shares, words: "idle", not: "rel over"},
@@ -127,55 +153,88 @@ type law struct {
 	about      float64   // share of the right side that it may be off
 	in         dimension // of the sides, to print them
 	so         string
+	unless     func(i instance) bool   // the table says what takes the law's ground away
+	soft       func(i instance) string // why a finding is only suspicious, "" where it is not
 }
 
 // Conclusions of several laws.
 const (
-	wrong = "One of the figures is wrong, or means something else."
-	whole = "A part is never more than the whole."
-	few   = "Less than one sample is above it: this is the maximum, or computed between two samples."
+	wrong  = "One of the figures is wrong, or means something else."
+	whole  = "A part is never more than the whole."
+	beyond = "The unit or a figure is wrong, or it was several links, or none of those that the table names."
+	few    = "Less than one sample is above it: this is the maximum, or computed between two samples."
 )
 
 // laws are in base units: seconds, bytes, and per second of them.
-func laws() []law {
+func laws() []law { return slices.Concat(products(), sums(), spreads(), limits()) }
+
+// products are the laws of rates, sizes and times.
+func products() []law {
 	const asked = 0.02 // a run is seldom as long as asked for
-	return append([]law{
+	return []law{
 		{rule: "product", left: "moved_bytes", sign: "=", right: "request_rate × object",
-			more: "request_rate × head", so: wrong},
+			more: "request_rate × head", so: wrong, unless: isLess},
 		{rule: "product", left: "moved_bits", sign: "=", right: "request_rate × object × bits",
-			more: "request_rate × head + request_rate × object × framing", so: wrong},
+			more: "request_rate × head + request_rate × object × framing", so: wrong, unless: isLess},
 		{rule: "product", left: "moved", sign: "=", right: "packet_rate × packet", more: "packet_rate × around",
 			less: "packet_rate × around", so: wrong},
+		{rule: "product", left: "moved", sign: "=", right: "packet_rate × frame", more: "packet_rate × wire",
+			less: "packet_rate × around", so: wrong, unless: saying(saysOutside)},
 		{rule: "product", left: "stored", sign: "=", right: "iops × block", so: wrong},
-		{rule: "product", left: "requests", sign: "=", right: "request_rate × run", about: asked, so: wrong},
-		{rule: "product", left: "packets", sign: "=", right: "packet_rate × run", about: asked, so: wrong},
-		{rule: "product", left: "volume", sign: "=", right: "moved × run", about: asked, so: wrong},
+		{rule: "product", left: "requests", sign: "=", right: "request_rate × run", about: asked, so: wrong,
+			unless: saying(saysNotMean)},
+		{rule: "product", left: "packets", sign: "=", right: "packet_rate × run", about: asked, so: wrong,
+			unless: saying(saysNotMean)},
+		{rule: "product", left: "volume", sign: "=", right: "moved × run", about: asked, so: wrong,
+			unless: saying(saysNotMean)},
 		{rule: "product", left: "run", sign: "=", right: "loops × interval", about: asked,
 			or: "loops × interval ÷ workers", so: wrong},
-		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true, so: wrong},
+	}
+}
+
+// sums are the laws of parts and wholes.
+func sums() []law {
+	return []law{
+		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true,
+			or: "sent − received + duplicates", unless: saying(saysMany), soft: maybeOthers, so: wrong},
 		{rule: "balance", left: "lost_share", sign: "=", right: "( sent − received ) ÷ sent", same: true,
-			so: wrong},
+			or: "( sent − received + duplicates ) ÷ sent", unless: saying(saysMany), soft: maybeOthers, so: wrong},
+		{rule: "balance", left: "lost_share", sign: "=", right: "lost ÷ sent", same: true,
+			or: "lost ÷ ( sent + lost )", unless: isCounted, so: wrong},
 		{rule: "balance", left: "lost_share", sign: "=", right: "( sent_rate − received_rate ) ÷ sent_rate",
+			or: "( received_rate − sent_rate ) ÷ received_rate", unless: saying(saysMany), soft: maybeOthers,
 			so: wrong},
+		{rule: "balance", left: "lost_rate", sign: "=", right: "sent_rate − received_rate",
+			or: "received_rate − sent_rate", unless: saying(saysMany), soft: maybeOthers, so: wrong},
 		{rule: "balance", left: "failed_share", sign: "=", right: "failed ÷ requests",
 			or: "failed ÷ ( requests + failed )", so: wrong},
 		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ requests",
 			or: "hits ÷ ( hits + misses )", so: wrong},
 		{rule: "whole", left: "lost", sign: "≤", right: "sent", same: true, in: count, so: whole},
-		{rule: "whole", left: "cpu_use", sign: "≤", right: "cpus", in: share,
+		{rule: "whole", left: "cpu_use", sign: "≤", right: "cpus × all", in: share,
 			so: "A CPU is busy 100% of the time at most."},
-		{rule: "whole", left: "miss", sign: "≤", right: "1 − hit", same: true, in: share,
+		{rule: "whole", left: "miss", sign: "≤", right: "all − hit", same: true, in: share,
 			so: "The two are parts of one whole."},
-		{rule: "whole", left: "user + system + idle", sign: "≤", right: "1", or: "cpus", same: true, in: share,
-			so: "The three are parts of one whole."},
-		{rule: "whole", left: "busy + idle", sign: "≤", right: "1", or: "cpus", same: true, in: share,
-			so: "The two are parts of one whole."},
-		{rule: "whole", left: "reduced", sign: "≤", right: "1", in: share,
+		{rule: "whole", left: "user + system + idle", sign: "≤", right: "all", or: "cpus", same: true, in: share,
+			unless: severalCPUs, so: "The three are parts of one whole."},
+		{rule: "whole", left: "busy + idle", sign: "≤", right: "all", or: "cpus", same: true, in: share,
+			unless: severalCPUs, so: "The two are parts of one whole."},
+		{rule: "whole", left: "reduced", sign: "≤", right: "all", in: share,
 			so: "What is never negative cannot become less by more than all of it."},
-		{rule: "whole", left: "goodput", sign: "≤", right: "throughput", same: true, in: bitRate, so: whole},
-		{rule: "total", left: "all_ways", sign: "=", right: "upward + downward", same: true, so: wrong},
-		{rule: "whole", left: "part", sign: "≤", right: "1", in: share, so: whole},
-		{rule: "whole", left: "lost_share", sign: "≤", right: "1", in: share, so: whole},
+		{rule: "whole", left: "goodput", sign: "≤", right: "throughput", same: true, about: 0.01, in: bitRate,
+			unless: saying(saysLess), so: whole},
+		{rule: "total", left: "all_ways", sign: "=", right: "upward + downward", same: true,
+			unless: isBothAtOnce, so: wrong},
+		{rule: "total", left: "idle", sign: "=", right: "all − user − system − iowait − irq − softirq − steal",
+			or: "cpus − user − system − iowait − irq − softirq − steal", same: true, unless: severalCPUs, so: wrong},
+		{rule: "whole", left: "part", sign: "≤", right: "all", in: share, so: whole},
+		{rule: "whole", left: "lost_share", sign: "≤", right: "all", in: share, so: whole},
+	}
+}
+
+// spreads are the laws of statistics, and of one quantity in two units.
+func spreads() []law {
+	return []law{
 		{rule: "same-quantity", left: "stated_bits", sign: "≤", right: "moved_bytes × bits ÷ tcp", in: bitRate,
 			once: true,
 			so:   "Bytes and bits are not the same quantity, even with frames of MTU 1500; smaller ones add more."},
@@ -191,10 +250,11 @@ func laws() []law {
 			same: true, so: wrong},
 		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ root2", same: true,
 			so: "No samples within this range deviate so much."},
-		{rule: "in-flight", left: "latency_mean", sign: "≤", right: "connections ÷ request_rate", about: 0.01,
-			in: duration, so: "So many requests a second cannot each take this long on average (Little's law), " +
-				"unless a connection carries several at once, or the time before a request could be sent is counted."},
-	}, limits()...)
+		{rule: "in-flight", left: "latency_mean", sign: "≤", right: "connections ÷ request_rate", about: 0.25,
+			in: duration, unless: isOpenLoop, so: "So many requests a second cannot each take this long on average " +
+				"(Little's law), unless a connection carries several at once, or the time before a request could be " +
+				"sent is counted."},
+	}
 }
 
 // limits are the laws of time, of samples and of links.
@@ -210,16 +270,16 @@ func limits() []law {
 			each: "percentile_time", so: few},
 		{rule: "too-few-samples", left: "request_rate × run × above", sign: "≥", right: "1",
 			each: "percentile_time", so: few},
-		{rule: "over-line", left: "moved", sign: "≤", right: "link", in: bitRate,
-			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
-		{rule: "over-line", left: "packet_rate × packet", sign: "≤", right: "link", in: bitRate,
-			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
-		{rule: "over-line", left: "moved_both", sign: "≤", right: "link + link", in: bitRate,
-			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
-		{rule: "over-line", left: "moved", sign: "≤", right: "link_use × link", in: bitRate,
+		{rule: "over-line", left: "moved", sign: "≤", right: "link", in: bitRate, unless: offLink, so: beyond},
+		{rule: "over-line", left: "packet_rate × ( packet + gap )", sign: "≤", right: "link", in: bitRate,
+			unless: offLink, so: beyond},
+		{rule: "over-line", left: "packet_rate × ( frame + gap )", sign: "≤", right: "link", in: bitRate,
+			unless: offLink, so: beyond},
+		{rule: "over-line", left: "moved_both", sign: "≤", right: "link", in: bitRate, unless: offLink, so: beyond},
+		{rule: "over-line", left: "moved", sign: "≤", right: "link_use × link", in: bitRate, unless: offLink,
 			so: "The use of the link, its rate or what it carried is wrong, or they are of different times."},
-		{rule: "over-line", left: "packet_rate", sign: "≤", right: "link ÷ bits ÷ frame", in: rate,
-			so: "The unit or a figure is wrong, or it was several links, or none of those that the table names."},
+		{rule: "over-line", left: "packet_rate", sign: "≤", right: "link ÷ bits ÷ ( smallest + gap )",
+			unless: isSized, so: beyond},
 		{rule: "threads", left: "threads ÷ cores", sign: "whole", so: "Cores of one kind have the same number of " +
 			"threads each: unless the CPU has several kinds of cores, one of the two is a misprint."},
 	}

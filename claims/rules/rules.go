@@ -42,7 +42,7 @@ func rules() []rule {
 			(*table).binaryUnits},
 		{"product", "two figures multiplied do not give the third", claims.Contradiction, nil},
 		{"balance", "what was sent is not what was received and lost", claims.Contradiction, nil},
-		{"total", "the parts do not add up to the total", claims.Contradiction, nil},
+		{"total", "the parts do not add up to the total", claims.Contradiction, (*table).totals},
 		{"derived", "a figure per CPU, or relative to another one, is not what the two give", claims.Contradiction,
 			(*table).derived},
 		{"comparison", "a comparison is not that of the figures it compares", claims.Contradiction,

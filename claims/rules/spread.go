@@ -4,11 +4,17 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/claims"
 	"isolane.dev/isolane/quantity"
 )
+
+// confidence is the words of an end of a confidence interval.
+var confidence = regexp.MustCompile(`(^| )(ci|confidence( interval)?)( ?(90|95|99)%?)?` +
+	` (low|lower|min|high|upper|max)( bound| end)?$`)
 
 // order holds the statistics of one figure, or the ends of its range and itself. Where one is there twice,
 // with different values, they are of several measurements.
@@ -20,7 +26,7 @@ func (t *table) order() []hit {
 	}
 	for _, rows := range t.groups(use, func(w *row) string {
 		stem := drop(wordsOf(w.stem), ends)
-		return fmt.Sprint(w.conditions, "\x00", stem, w.unit.dim, w.stat.kind == "",
+		return fmt.Sprint(w.conditions, "\x00", stem, w.measure(), w.stat.kind == "",
 			w.unit.dim == id || !w.has(ends...))
 	}) {
 		slices.SortStableFunc(rows, func(a, b *row) int { return cmp.Compare(a.rank(), b.rank()) })
@@ -34,6 +40,36 @@ func (t *table) order() []hit {
 					t.printed(a), b.metric, t.printed(b))},
 					so: "One of the two is wrong, or has the other's name or unit."})
 			}
+		}
+	}
+	return append(hits, t.intervals()...)
+}
+
+// intervals finds means outside of their own confidence interval: rtt_mean, rtt_ci95_low, rtt_ci95_high.
+func (t *table) intervals() []hit {
+	var hits []hit
+	for _, c := range t.cells {
+		for _, end := range c {
+			stem := confidence.ReplaceAllString(strings.Join(end.words, " "), "")
+			isLow, isHigh := end.has("low", "lower", "min"), end.has("high", "upper", "max")
+			if stem == strings.Join(end.words, " ") || isLow == isHigh || end.unit.dim <= id {
+				continue
+			}
+			of, around := statOf(stem)
+			middles := keep(c, func(w *row) bool { // the mean, also where a median may be meant
+				return w.measured() && w.unit.dim == end.unit.dim && w.stem == of && (w.stat.kind == "mean" ||
+					w.stat.rank == 50 && around.kind == "")
+			})
+			w := t.only(middles)
+			if w != nil && (w.stat.kind != "mean" || around.kind != "" && around.kind != "mean") {
+				continue
+			}
+			if w == nil || isLow && !t.base(w).below(t.base(end)) || isHigh && !t.base(end).below(t.base(w)) {
+				continue
+			}
+			sign := map[bool]string{true: " < ", false: " > "}[isLow]
+			hits = append(hits, hit{rows: []*row{w, end}, so: "A mean lies inside of its own interval.",
+				sum: []string{w.metric + " " + t.printed(w) + sign + end.metric + " " + t.printed(end)}})
 		}
 	}
 	return hits
@@ -86,10 +122,16 @@ func (t *table) derived() []hit {
 				continue
 			}
 			v := f.value(func(name string) span { return t.base([]*row{a, b}[strings.Index("ab", name)]) })
-			if !v.finite() || v.meets(t.base(w)) {
+			own := isOfLoad(w.after("per"))
+			if !v.finite() || v.meets(t.base(w)) || own && v.scaled(1/ofLoad).below(t.base(w)) &&
+				t.base(w).below(v.scaled(ofLoad)) {
 				continue
 			}
-			h := hit{rows: []*row{a, b, w}, so: "One of the three is wrong."}
+			h := hit{rows: keep([]*row{a, b, w}, (*row).isInTable), so: "One of the three is wrong."}
+			if own {
+				h.severity, h.so = claims.Suspicious, "A load generator takes it over intervals of each: it is seldom "+
+					"the total by their number, but not so far off."
+			}
 			h.sum = []string{t.printed(a) + " ÷ " + t.printed(b) + " = " + t.like(w, v.mid) +
 				", printed " + t.printed(w)}
 			hits = append(hits, h)
@@ -97,6 +139,16 @@ func (t *table) derived() []hit {
 	}
 	return hits
 }
+
+// ofLoad is how far a load generator's figure per thread may be off: it is the mean over intervals of each.
+const ofLoad = 1.5
+
+func isOfLoad(of string) bool {
+	return slices.Contains([]string{"thread", "worker", "connection", "client", "stream"}, of)
+}
+
+// isInTable says whether a row has a line; what a configuration says has none.
+func (w *row) isInTable() bool { return w.line > 0 }
 
 // whole is the figure that is 100% in these rows.
 func (t *table) whole(rows []*row) *row {
@@ -128,7 +180,7 @@ func (t *table) number(w *row, of string) *row {
 			return o
 		}
 	}
-	return cmp.Or(w.said(of+"s"), w.said(of))
+	return cmp.Or(w.said(count, of+"s"), w.said(count, of))
 }
 
 // after is the word behind the last of another one, "" where it has none, or none is before it.

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/claims"
@@ -17,11 +18,13 @@ type table struct {
 	of     map[*row]cell
 	binary map[[2]string]bool // source and unit whose prefix means powers of 1,024
 	roles  map[string]*role
+	links  map[string]links // by source
 }
 
 // tableOf puts the rows of a configuration together.
 func tableOf(rows []*row) *table {
-	t := &table{rows: rows, of: map[*row]cell{}, binary: map[[2]string]bool{}, roles: roles()}
+	t := &table{rows: rows, of: map[*row]cell{}, binary: map[[2]string]bool{}, roles: roles(),
+		links: map[string]links{}}
 	t.cells = grouped[cell](rows, byConditions)
 	for _, c := range t.cells {
 		for _, w := range c {
@@ -43,6 +46,9 @@ func tableOf(rows []*row) *table {
 				r.setup[w.source] = append(r.setup[w.source], w)
 			}
 		}
+	}
+	for _, c := range grouped[cell](rows, func(w *row) string { return w.source }) {
+		t.links[c[0].source] = t.linksOf(c)
 	}
 	return t
 }
@@ -106,7 +112,7 @@ type role struct {
 	dims             []dimension
 	words, not, only string            // of the metric: one of these, none of those; no other
 	stats            []string          // none and mean where there are none
-	setting          string            // a condition that says it too
+	settings         string            // conditions that say it too, by comma
 	nominal          bool              // exact, however it is printed
 	asked            bool              // also what is claimed, a limit or a bound
 	fastest          bool              // of the source, however many there are
@@ -117,7 +123,7 @@ type role struct {
 
 // fits says whether a row can take the place.
 func (r *role) fits(w *row) bool {
-	if !slices.Contains(r.dims, w.unit.dim) {
+	if !slices.Contains(r.dims, w.unit.dim) || w.unit.points || w.isEach() && r.only == "" && r.words != "" {
 		return false
 	}
 	words := strings.Fields(r.words)
@@ -139,7 +145,7 @@ func (t *table) find(c cell, name string, fits func(*row) bool) *row {
 	if own := keep(r.own[at], fits); len(own) > 0 && !r.fastest {
 		return t.only(own)
 	}
-	if said := at.said(r.setting); said != nil {
+	if said := at.said(r.dims[0], strings.Split(r.settings, ",")...); said != nil {
 		return said
 	}
 	if r.fastest {
@@ -177,6 +183,14 @@ func (t *table) only(rows []*row) *row {
 // measured says whether a figure can be reckoned with.
 func (w *row) measured() bool {
 	return slices.Contains([]string{"", "exact", "approx", "as_written", "worded"}, w.qualifier)
+}
+
+// measure is the same for figures that can be compared.
+func (w *row) measure() string {
+	if w.unit.dim == other {
+		return w.unitText
+	}
+	return strconv.Itoa(int(w.unit.dim))
 }
 
 // isSetup says whether a row describes the conditions of all measurements of its source.

@@ -31,6 +31,7 @@ const (
 type unit struct {
 	dim            dimension
 	factor, binary float64
+	points         bool // of percent: a difference of two shares
 }
 
 // amount says whether there is none below zero.
@@ -43,11 +44,12 @@ func units() map[string]unit {
 	return map[string]unit{
 		"version text string name date year model url": {dim: text},
 		"id cpu_id node_id core_id prio priority nice": {dim: id, factor: 1},
-		"count cores cpus vcpus threads connections requests samples packets frames loops iterations cycles " +
+		"count cores cpus vcpu vcpus threads connections requests samples packets frames loops iterations cycles " +
 			"instructions pages runs errors events sockets nodes": {dim: count, factor: 1},
 		"percent % pct":                 {dim: share, factor: 0.01},
 		"ratio x factor times fraction": {dim: share, factor: 1},
 		"ppm":                           {dim: share, factor: 1e-6},
+		"pp":                            {dim: share, factor: 0.01, points: true},
 		"ns nanosecond nanoseconds":     {dim: duration, factor: 1e-9},
 		"us µs μs usec microsecond microseconds": {dim: duration, factor: 1e-6},
 		"ms msec millisecond milliseconds":       {dim: duration, factor: 1e-3},
@@ -58,13 +60,14 @@ func units() map[string]unit {
 		"years":                                  {dim: duration, factor: year},
 		"Hz":                                     {dim: frequency, factor: 1}, "kHz": {dim: frequency, factor: 1e3},
 		"MHz": {dim: frequency, factor: 1e6}, "GHz": {dim: frequency, factor: 1e9},
-		"W kW J kJ V A C °C K dB dBm score points USD EUR W/Gbps J/req lines": {dim: other, factor: 1},
+		"W kW J kJ V A C °C K dB dBm score points USD EUR lines Wh kWh rpm MT/s GT/s": {dim: other, factor: 1},
+		"millicores millicore": {dim: count, factor: 0.001},
 	}
 }
 
 var (
 	eventRate = regexp.MustCompile(`(?i)^([kmg]?)(?:(?:1|reqs?|requests?|ops?|packets?|pkts?|frames?|tx|conn|` +
-		`connections|msg|messages|events?|io|query|queries)/s(?:ec(?:ond)?)?|rps|pps|fps|qps|iops|tps)$`)
+		`connections|msg|messages|events?|io|query|queries)/s(?:ec(?:ond)?)?|rps|pps|fps|qps|iops|tps|cps)$`)
 	dataUnit = regexp.MustCompile(`^(?:([kKmMgGtTpP])(i?))?(B|[Bb]ytes?|b|[Bb]its?)(/s|/sec|ps)?$`)
 )
 
@@ -88,7 +91,7 @@ func unitOf(name string) (unit, bool) {
 	}
 	m := dataUnit.FindStringSubmatch(name)
 	if m == nil {
-		return unit{}, false
+		return unit{dim: other, factor: 1}, isRatio(name)
 	}
 	isBytes, perSecond := m[3] == "B" || strings.EqualFold(m[3][:min(4, len(m[3]))], "byte"), m[4] != ""
 	u := unit{dim: bits, factor: power(m[1], 1000) / 8}
@@ -105,6 +108,21 @@ func unitOf(name string) (unit, bool) {
 		u.dim += sizeRate - size
 	}
 	return u, true
+}
+
+// isRatio is for what is compared only with itself: EUR/core, cycles/packet, Gbps/W.
+func isRatio(name string) bool {
+	k := strings.LastIndex(name, "/")
+	if k < 1 {
+		return false
+	}
+	u, known := unitOf(name[:k])
+	per := name[k+1:]
+	return known && u.dim != text && slices.ContainsFunc([]string{per, per + "s", per + "/s"},
+		func(s string) bool {
+			_, is := unitOf(s)
+			return is
+		})
 }
 
 // span is a value and what it may be.

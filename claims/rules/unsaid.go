@@ -68,10 +68,10 @@ func (t *table) lacksOfResults() []lack {
 			sum: func(rows []*row) []string {
 				lines := []string{quantity.Count(len(rows), "mean") + "; no percentile, no maximum"}
 				c := t.of[rows[0]]
-				if t.find(c, "samples", nil) == nil {
+				if t.find(c, "samples", nil) == nil && t.find(c, "sampled", nil) == nil {
 					lines[0] += ", no number of samples"
 				}
-				if run := t.find(c, "run", nil); run != nil {
+				if run := t.find(c, "run", nil); run != nil && run.isInTable() {
 					lines = append(lines, fmt.Sprintf("line %d: %s %s", run.line, run.metric, t.printed(run)))
 				}
 				return lines
@@ -181,7 +181,7 @@ func (t *table) unbounded(w *row) string {
 	case loops != nil && interval != nil && t.base(loops).mid*t.base(interval).mid > year:
 		return fmt.Sprintf("%s × %s = %s is no duration of a run", t.printed(loops), t.printed(interval),
 			show(duration, t.base(loops).mid*t.base(interval).mid))
-	case samples == nil:
+	case samples == nil && t.find(c, "sampled", nil) == nil:
 		return "no duration and no number of samples"
 	default:
 		return ""

@@ -183,7 +183,7 @@ hub/sites              750       15  tokens, certificates and rights of hosts at
 hub/up                1200       10  an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 journal               1060       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up
 knob                  1800       35  interrupts that come later; cgroups of pods that were made while lanes were in force
-kube/ask               900       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole
+kube/ask              1000       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
 kube/node             1500        5  the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried

@@ -47,7 +47,7 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	}
 	p, err := solver.Solve(h, placed, lanes)
 	if err != nil {
-		return plan.Placement{}, err
+		return plan.Placement{}, forAuthor(err, h, placed, lanes, claims)
 	}
 	return p, fitsPod(h, pod, claims, pool, p)
 }

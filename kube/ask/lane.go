@@ -277,9 +277,12 @@ func orEmpty(part json.RawMessage) json.RawMessage {
 	return part
 }
 
-// field is an error without the line: parameters have only one.
+// field is an error without the line: parameters have only one. Amounts have the names of the capacity.
 func field(err error) error {
 	if f, is := errors.AsType[*lane.FieldError](err); is {
+		if amount := ofCapacity().Replace(f.Field); amount != f.Field {
+			return fmt.Errorf("%s: %s", amount, f.Text)
+		}
 		return &lane.FieldError{File: "parameters", Field: f.Field, Text: f.Text}
 	}
 	return err

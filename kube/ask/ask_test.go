@@ -49,6 +49,7 @@ func (r request) claim() *resourceapi.ResourceClaim {
 		r.device = "numa0"
 	}
 	counted := quantities(r.capacity)
+	counted[offer.Memory] = counted[offer.Memory] // all that the device has, as the scheduler does
 	for name, amount := range quantities(r.counted) {
 		counted[name] = amount
 	}
@@ -185,6 +186,7 @@ func TestRefused(t *testing.T) {
 		"boot CPU":               {request{capacity: two, parameters: spec(`{"cpus":{"boot":true}}`)}, "spec.cpus.boot: expected none"},
 		"shared CPUs":            {request{capacity: two, parameters: spec(`{"cpus":{"share":2}}`)}, "spec.cpus.share: expected none"},
 		"priority without class": {request{capacity: two, parameters: spec(`{"scheduling":{"priority":3}}`)}, "spec.scheduling.priority"},
+		"counted in part":        {request{capacity: map[string]string{"cpus": "2", "hugepages2Mi": "2Mi"}, counted: map[string]string{"hugepages2Mi": "0"}}, "capacity.requests.hugepages2Mi: the scheduler has counted 0 for it, expected 2Mi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := solve(t, c.request, pod("8"))
@@ -196,6 +198,25 @@ func TestRefused(t *testing.T) {
 				t.Errorf("lane %q", r.Lane)
 			}
 		})
+	}
+}
+
+// A scheduler that counts no amounts, as where the feature is off, has lanes of nothing to give.
+func TestNotCounted(t *testing.T) {
+	for name, drop := range map[string]func(*resourceapi.ResourceClaim){
+		"by an old scheduler": func(*resourceapi.ResourceClaim) {},
+		"by an old API server": func(c *resourceapi.ResourceClaim) {
+			c.Spec.Devices.Requests[0].Exactly.Capacity = nil
+			c.Status.Allocation.Devices.Results[0].ShareID = nil
+		},
+	} {
+		c := request{capacity: map[string]string{"cpus": "2"}}.claim()
+		c.Status.Allocation.Devices.Results[0].ConsumedCapacity = nil
+		drop(c)
+		p, err := ask.Solve(on(t), plan.Placement{}, "n0", pod("8"), []*resourceapi.ResourceClaim{c})
+		if _, is := errors.AsType[*plan.Refusal](err); !is || !strings.Contains(err.Error(), "the scheduler has counted no amounts") {
+			t.Errorf("%s: %v %v", name, p.Lanes, err)
+		}
 	}
 }
 

@@ -58,6 +58,7 @@ type Node struct {
 	change   sync.Mutex // one at a time changes the host
 	mu       sync.Mutex
 	prepared map[string]bool // uids of claims that the kubelet knows from this program
+	dropped  string          // what the API server does not store of what is offered
 
 	// Of watch alone: what was offered last, and why nothing was.
 	published []resourceapi.Device

@@ -2,6 +2,8 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,7 +11,9 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/cpuset"
@@ -52,6 +56,27 @@ func TestNotOffered(t *testing.T) {
 				t.Error(why)
 			}
 		})
+	}
+}
+
+// Where the API server drops fields of what is offered, nothing is, and the reason names the feature.
+func TestDroppedFields(t *testing.T) {
+	n := testNode(t, nil, t.TempDir())
+	n.Kubelet, n.changed = t.TempDir(), make(chan struct{}, 1)
+	n.HandleError(t.Context(), errors.New("connection refused"), "slices")
+	if why := n.notOffered(); why != "" || len(n.changed) > 0 {
+		t.Error(why)
+	}
+	of := func(d resourceapi.Device) *resourceapi.ResourceSlice {
+		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}}}
+	}
+	n.HandleError(t.Context(), fmt.Errorf("slices: %w", &resourceslice.DroppedFieldsError{PoolName: "n0",
+		DesiredSlice: of(resourceapi.Device{AllowMultipleAllocations: new(true)}), ActualSlice: of(resourceapi.Device{})}), "slices")
+	if why := n.notOffered(); !strings.Contains(why, "DRAConsumableCapacity: no lanes are offered") || len(n.changed) == 0 {
+		t.Error(why)
+	}
+	if why := n.inConflict(); why != "" { // lanes that were given before come to their containers
+		t.Error(why)
 	}
 }
 

@@ -86,6 +86,7 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	}
 	if err = r.takeOff(ctx); err == nil {
 		r.Log.InfoContext(ctx, "synchronized", "containers", len(containers))
+		r.hear()
 	}
 	return updates, err
 }

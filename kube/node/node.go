@@ -67,6 +67,8 @@ type Node struct {
 	limited   int                 // how many devices have been published with limits
 
 	changed chan struct{} // claims or lanes have
+	heard   chan struct{} // closed when the container runtime has synchronized for the first time
+	never   string        // why lanes can never be here, as long as this program runs
 }
 
 // Run serves the kubelet, the scheduler and the container runtime until ctx ends. Lanes in force stay.
@@ -76,7 +78,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	n := &Node{Config: c, partition: partition(h), prepared: map[string]bool{}, withheld: map[string]withheld{},
-		changed: make(chan struct{}, 1)}
+		changed: make(chan struct{}, 1), heard: make(chan struct{})}
 	if err = n.recover(ctx); err != nil {
 		return err
 	}
@@ -102,6 +104,9 @@ func Run(ctx context.Context, c Config) error {
 	if err == nil {
 		err = n.tidy(l) // before anybody asks for a claim
 	}
+	if err == nil {
+		n.never, err = n.noneEver(l)
+	}
 	if err != nil {
 		return err
 	}
@@ -119,6 +124,7 @@ func Run(ctx context.Context, c Config) error {
 		defer close(ended)
 		n.serveRuntime(ctx)
 	}()
+	n.waitForRuntime(ctx)
 	n.watch(ctx)
 	<-ended
 	return nil

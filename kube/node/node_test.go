@@ -2,8 +2,6 @@ package node
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,9 +9,7 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/cpuset"
@@ -30,53 +26,6 @@ func TestCgroupOf(t *testing.T) {
 		if got := cgroupOf(path); got != want {
 			t.Errorf("%s: %s", path, got)
 		}
-	}
-}
-
-func TestNotOffered(t *testing.T) {
-	for name, c := range map[string]struct {
-		files map[string]string
-		says  string
-	}{
-		"no state":      {nil, ""},
-		"none":          {map[string]string{"cpu": `{"policyName":"none","defaultCpuSet":""}`, "memory": `{"policyName":"None"}`}, ""},
-		"static CPUs":   {map[string]string{"cpu": `{"policyName":"static"}`}, `cpu_manager_state: the kubelet's policy is "static": no lanes are offered: set cpuManagerPolicy: none`},
-		"static memory": {map[string]string{"memory": `{"policyName":"Static"}`}, "set memoryManagerPolicy: none"},
-		"no JSON":       {map[string]string{"cpu": `x`}, "cpu_manager_state: expected the state of the kubelet's manager"},
-		"empty":         {map[string]string{"cpu": `{}`}, `policy is ""`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := &Node{Config: Config{Kubelet: t.TempDir()}}
-			for manager, text := range c.files {
-				if err := os.WriteFile(filepath.Join(n.Kubelet, manager+"_manager_state"), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if why := n.notOffered(); !strings.Contains(why, c.says) || (why == "") != (c.says == "") {
-				t.Error(why)
-			}
-		})
-	}
-}
-
-// Where the API server drops fields of what is offered, nothing is, and the reason names the feature.
-func TestDroppedFields(t *testing.T) {
-	n := testNode(t, nil, t.TempDir())
-	n.Kubelet, n.changed = t.TempDir(), make(chan struct{}, 1)
-	n.HandleError(t.Context(), errors.New("connection refused"), "slices")
-	if why := n.notOffered(); why != "" || len(n.changed) > 0 {
-		t.Error(why)
-	}
-	of := func(d resourceapi.Device) *resourceapi.ResourceSlice {
-		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}}}
-	}
-	n.HandleError(t.Context(), fmt.Errorf("slices: %w", &resourceslice.DroppedFieldsError{PoolName: "n0",
-		DesiredSlice: of(resourceapi.Device{AllowMultipleAllocations: new(true)}), ActualSlice: of(resourceapi.Device{})}), "slices")
-	if why := n.notOffered(); !strings.Contains(why, "DRAConsumableCapacity: no lanes are offered") || len(n.changed) == 0 {
-		t.Error(why)
-	}
-	if why := n.inConflict(); why != "" { // lanes that were given before come to their containers
-		t.Error(why)
 	}
 }
 

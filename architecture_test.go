@@ -186,7 +186,7 @@ knob                  1800       35  interrupts that come later; cgroups of pods
 kube/ask              1000       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
-kube/node             1600        5  the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried; what else a node may not have to offer lanes
+kube/node             1650        5  the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried; what else a node may not have to offer lanes
 kube/offer             250       15  pods get lanes: what a node offers
 lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host

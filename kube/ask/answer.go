@@ -119,10 +119,10 @@ func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string)
 
 // Status is the status of the devices of a claim with what came of Solve: the placement or the refusal of
 // each as data, and a condition. The scheduler takes the first status of a device for those of all its
-// shares, so all have the same conditions. What other drivers have written stays.
-func Status(c *resourceapi.ResourceClaim, pool string, p plan.Placement, err error, now metav1.Time) (
-	[]resourceapi.AllocatedDeviceStatus, error,
-) {
+// shares, so all have the same conditions. What other drivers have written stays. partition is the kind that
+// the node makes.
+func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placement, err error,
+	now metav1.Time) ([]resourceapi.AllocatedDeviceStatus, error) {
 	all := slices.DeleteFunc(slices.Clone(c.Status.Devices), func(s resourceapi.AllocatedDeviceStatus) bool {
 		return s.Driver == offer.Driver && s.Pool == pool
 	})
@@ -153,7 +153,7 @@ func Status(c *resourceapi.ResourceClaim, pool string, p plan.Placement, err err
 			if !is {
 				return nil, fmt.Errorf("claim %s: no lane was placed for device %d", c.Name, i)
 			}
-			placed.Message = describe(l)
+			placed.Message = describe(l, partition)
 			p.Lanes = []plan.Lane{l}
 			document = p
 		}
@@ -177,8 +177,8 @@ func refusal(err error, name string) *plan.Refusal {
 		Blocking: []string{err.Error()}}
 }
 
-// describe is a lane for those who ask for the conditions of a claim.
-func describe(l plan.Lane) string {
+// describe is a lane for those who ask for the conditions of a claim: who keeps others off its CPUs, too.
+func describe(l plan.Lane, partition string) string {
 	text := fmt.Sprintf("CPUs %s, memory of NUMA node %s", l.CPUs, l.MemoryNodes)
 	if !l.Idle.IsEmpty() {
 		text += fmt.Sprintf(", siblings %s idle", l.Idle)
@@ -187,6 +187,11 @@ func describe(l plan.Lane) string {
 		text += fmt.Sprintf(", %d hugepages of %s on node %d", pages.Pages, quantity.Bytes(pages.PageBytes),
 			pages.Node)
 	}
+	text += map[string]string{
+		offer.Remote:  ", partition remote (the kernel keeps others off)",
+		offer.Moved:   ", partition moved (the kernel keeps others off, and limits of the container do not hold)",
+		offer.Cpusets: ", cpuset (other containers are kept out by Isolane)",
+	}[partition]
 	return text + ": " + strings.Join(l.Reasons, "; ")
 }
 

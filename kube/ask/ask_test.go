@@ -231,13 +231,13 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Status.Devices, err = ask.Status(c, "n0", p, nil, now()); err != nil {
+	if c.Status.Devices, err = ask.Status(c, "n0", offer.Remote, p, nil, now()); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Status.Devices) != 2 || c.Status.Devices[0].Driver != foreign.Driver ||
 		!meta.IsStatusConditionTrue(c.Status.Devices[1].Conditions, offer.Placed) ||
 		meta.IsStatusConditionTrue(c.Status.Devices[1].Conditions, offer.Refused) ||
-		!strings.HasPrefix(c.Status.Devices[1].Conditions[0].Message, "CPUs 1,9, memory of NUMA node 0, 2 hugepages of 2Mi on node 0: ") {
+		!strings.HasPrefix(c.Status.Devices[1].Conditions[0].Message, "CPUs 1,9, memory of NUMA node 0, 2 hugepages of 2Mi on node 0, partition remote (the kernel keeps others off): ") {
 		t.Fatalf("%+v", c.Status.Devices)
 	}
 	answered, err := ask.Answered(c, "n0")
@@ -269,7 +269,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s: %v", forged, l)
 		}
 	}
-	refused, err := ask.Status(c, "n0", plan.Placement{}, errors.New("no"), now())
+	refused, err := ask.Status(c, "n0", offer.Remote, plan.Placement{}, errors.New("no"), now())
 	if err != nil || !meta.IsStatusConditionTrue(refused[1].Conditions, offer.Refused) ||
 		meta.IsStatusConditionTrue(refused[1].Conditions, offer.Placed) || len(refused[1].Data.Raw) == 0 {
 		t.Fatal(refused, err)
@@ -313,7 +313,7 @@ func TestForgedStatus(t *testing.T) {
 	c := isolate.claim()
 	p, err := solve(t, isolate, pod("4"))
 	if err == nil {
-		c.Status.Devices, err = ask.Status(c, "n0", p, nil, now())
+		c.Status.Devices, err = ask.Status(c, "n0", offer.Remote, p, nil, now())
 	}
 	if err != nil || p.Lanes[0].CPUs.String() != "1-2" {
 		t.Fatal(p, err)

@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
@@ -64,18 +65,15 @@ func lanesOf(l *lanes.Lanes, uid string) (names []string) {
 	return names
 }
 
-// byCpusets is the kind of cgroup v1: the node part keeps others off.
-const byCpusets = "cpuset"
-
 // partition is the kind of partition that a lane gets in a container's own cgroup.
 func partition(h host.Host) string {
 	switch _, v2 := h.Kernel.Cgroup.Cpuset(); {
 	case !v2:
-		return byCpusets
+		return offer.Cpusets
 	case h.Kernel.AtLeast(6, 7):
-		return "remote"
+		return offer.Remote
 	}
-	return "moved" // the container's processes go to a partition outside of its cgroup
+	return offer.Moved
 }
 
 // releaseOrphans releases lanes whose claims are gone, and in which nothing runs any more: the node part was

@@ -118,7 +118,9 @@ func TestAnswer(t *testing.T) {
 		return c
 	}
 	answer := func(why string, claims ...*resourceapi.ResourceClaim) {
-		if aerr := testNode(t, client, dir, claims...).answer(t.Context(), inForce(t, dir), why); aerr != nil {
+		n := testNode(t, client, dir, claims...)
+		n.partition = offer.Cpusets
+		if aerr := n.answer(t.Context(), inForce(t, dir), why); aerr != nil {
 			t.Fatal(aerr)
 		}
 	}
@@ -126,6 +128,17 @@ func TestAnswer(t *testing.T) {
 	placed, err := ask.Answered(status("first"), "n0")
 	if err != nil || len(placed) != 1 || int64(placed[0].CPUs.Len()) != all.Value() {
 		t.Fatalf("%v %v %+v", placed, err, status("first").Status.Devices)
+	}
+	// Its pod says so too, with the kind of partition that the node makes.
+	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(events.Items) != 1 {
+		t.Fatal(events, err)
+	}
+	says := fmt.Sprintf("claim first: CPUs %s, memory of NUMA node ", placed[0].CPUs)
+	if e := events.Items[0]; e.InvolvedObject.Name != "first" || e.InvolvedObject.Kind != "Pod" || e.Reason != "Placed" ||
+		!strings.HasPrefix(e.Message, says) || !strings.Contains(e.Message, ", cpuset (other containers are kept out by Isolane): ") ||
+		!strings.Contains(e.Message, placed[0].Reasons[0]) {
+		t.Errorf("%+v", e)
 	}
 	if got := status("elsewhere"); len(got.Status.Devices) > 0 {
 		t.Errorf("the claim of another node was answered: %+v", got.Status.Devices)
@@ -174,7 +187,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	}
 	record(b, dir, placed...)
 	r := &runtime{Node: testNode(b, nil, dir)}
-	r.partition = byCpusets
+	r.partition = offer.Cpusets
 	for b.Loop() {
 		a, _, err := r.CreateContainer(b.Context(), &api.PodSandbox{}, &api.Container{})
 		if err != nil || a.GetLinux().GetResources().GetCpu() == nil {

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -234,21 +235,21 @@ func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 		return err
 	}
 	if why != n.without && why != "" {
-		n.tell(ctx, why)
+		of := corev1.ObjectReference{Kind: "Node", Name: n.Name}
+		n.event(ctx, of, corev1.EventTypeWarning, "NoLanesOffered", why)
 	}
 	n.published, n.without = append([]resourceapi.Device{}, devices...), why
 	n.Log.InfoContext(ctx, "offered", "devices", len(devices), "why", why)
 	return nil
 }
 
-// tell writes an event of the node.
-func (n *Node) tell(ctx context.Context, why string) {
+// event writes an event of the node or of a pod.
+func (n *Node) event(ctx context.Context, of corev1.ObjectReference, kind, reason, message string) {
 	now := metav1.Now()
-	e := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: "isolane-", Namespace: metav1.NamespaceDefault},
-		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: n.Name}, Type: corev1.EventTypeWarning,
-		Reason: "NoLanesOffered", Message: why, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	e := &corev1.Event{InvolvedObject: of, Type: kind, Reason: reason, Message: message,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source: corev1.EventSource{Component: "isolane-kube", Host: n.Name}}
+	e.GenerateName, e.Namespace = "isolane-", cmp.Or(of.Namespace, metav1.NamespaceDefault)
 	if _, err := n.Client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{}); err != nil {
 		n.Log.WarnContext(ctx, "event", "err", err)
 	}

@@ -77,12 +77,13 @@ func partition(h host.Host) string {
 }
 
 // releaseOrphans releases lanes whose claims are gone, and in which nothing runs any more: the node part was
-// away when the kubelet gave them back.
+// away when the kubelet gave them back. Where something still runs, orphans says so until it has ended.
 func (n *Node) releaseOrphans(ctx context.Context) error {
 	l, err := lanes.Look(n.Lanes)
 	if err != nil {
 		return err
 	}
+	n.orphans = false
 	mine := n.mine()
 	var gone []string
 	for _, p := range l.Placement.Lanes {
@@ -104,7 +105,9 @@ func (n *Node) releaseOrphans(ctx context.Context) error {
 		busy[ask.Claim(g.Lane.Name)] = busy[ask.Claim(g.Lane.Name)] || g.Processes > 0
 	}
 	for _, name := range gone {
-		if uid := ask.Claim(name); err == nil && !busy[uid] {
+		uid := ask.Claim(name)
+		n.orphans = n.orphans || busy[uid]
+		if err == nil && !busy[uid] {
 			n.Log.InfoContext(ctx, "the claim of a lane is gone", "lane", name)
 			err = n.release(ctx, uid)
 		}

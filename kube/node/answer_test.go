@@ -160,11 +160,16 @@ func TestAnswer(t *testing.T) {
 // record writes down in a folder of the test that lanes are in force.
 func record(tb testing.TB, dir string, placed ...plan.Lane) {
 	tb.Helper()
+	recordAttached(tb, dir, nil, placed...)
+}
+
+func recordAttached(tb testing.TB, dir string, attached []enforce.Attachment, placed ...plan.Lane) {
+	tb.Helper()
 	boot, err := journal.BootID()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot,
+	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot, Attached: attached,
 		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: placed}})
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)

@@ -66,6 +66,7 @@ type Node struct {
 	without   string
 	withheld  map[string]withheld // by device
 	limited   int                 // how many devices have been published with limits
+	orphans   bool                // lanes whose claims are gone have processes
 
 	changed chan struct{} // claims or lanes have
 	heard   chan struct{} // closed when the container runtime has synchronized for the first time
@@ -192,7 +193,8 @@ func (n *Node) watch(ctx context.Context) {
 		case <-tick.C:
 			now, err := enforce.State(n.Lanes.Complete().Dir)
 			why := n.notOffered()
-			changed = failed != nil || err != nil || now != state || why != n.without || len(n.limits()) != n.limited
+			changed = failed != nil || err != nil || now != state || why != n.without ||
+				len(n.limits()) != n.limited || n.orphans
 			state = now
 		}
 	}

@@ -262,7 +262,7 @@ top                    750        5  lanes live in a terminal
 unit                   150       10  services of a hub too; out of cmd/isolane
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
-witness               2600       25  the real-time and the web case study, exports, compare
+witness               2700       25  the real-time and the web case study, exports, compare; what came into a container from outside
 `
 }
 

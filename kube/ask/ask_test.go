@@ -49,7 +49,9 @@ func (r request) claim() *resourceapi.ResourceClaim {
 		r.device = "numa0"
 	}
 	counted := quantities(r.capacity)
-	counted[offer.Memory] = counted[offer.Memory] // all that the device has, as the scheduler does
+	if _, asked := counted[offer.Memory]; !asked { // the scheduler counts all that the device has
+		counted[offer.Memory] = resource.Quantity{}
+	}
 	for name, amount := range quantities(r.counted) {
 		counted[name] = amount
 	}

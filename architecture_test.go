@@ -196,10 +196,10 @@ hub/sites              750       15  tokens, certificates and rights of hosts at
 hub/up                1200       10  an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 journal               1060       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up
 knob                  1800       35  interrupts that come later; cgroups of pods that were made while lanes were in force
-kube/ask               800       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers
+kube/ask              1000       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
-kube/node             1500        5  the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried
+kube/node             1650        5  the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried; what else a node may not have to offer lanes
 kube/offer             250       15  pods get lanes: what a node offers
 lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host
@@ -279,7 +279,7 @@ top                    750        5  lanes live in a terminal
 unit                   150       10  services of a hub too; out of cmd/isolane
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
-witness               2250       10  the real-time and the web case study, exports, compare
+witness               2350       10  the real-time and the web case study, exports, compare; what came into a container from outside
 witness/judge          150        5  out of witness: the evidence against the plan
 witness/tail           300        5  out of witness and prove: what explains the worst samples
 `

@@ -10,7 +10,7 @@ import (
 // Owned is what belongs on the watched CPUs.
 type Owned struct {
 	// Cgroups are directories of the hierarchy that has the cpuset controller: the tasks in them, and below, are
-	// the lanes' own work and no sources.
+	// the lanes' own work and no sources, but for what came into a container from outside.
 	Cgroups []string
 	// Interrupts are those of the lanes' own devices, and the CPU that each belongs on. They, their threads and
 	// their network softirqs are sources that are marked as own.

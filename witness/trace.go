@@ -47,6 +47,7 @@ type Trace struct {
 	before   counters
 	census   census // without a collector
 	tasks    map[taskID]taskSource
+	entered  entered
 	last     []Source // of the reading before, but for what the collector compares itself
 	balance  balance
 	warnings []string
@@ -104,6 +105,7 @@ func (t *Trace) begin() (err error) {
 	if t.before, err = readCounters(t.root); err != nil {
 		return err
 	}
+	t.entered.look(t.root, t.own.Cgroups, cpuset.Set{}) // who is there already counts from now on
 	if t.kernel != nil {
 		return t.kernel.start()
 	}
@@ -150,6 +152,8 @@ func (t *Trace) Read() (r Reading, err error) {
 		return r, err
 	}
 	others = append(others, t.steal(times)...)
+	t.entered.look(t.root, t.own.Cgroups, t.cpus)
+	others = slices.AppendSeq(others, maps.Values(t.entered.sources))
 	r.Since, r.Last, t.last = append(r.Since, others...), append(r.Last, added(others, t.last)...), others
 	t.balance.look(t.root, r.Since)
 	t.finish(r.Since)

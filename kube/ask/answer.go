@@ -47,14 +47,9 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	}
 	p, err := solver.Solve(h, placed, lanes)
 	if err != nil {
-		return plan.Placement{}, err
+		return plan.Placement{}, forAuthor(err, h, placed, lanes, claims)
 	}
-	for _, c := range claims {
-		if err = fitsPod(h, pod, c, pool, p); err != nil {
-			return plan.Placement{}, err
-		}
-	}
-	return p, nil
+	return p, fitsPod(h, pod, claims, pool, p)
 }
 
 // Pinned are the lanes that a claim asks for; those that have been answered ask for the CPUs that they were
@@ -122,94 +117,12 @@ func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string)
 	return nil
 }
 
-// fitsPod says what in a pod contradicts the lane of a claim: how its containers share it, or that one asks
-// for fewer CPUs than are its own, or may use fewer.
-func fitsPod(h host.Host, pod *corev1.Pod, c *resourceapi.ResourceClaim, pool string,
-	p plan.Placement) error {
-	names := claimNames(pod, c)
-	for i, r := range c.Status.Allocation.Devices.Results {
-		if r.Driver != offer.Driver || r.Pool != pool {
-			continue
-		}
-		placed, _ := p.Lane(Name(string(c.UID), i))
-		parts, err := split(h, pod, names, r.Request, placed)
-		if err != nil {
-			return refuse(c, err)
-		}
-		for _, part := range parts {
-			for _, container := range part.containers {
-				if err := enough(container, part); err != nil {
-					return refuse(c, err)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// claimNames are the names by which the containers of a pod know a claim.
-func claimNames(pod *corev1.Pod, c *resourceapi.ResourceClaim) (names []string) {
-	for _, s := range pod.Status.ResourceClaimStatuses {
-		if s.ResourceClaimName != nil && *s.ResourceClaimName == c.Name {
-			names = append(names, s.Name)
-		}
-	}
-	for _, s := range pod.Spec.ResourceClaims {
-		if s.ResourceClaimName != nil && *s.ResourceClaimName == c.Name {
-			names = append(names, s.Name)
-		}
-	}
-	return names
-}
-
-// users are the containers that use a request of a claim: those that have ended when the others begin, and
-// those that run together.
-func users(pod *corev1.Pod, names []string, request string) (first, together []corev1.Container) {
-	main, _, _ := strings.Cut(request, "/")
-	uses := func(c corev1.Container) bool {
-		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool {
-			return slices.Contains(names, r.Name) && (r.Request == "" || r.Request == main)
-		})
-	}
-	for _, c := range pod.Spec.InitContainers {
-		switch {
-		case !uses(c):
-		case c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways:
-			first = append(first, c)
-		default:
-			together = append(together, c)
-		}
-	}
-	for _, c := range pod.Spec.Containers {
-		if uses(c) {
-			together = append(together, c)
-		}
-	}
-	return first, together
-}
-
-// enough says where a container asks for fewer CPUs than are its own: the scheduler would give them to others
-// a second time. A quota below the lane's CPUs would throttle it.
-func enough(c corev1.Container, p part) error {
-	owned, count := int64(p.owned.Len()), int64(p.lane.Spec.CPUs.Count)
-	asked, limit := c.Resources.Requests[corev1.ResourceCPU], c.Resources.Limits[corev1.ResourceCPU]
-	switch {
-	case asked.CmpInt64(owned) < 0:
-		return fmt.Errorf("container %s: resources.requests.cpu: expected %d or more, the CPUs that the lane owns "+
-			"(%s), found %s", c.Name, owned, p.owned, &asked)
-	case !limit.IsZero() && limit.CmpInt64(count) < 0:
-		return fmt.Errorf("container %s: resources.limits.cpu: expected none, or %d or more: %s would throttle "+
-			"the lane", c.Name, count, &limit)
-	}
-	return nil
-}
-
 // Status is the status of the devices of a claim with what came of Solve: the placement or the refusal of
 // each as data, and a condition. The scheduler takes the first status of a device for those of all its
-// shares, so all have the same conditions. What other drivers have written stays.
-func Status(c *resourceapi.ResourceClaim, pool string, p plan.Placement, err error, now metav1.Time) (
-	[]resourceapi.AllocatedDeviceStatus, error,
-) {
+// shares, so all have the same conditions. What other drivers have written stays. partition is the kind that
+// the node makes.
+func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placement, err error,
+	now metav1.Time) ([]resourceapi.AllocatedDeviceStatus, error) {
 	all := slices.DeleteFunc(slices.Clone(c.Status.Devices), func(s resourceapi.AllocatedDeviceStatus) bool {
 		return s.Driver == offer.Driver && s.Pool == pool
 	})
@@ -240,7 +153,7 @@ func Status(c *resourceapi.ResourceClaim, pool string, p plan.Placement, err err
 			if !is {
 				return nil, fmt.Errorf("claim %s: no lane was placed for device %d", c.Name, i)
 			}
-			placed.Message = describe(l)
+			placed.Message = describe(l, partition)
 			p.Lanes = []plan.Lane{l}
 			document = p
 		}
@@ -264,8 +177,8 @@ func refusal(err error, name string) *plan.Refusal {
 		Blocking: []string{err.Error()}}
 }
 
-// describe is a lane for those who ask for the conditions of a claim.
-func describe(l plan.Lane) string {
+// describe is a lane for those who ask for the conditions of a claim: who keeps others off its CPUs, too.
+func describe(l plan.Lane, partition string) string {
 	text := fmt.Sprintf("CPUs %s, memory of NUMA node %s", l.CPUs, l.MemoryNodes)
 	if !l.Idle.IsEmpty() {
 		text += fmt.Sprintf(", siblings %s idle", l.Idle)
@@ -274,6 +187,11 @@ func describe(l plan.Lane) string {
 		text += fmt.Sprintf(", %d hugepages of %s on node %d", pages.Pages, quantity.Bytes(pages.PageBytes),
 			pages.Node)
 	}
+	text += map[string]string{
+		offer.Remote:  ", partition remote (the kernel keeps others off)",
+		offer.Moved:   ", partition moved (the kernel keeps others off, and limits of the container do not hold)",
+		offer.Cpusets: ", cpuset (other containers are kept out by Isolane)",
+	}[partition]
 	return text + ": " + strings.Join(l.Reasons, "; ")
 }
 

@@ -113,6 +113,10 @@ type amounts map[string]int64
 // amounts reads the capacity of the request as its author wrote it: what the scheduler counts may be rounded.
 func (r request) amounts() (amounts, error) {
 	found := amounts{}
+	if len(r.result.ConsumedCapacity) == 0 {
+		return nil, errors.New("the scheduler has counted no amounts for it, and may give its CPUs to others: " +
+			"expected the feature DRAConsumableCapacity in API server and scheduler (on since Kubernetes 1.36)")
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.capacity())) {
 		asked := r.capacity()[name]
 		number, ours := strings.CutPrefix(string(name), offer.Driver+"/")
@@ -126,7 +130,7 @@ func (r request) amounts() (amounts, error) {
 		case n > 0:
 			found[number] = n
 		}
-		if used, counted := r.result.ConsumedCapacity[name]; counted && used.Cmp(asked) != 0 {
+		if used := r.result.ConsumedCapacity[name]; used.Cmp(asked) != 0 {
 			return nil, fmt.Errorf("capacity.requests.%s: the scheduler has counted %s for it, expected %s: "+
 				"allocate the claim again", name, &used, &asked)
 		}
@@ -277,9 +281,12 @@ func orEmpty(part json.RawMessage) json.RawMessage {
 	return part
 }
 
-// field is an error without the line: parameters have only one.
+// field is an error without the line: parameters have only one. Amounts have the names of the capacity.
 func field(err error) error {
 	if f, is := errors.AsType[*lane.FieldError](err); is {
+		if amount := ofCapacity().Replace(f.Field); amount != f.Field {
+			return fmt.Errorf("%s: %s", amount, f.Text)
+		}
 		return &lane.FieldError{File: "parameters", Field: f.Field, Text: f.Text}
 	}
 	return err

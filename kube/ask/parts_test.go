@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
 )
@@ -132,7 +133,7 @@ func answered(t *testing.T, c *resourceapi.ResourceClaim, p plan.Placement) *res
 	t.Helper()
 	next := c.DeepCopy()
 	var err error
-	if next.Status.Devices, err = ask.Status(c, "n0", p, nil, now()); err != nil {
+	if next.Status.Devices, err = ask.Status(c, "n0", offer.Remote, p, nil, now()); err != nil {
 		t.Fatal(err)
 	}
 	return next

@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
@@ -64,27 +65,25 @@ func lanesOf(l *lanes.Lanes, uid string) (names []string) {
 	return names
 }
 
-// byCpusets is the kind of cgroup v1: the node part keeps others off.
-const byCpusets = "cpuset"
-
 // partition is the kind of partition that a lane gets in a container's own cgroup.
 func partition(h host.Host) string {
 	switch _, v2 := h.Kernel.Cgroup.Cpuset(); {
 	case !v2:
-		return byCpusets
+		return offer.Cpusets
 	case h.Kernel.AtLeast(6, 7):
-		return "remote"
+		return offer.Remote
 	}
-	return "moved" // the container's processes go to a partition outside of its cgroup
+	return offer.Moved
 }
 
 // releaseOrphans releases lanes whose claims are gone, and in which nothing runs any more: the node part was
-// away when the kubelet gave them back.
+// away when the kubelet gave them back. Where something still runs, orphans says so until it has ended.
 func (n *Node) releaseOrphans(ctx context.Context) error {
 	l, err := lanes.Look(n.Lanes)
 	if err != nil {
 		return err
 	}
+	n.orphans = false
 	mine := n.mine()
 	var gone []string
 	for _, p := range l.Placement.Lanes {
@@ -106,7 +105,9 @@ func (n *Node) releaseOrphans(ctx context.Context) error {
 		busy[ask.Claim(g.Lane.Name)] = busy[ask.Claim(g.Lane.Name)] || g.Processes > 0
 	}
 	for _, name := range gone {
-		if uid := ask.Claim(name); err == nil && !busy[uid] {
+		uid := ask.Claim(name)
+		n.orphans = n.orphans || busy[uid]
+		if err == nil && !busy[uid] {
 			n.Log.InfoContext(ctx, "the claim of a lane is gone", "lane", name)
 			err = n.release(ctx, uid)
 		}

@@ -104,8 +104,14 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 		}
 	}
 	for _, c := range claims {
-		if err = n.write(ctx, c, p, refused); err != nil {
+		text, err := n.write(ctx, c, p, refused)
+		if err != nil {
 			return err
+		}
+		if refused == nil {
+			of := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+				UID: pod.UID}
+			n.event(ctx, of, corev1.EventTypeNormal, offer.Placed, fmt.Sprintf("claim %s: %s", c.Name, text))
 		}
 		n.Log.InfoContext(ctx, "answered", "pod", pod.Namespace+"/"+pod.Name, "claim", c.Name,
 			"milliseconds", time.Since(began).Milliseconds(), "refused", refused)
@@ -113,19 +119,27 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	return nil
 }
 
-// write writes what came of a claim into its status.
+// write writes what came of a claim into its status, and returns it as text.
 func (n *Node) write(ctx context.Context, c *resourceapi.ResourceClaim, p plan.Placement, refused error) (
-	err error) {
+	text string, err error) {
 	next := c.DeepCopy()
-	if next.Status.Devices, err = ask.Status(c, n.Name, p, refused, metav1.Now()); err != nil {
-		return err
+	next.Status.Devices, err = ask.Status(c, n.Name, n.partition, p, refused, metav1.Now())
+	if err != nil {
+		return "", err
 	}
 	api := n.Client.ResourceV1().ResourceClaims(c.Namespace)
 	done, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	if err == nil {
-		n.claims.Mutation(done)
+	if err != nil {
+		return "", err
 	}
-	return err
+	n.claims.Mutation(done)
+	for _, d := range next.Status.Devices {
+		placed := meta.FindStatusCondition(d.Conditions, offer.Placed)
+		if d.Driver == offer.Driver && d.Pool == n.Name && placed != nil {
+			text = placed.Message // a claim has one lane
+		}
+	}
+	return text, nil
 }
 
 // claimsOf are the names of the claims of a pod.

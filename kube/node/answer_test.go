@@ -26,6 +26,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
@@ -118,7 +119,9 @@ func TestAnswer(t *testing.T) {
 		return c
 	}
 	answer := func(why string, claims ...*resourceapi.ResourceClaim) {
-		if aerr := testNode(t, client, dir, claims...).answer(t.Context(), inForce(t, dir), why); aerr != nil {
+		n := testNode(t, client, dir, claims...)
+		n.partition = offer.Cpusets
+		if aerr := n.answer(t.Context(), inForce(t, dir), why); aerr != nil {
 			t.Fatal(aerr)
 		}
 	}
@@ -126,6 +129,17 @@ func TestAnswer(t *testing.T) {
 	placed, err := ask.Answered(status("first"), "n0")
 	if err != nil || len(placed) != 1 || int64(placed[0].CPUs.Len()) != all.Value() {
 		t.Fatalf("%v %v %+v", placed, err, status("first").Status.Devices)
+	}
+	// Its pod says so too, with the kind of partition that the node makes.
+	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(events.Items) != 1 {
+		t.Fatal(events, err)
+	}
+	says := fmt.Sprintf("claim first: CPUs %s, memory of NUMA node ", placed[0].CPUs)
+	if e := events.Items[0]; e.InvolvedObject.Name != "first" || e.InvolvedObject.Kind != "Pod" || e.Reason != "Placed" ||
+		!strings.HasPrefix(e.Message, says) || !strings.Contains(e.Message, ", cpuset (other containers are kept out by Isolane): ") ||
+		!strings.Contains(e.Message, placed[0].Reasons[0]) {
+		t.Errorf("%+v", e)
 	}
 	if got := status("elsewhere"); len(got.Status.Devices) > 0 {
 		t.Errorf("the claim of another node was answered: %+v", got.Status.Devices)
@@ -147,11 +161,16 @@ func TestAnswer(t *testing.T) {
 // record writes down in a folder of the test that lanes are in force.
 func record(tb testing.TB, dir string, placed ...plan.Lane) {
 	tb.Helper()
+	recordAttached(tb, dir, nil, placed...)
+}
+
+func recordAttached(tb testing.TB, dir string, with []attached.Workload, placed ...plan.Lane) {
+	tb.Helper()
 	boot, err := journal.BootID()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot,
+	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot, Attached: with,
 		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: placed}})
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
@@ -174,7 +193,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	}
 	record(b, dir, placed...)
 	r := &runtime{Node: testNode(b, nil, dir)}
-	r.partition = byCpusets
+	r.partition = offer.Cpusets
 	for b.Loop() {
 		a, _, err := r.CreateContainer(b.Context(), &api.PodSandbox{}, &api.Container{})
 		if err != nil || a.GetLinux().GetResources().GetCpu() == nil {

@@ -19,6 +19,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 )
@@ -86,6 +87,7 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	}
 	if err = r.takeOff(ctx); err == nil {
 		r.Log.InfoContext(ctx, "synchronized", "containers", len(containers))
+		r.hear()
 	}
 	return updates, err
 }
@@ -240,7 +242,7 @@ func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Cont
 // others are the CPUs that containers without a lane may have; keep is false where the kernel keeps them off,
 // or there are no lanes.
 func (r *runtime) others(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, keep bool, err error) {
-	if len(l.Placement.Lanes) == 0 || r.partition != byCpusets {
+	if len(l.Placement.Lanes) == 0 || r.partition != offer.Cpusets {
 		return cpus, false, nil
 	}
 	has, err := cpuset.Parse(c.GetLinux().GetResources().GetCpu().GetCpus())
@@ -317,7 +319,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 
 // takeOff takes cgroups off the lanes' CPUs that were made since the last change, where the kernel does not.
 func (r *runtime) takeOff(ctx context.Context) error {
-	if r.partition != byCpusets {
+	if r.partition != offer.Cpusets {
 		return nil
 	}
 	l, err := lanes.Look(r.Lanes)

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,14 +59,18 @@ type Node struct {
 	change   sync.Mutex // one at a time changes the host
 	mu       sync.Mutex
 	prepared map[string]bool // uids of claims that the kubelet knows from this program
+	dropped  string          // what the API server does not store of what is offered
 
 	// Of watch alone: what was offered last, and why nothing was.
 	published []resourceapi.Device
 	without   string
 	withheld  map[string]withheld // by device
 	limited   int                 // how many devices have been published with limits
+	orphans   bool                // lanes whose claims are gone have processes
 
 	changed chan struct{} // claims or lanes have
+	heard   chan struct{} // closed when the container runtime has synchronized for the first time
+	never   string        // why lanes can never be here, as long as this program runs
 }
 
 // Run serves the kubelet, the scheduler and the container runtime until ctx ends. Lanes in force stay.
@@ -75,7 +80,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	n := &Node{Config: c, partition: partition(h), prepared: map[string]bool{}, withheld: map[string]withheld{},
-		changed: make(chan struct{}, 1)}
+		changed: make(chan struct{}, 1), heard: make(chan struct{})}
 	if err = n.recover(ctx); err != nil {
 		return err
 	}
@@ -101,6 +106,9 @@ func Run(ctx context.Context, c Config) error {
 	if err == nil {
 		err = n.tidy(l) // before anybody asks for a claim
 	}
+	if err == nil {
+		n.never, err = n.noneEver(l)
+	}
 	if err != nil {
 		return err
 	}
@@ -118,6 +126,7 @@ func Run(ctx context.Context, c Config) error {
 		defer close(ended)
 		n.serveRuntime(ctx)
 	}()
+	n.waitForRuntime(ctx)
 	n.watch(ctx)
 	<-ended
 	return nil
@@ -184,7 +193,8 @@ func (n *Node) watch(ctx context.Context) {
 		case <-tick.C:
 			now, err := enforce.State(n.Lanes.Complete().Dir)
 			why := n.notOffered()
-			changed = failed != nil || err != nil || now != state || why != n.without || len(n.limits()) != n.limited
+			changed = failed != nil || err != nil || now != state || why != n.without ||
+				len(n.limits()) != n.limited || n.orphans
 			state = now
 		}
 	}
@@ -227,21 +237,21 @@ func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 		return err
 	}
 	if why != n.without && why != "" {
-		n.tell(ctx, why)
+		of := corev1.ObjectReference{Kind: "Node", Name: n.Name}
+		n.event(ctx, of, corev1.EventTypeWarning, "NoLanesOffered", why)
 	}
 	n.published, n.without = append([]resourceapi.Device{}, devices...), why
 	n.Log.InfoContext(ctx, "offered", "devices", len(devices), "why", why)
 	return nil
 }
 
-// tell writes an event of the node.
-func (n *Node) tell(ctx context.Context, why string) {
+// event writes an event of the node or of a pod.
+func (n *Node) event(ctx context.Context, of corev1.ObjectReference, kind, reason, message string) {
 	now := metav1.Now()
-	e := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: "isolane-", Namespace: metav1.NamespaceDefault},
-		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: n.Name}, Type: corev1.EventTypeWarning,
-		Reason: "NoLanesOffered", Message: why, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	e := &corev1.Event{InvolvedObject: of, Type: kind, Reason: reason, Message: message,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source: corev1.EventSource{Component: "isolane-kube", Host: n.Name}}
+	e.GenerateName, e.Namespace = "isolane-", cmp.Or(of.Namespace, metav1.NamespaceDefault)
 	if _, err := n.Client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{}); err != nil {
 		n.Log.WarnContext(ctx, "event", "err", err)
 	}

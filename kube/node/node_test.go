@@ -29,32 +29,6 @@ func TestCgroupOf(t *testing.T) {
 	}
 }
 
-func TestNotOffered(t *testing.T) {
-	for name, c := range map[string]struct {
-		files map[string]string
-		says  string
-	}{
-		"no state":      {nil, ""},
-		"none":          {map[string]string{"cpu": `{"policyName":"none","defaultCpuSet":""}`, "memory": `{"policyName":"None"}`}, ""},
-		"static CPUs":   {map[string]string{"cpu": `{"policyName":"static"}`}, `cpu_manager_state: the kubelet's policy is "static": no lanes are offered: set cpuManagerPolicy: none`},
-		"static memory": {map[string]string{"memory": `{"policyName":"Static"}`}, "set memoryManagerPolicy: none"},
-		"no JSON":       {map[string]string{"cpu": `x`}, "cpu_manager_state: expected the state of the kubelet's manager"},
-		"empty":         {map[string]string{"cpu": `{}`}, `policy is ""`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := &Node{Config: Config{Kubelet: t.TempDir()}}
-			for manager, text := range c.files {
-				if err := os.WriteFile(filepath.Join(n.Kubelet, manager+"_manager_state"), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if why := n.notOffered(); !strings.Contains(why, c.says) || (why == "") != (c.says == "") {
-				t.Error(why)
-			}
-		})
-	}
-}
-
 // The file of a claim is written as a whole, and only one: what the runtime reads beside it would be a second
 // owner.
 func TestCDI(t *testing.T) {

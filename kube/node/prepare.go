@@ -45,7 +45,7 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 	began := time.Now()
 	n.change.Lock()
 	defer n.change.Unlock()
-	if why := n.notOffered(); why != "" {
+	if why := n.inConflict(); why != "" {
 		return nil, errors.New(why)
 	}
 	want, err := n.wanted(ctx, c)
@@ -228,11 +228,6 @@ func (n *Node) release(ctx context.Context, uid string) error {
 		n.mu.Unlock()
 	}
 	return err
-}
-
-// HandleError logs what happens in the background.
-func (n *Node) HandleError(ctx context.Context, err error, msg string) {
-	n.Log.ErrorContext(ctx, "kubelet plugin", "what", msg, "err", err)
 }
 
 // WatchHealthStatus says that devices have no health: it could not name single lanes.

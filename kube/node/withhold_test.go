@@ -46,11 +46,11 @@ func TestWithhold(t *testing.T) {
 		offers(3)
 		refuse(small)
 		offers(3)
-		time.Sleep(2 * oneTry) // two other devices
+		<-time.After(2 * oneTry) // two other devices
 		offers(-1)
 		refuse(small)
 		offers(-1)
-		time.Sleep(2*oneTry + time.Second)
+		<-time.After(2*oneTry + time.Second)
 		refuse(small)
 		offers(1)
 	})

@@ -27,6 +27,13 @@ const (
 	Refused = "Refused"
 )
 
+// The kinds of partition that lanes of pods get.
+const (
+	Remote  = "remote" // the container's own cgroup is one
+	Moved   = "moved"  // the container's processes go to one outside of its cgroup
+	Cpusets = "cpuset" // of cgroup v1: the node part keeps others off
+)
+
 // The capacities of a device. Those of hugepages are Hugepages and the size of the page, as in hugepages2Mi:
 // the API wants identifiers of C.
 const (

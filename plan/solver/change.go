@@ -65,6 +65,13 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 	return nil
 }
 
+// Fits says whether a short search finds a way to place all lanes beside what is placed. For callers that
+// propose a change themselves: false is no proof.
+func Fits(h host.Host, placed plan.Placement, lanes []lane.Lane) bool {
+	c := changes{h: h, placed: placed, lanes: lanes, steps: 80000}
+	return c.fit(lanes, c.steps)
+}
+
 // works says whether all lanes fit with an edit of one of them.
 func (c *changes) works(i int, do func(*lane.Spec)) bool {
 	if c.tries--; c.tries < 0 {

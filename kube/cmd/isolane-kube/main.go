@@ -7,10 +7,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"k8s.io/client-go/kubernetes"
@@ -25,31 +27,43 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if did, err := lanes.Entry(ctx, options(), os.Args); did { // it was started to spread threads
-		fail(err)
-		return
+	did, err := lanes.Entry(ctx, options(), os.Args) // it was started to spread threads
+	if !did {
+		err = run(ctx, os.Args[1:], os.Stdout)
 	}
-	if len(os.Args) < 2 || os.Args[1] != "node" {
-		fail(errors.New("expected isolane-kube node, and its flags"))
-		return
-	}
-	fail(serve(ctx, os.Args[2:]))
-}
-
-func fail(err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "isolane-kube:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(ctx context.Context, args []string) error {
+const help = `isolane-kube node gives pods of this node lanes. It is the driver isolane.dev of dynamic
+resource allocation.
+
+Usage: isolane-kube node [flags]
+
+`
+
+// run is the program with these arguments; help goes to out.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	switch {
+	case len(args) == 0:
+	case args[0] == "node":
+		return serve(ctx, args[1:], out)
+	case slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]):
+		return serve(ctx, []string{"--help"}, out)
+	}
+	return errors.New("expected isolane-kube node, and its flags: isolane-kube --help lists them")
+}
+
+func serve(ctx context.Context, args []string, out io.Writer) error {
 	own, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	c := node.Config{Lanes: options(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	f := flag.NewFlagSet("isolane-kube node", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // an error is printed once, by main
 	f.StringVar(&c.Name, "node", os.Getenv("NODE_NAME"), "name of this node")
 	config := f.String("kubeconfig", "", "file; without it, the service account of this pod")
 	f.StringVar(&c.Kubelet, "kubelet", "/var/lib/kubelet", "directory of the kubelet")
@@ -60,7 +74,10 @@ func serve(ctx context.Context, args []string) error {
 		"goes to another node, and each that fits begins 5 seconds later")
 	cpus := f.String("cpus", "", "CPUs that lanes may have; without it, all that are online")
 	if err = f.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return nil
+		f.SetOutput(out)
+		_, err = io.WriteString(out, help)
+		f.PrintDefaults()
+		return err
 	}
 	if err != nil {
 		return err
@@ -74,6 +91,9 @@ func serve(ctx context.Context, args []string) error {
 	h, err := host.Read(host.Live())
 	if err != nil {
 		return err
+	}
+	if gone := c.Lanes.CPUs.Difference(h.Online()); !gone.IsEmpty() {
+		return fmt.Errorf("--cpus: %s: expected CPUs that are online, of %s", gone, h.Online())
 	}
 	if c.Lanes.CPUs.IsEmpty() { // and not those of the cgroup in which this program is
 		c.Lanes.CPUs = h.Online()

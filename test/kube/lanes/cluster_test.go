@@ -27,6 +27,7 @@ type cluster struct {
 	kubeconfig string // of the node part's service account on the node
 	part       *exec.Cmd
 	log        string // a file with what the node part has said
+	victim     string // a lane in force, which the annotation of pods from now on names
 }
 
 const root = "../../.."
@@ -209,13 +210,18 @@ const podTemplate = `apiVersion: v1
 kind: Pod
 metadata:
   name: %[1]s
-  annotations: {cdi.k8s.io/forged: isolane.dev/lane=forged}
+  annotations: {cdi.k8s.io/forged: isolane.dev/lane=%[5]s}
 spec:
   terminationGracePeriodSeconds: 1
   %[2]s
   containers: [{name: main, image: "kubebed.test/spin:1", imagePullPolicy: Never, args: ["%[4]s"], resources: {%[3]s},
     env: [{name: ISOLANE_CPUS, value: forged}]}]
 `
+
+// podOf is a pod that names a lane which is not its own.
+func (c *cluster) podOf(name, claims, resources, threads string) string {
+	return fmt.Sprintf(podTemplate, name, claims, resources, threads, cmp.Or(c.victim, "forged"))
+}
 
 // lane applies a pod with a lane of one CPU; spec is that of its parameters, "" has a role.
 func (c *cluster) lane(t *testing.T, name, spec, threads string) {
@@ -229,13 +235,13 @@ func (c *cluster) lane(t *testing.T, name, spec, threads string) {
 func (c *cluster) apply(t *testing.T, name, spec, resources, threads string) {
 	t.Helper()
 	claims := "resourceClaims: [{name: lane, resourceClaimTemplateName: " + name + "}]"
-	c.kubectl(t, fmt.Sprintf(claimTemplate, name, spec)+fmt.Sprintf(podTemplate, name, claims, resources, threads), "apply", "-f", "-")
+	c.kubectl(t, fmt.Sprintf(claimTemplate, name, spec)+c.podOf(name, claims, resources, threads), "apply", "-f", "-")
 }
 
 // spin runs a pod without a lane.
 func (c *cluster) spin(t *testing.T, name, resources, threads string) {
 	t.Helper()
-	c.kubectl(t, fmt.Sprintf(podTemplate, name, "", resources, threads), "apply", "-f", "-")
+	c.kubectl(t, c.podOf(name, "", resources, threads), "apply", "-f", "-")
 	c.ready(t, name)
 }
 

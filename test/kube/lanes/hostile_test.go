@@ -26,7 +26,7 @@ spec: {driver: isolane.dev, nodeName: %s, pool: {name: %s, generation: 1, resour
 	}
 
 	// As an extended resource, which has no amounts.
-	c.kubectl(t, fmt.Sprintf(podTemplate, "extended", "", `limits: {deviceclass.resource.kubernetes.io/lane.isolane.dev: 1}`, "1"), "apply", "-f", "-")
+	c.kubectl(t, c.podOf("extended", "", `limits: {deviceclass.resource.kubernetes.io/lane.isolane.dev: 1}`, "1"), "apply", "-f", "-")
 	c.says(t, "extended", "reason=Refused", "ask for a lane by a ResourceClaimTemplate")
 	c.kubectl(t, "", "delete", "pod", "extended", "--wait")
 
@@ -64,6 +64,6 @@ spec: {driver: isolane.dev, nodeName: %s, pool: {name: %s, generation: 1, resour
 // shares applies a pod with the claim shared.
 func (c *cluster) shares(t *testing.T, pod, cpu string) {
 	t.Helper()
-	c.kubectl(t, fmt.Sprintf(podTemplate, pod, "resourceClaims: [{name: lane, resourceClaimName: shared}]",
+	c.kubectl(t, c.podOf(pod, "resourceClaims: [{name: lane, resourceClaimName: shared}]",
 		fmt.Sprintf(`claims: [{name: lane}], requests: {cpu: "%s"}`, cpu), "1"), "apply", "-f", "-")
 }

@@ -2,6 +2,8 @@ package lanes_test
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -22,6 +24,17 @@ func TestLane(t *testing.T) {
 	c.ready(t, "edge")
 	t.Logf("lane's pod: applied to Ready in %.1f s, with the answer", time.Since(began).Seconds())
 	cpus := c.cpusOf(t, "edge")
+	// Its own manifest says otherwise of its CPUs, and from now on each pod's names this lane by an annotation.
+	for _, pid := range c.processes(t, "edge") {
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if text := string(env); err != nil || strings.Contains(text, "forged") || !strings.Contains(text, "ISOLANE_CPUS="+cpus+"\x00") {
+			t.Errorf("process %d: %v: environment %q", pid, err, text)
+		}
+	}
+	c.victim = "kube-" + c.kubectl(t, "", "get", "resourceclaims", "-o", "jsonpath={.items[0].metadata.uid}") + "-0"
+	if out, err := exec.Command(c.programs+"/isolane", "status", "-o", "json").CombinedOutput(); err != nil || !strings.Contains(string(out), c.victim) {
+		t.Errorf("%v: expected lane %s in %s", err, c.victim, out)
+	}
 	// In the cgroup of the lane's own class of service, which has the lane's CPUs with cgroup v1.
 	c.spin(t, "beside", "requests: {cpu: 10m}", "2")
 	log := c.kubectl(t, "", "logs", "edge")
@@ -31,11 +44,17 @@ func TestLane(t *testing.T) {
 		t.Errorf("the environment of the lane's container:\n%s", log)
 	}
 	c.apart(t, cpus, "edge", "noisy", "beside")
+	for _, pid := range c.processes(t, "beside") {
+		if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || strings.Contains(string(env), "ISOLANE_LANE=") {
+			t.Errorf("process %d of a pod that names the lane of another: %v: %q", pid, err, env)
+		}
+	}
 	claim := c.kubectl(t, "", "describe", "resourceclaim")
 	t.Logf("kubectl get pods:\n%s\nkubectl describe resourceclaim:\n%s", c.kubectl(t, "", "get", "pods"), claim)
 	if !strings.Contains(claim, "CPUs "+cpus+", memory of NUMA node 0") {
 		t.Errorf("kubectl describe resourceclaim:\n%s", claim)
 	}
+	c.says(t, "edge", "Placed", "isolane-kube", ": CPUs "+cpus+", memory of NUMA node 0, ")
 
 	t.Run("restarted container", func(t *testing.T) {
 		c.restart(t, "edge")

@@ -145,6 +145,9 @@ func (s *sequence) look(t *testing.T) {
 				seen[lane] = true
 			case own != "":
 				t.Errorf("%s of lane %s ran on CPU %d, which is not the lane's", p.key(th), own, th.last)
+			case before.kept[lane]:
+				s.foreign++
+				t.Errorf("%s of %s ran on CPU %d of lane %s, which is a partition of the kernel's", p.key(th), p.group, th.last, lane)
 			case time.Since(s.killed) < bed.Patient(15*time.Second):
 				s.away++
 			default:
@@ -161,11 +164,12 @@ func (s *sequence) look(t *testing.T) {
 type inForce struct {
 	owner  map[int]string
 	groups map[string]string
+	kept   map[string]bool // lanes whose cgroup is a partition: no other user thread can be on their CPUs
 }
 
 func (s *sequence) lanes(t *testing.T) (inForce, error) {
 	t.Helper()
-	f := inForce{map[int]string{}, map[string]string{}}
+	f := inForce{map[int]string{}, map[string]string{}, map[string]bool{}}
 	out, err := exec.Command(s.programs+"/isolane", "status", "-o", "json").Output()
 	var status struct {
 		Lanes []struct {
@@ -187,6 +191,12 @@ func (s *sequence) lanes(t *testing.T) (inForce, error) {
 		f.groups[l.Group] = l.Name
 		for _, at := range l.Attached {
 			f.groups[at.Group] = l.Name
+		}
+		for group, name := range f.groups {
+			state, _ := os.ReadFile(group + "/cpuset.cpus.partition") // none with cgroup v1
+			if text := strings.TrimSpace(string(state)); name == l.Name && (text == "root" || text == "isolated") {
+				f.kept[name] = true
+			}
 		}
 	}
 	return f, err

@@ -1,0 +1,142 @@
+package ask
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/plan"
+)
+
+// fitsPod says what in a pod contradicts the lanes of its claims: how its containers share one, or that they
+// or the pod ask for fewer CPUs than are their own, or may use fewer.
+func fitsPod(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string,
+	p plan.Placement) error {
+	var all []part
+	for _, c := range claims {
+		for i, r := range c.Status.Allocation.Devices.Results {
+			if r.Driver != offer.Driver || r.Pool != pool {
+				continue
+			}
+			placed, _ := p.Lane(Name(string(c.UID), i))
+			parts, err := split(h, pod, claimNames(pod, c), r.Request, placed)
+			if err != nil {
+				return refuse(c, err)
+			}
+			all = append(all, parts...)
+		}
+	}
+	asks, err := enoughForAll(pod, all)
+	if err != nil {
+		return refuse(claims[0], err)
+	}
+	for _, part := range all {
+		for _, container := range part.containers {
+			if err := enough(container, part, asks); err != nil {
+				at := slices.IndexFunc(claims, func(c *resourceapi.ResourceClaim) bool {
+					return string(c.UID) == Claim(part.lane.Metadata.Name)
+				})
+				return refuse(claims[at], err)
+			}
+		}
+	}
+	return nil
+}
+
+// claimNames are the names by which the containers of a pod know a claim.
+func claimNames(pod *corev1.Pod, c *resourceapi.ResourceClaim) (names []string) {
+	for _, s := range pod.Status.ResourceClaimStatuses {
+		if s.ResourceClaimName != nil && *s.ResourceClaimName == c.Name {
+			names = append(names, s.Name)
+		}
+	}
+	for _, s := range pod.Spec.ResourceClaims {
+		if s.ResourceClaimName != nil && *s.ResourceClaimName == c.Name {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// users are the containers that use a request of a claim: those that have ended when the others begin, and
+// those that run together.
+func users(pod *corev1.Pod, names []string, request string) (first, together []corev1.Container) {
+	main, _, _ := strings.Cut(request, "/")
+	uses := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Resources.Claims, func(r corev1.ResourceClaim) bool {
+			return slices.Contains(names, r.Name) && (r.Request == "" || r.Request == main)
+		})
+	}
+	for _, c := range pod.Spec.InitContainers {
+		switch {
+		case !uses(c):
+		case ends(c):
+			first = append(first, c)
+		default:
+			together = append(together, c)
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		if uses(c) {
+			together = append(together, c)
+		}
+	}
+	return first, together
+}
+
+// ends says that an init container has ended when the others begin.
+func ends(init corev1.Container) bool {
+	return init.RestartPolicy == nil || *init.RestartPolicy != corev1.ContainerRestartPolicyAlways
+}
+
+// enoughForAll says where a pod as a whole (spec.resources) may use fewer CPUs than its lanes have. asks is
+// that it asks for those that they own, beside what its other containers ask for: its containers need not.
+func enoughForAll(pod *corev1.Pod, parts []part) (asks bool, err error) {
+	if pod.Spec.Resources == nil || len(parts) == 0 {
+		return false, nil
+	}
+	var owned cpuset.Set
+	count := int64(0)
+	inLanes := map[string]bool{}
+	for _, p := range parts {
+		owned, count = owned.Union(p.owned), count+int64(p.lane.Spec.CPUs.Count)
+		for _, c := range p.containers {
+			inLanes[c.Name] = true
+		}
+	}
+	limit := pod.Spec.Resources.Limits[corev1.ResourceCPU]
+	if !limit.IsZero() && limit.CmpInt64(count) < 0 {
+		return false, fmt.Errorf("pod %s: spec.resources.limits.cpu: expected none, or %d or more, the CPUs of "+
+			"its lanes: %s would throttle them", pod.Name, count, &limit)
+	}
+	left := pod.Spec.Resources.Requests[corev1.ResourceCPU].DeepCopy()
+	sidecars := slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), ends)
+	for _, c := range slices.Concat(pod.Spec.Containers, sidecars) {
+		if !inLanes[c.Name] {
+			left.Sub(c.Resources.Requests[corev1.ResourceCPU])
+		}
+	}
+	return left.CmpInt64(int64(owned.Len())) >= 0, nil
+}
+
+// enough says where a container asks for fewer CPUs than are its own, and its pod does not ask for them: the
+// scheduler would give them to others a second time. A quota below the lane's CPUs would throttle it.
+func enough(c corev1.Container, p part, podAsks bool) error {
+	owned, count := int64(p.owned.Len()), int64(p.lane.Spec.CPUs.Count)
+	asked, limit := c.Resources.Requests[corev1.ResourceCPU], c.Resources.Limits[corev1.ResourceCPU]
+	switch {
+	case !podAsks && asked.CmpInt64(owned) < 0:
+		return fmt.Errorf("container %s: resources.requests.cpu: expected %d or more, the CPUs that the lane owns "+
+			"(%s), found %s", c.Name, owned, p.owned, &asked)
+	case !limit.IsZero() && limit.CmpInt64(count) < 0:
+		return fmt.Errorf("container %s: resources.limits.cpu: expected none, or %d or more: %s would throttle "+
+			"the lane", c.Name, count, &limit)
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package ask_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/plan"
+)
+
+func TestPodContradicts(t *testing.T) {
+	isolate := request{capacity: map[string]string{"cpus": "2"}, parameters: spec(`{"cpus":{"smt":"isolate"}}`)}
+	limited := pod("4")
+	limited.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}
+	unused := pod("4")
+	unused.Spec.Containers[0].Resources.Claims = nil
+	before := pod("4")
+	before.Spec.InitContainers = []corev1.Container{user("first", "4")}
+	little := pod("4")
+	little.Spec.InitContainers = []corev1.Container{user("first", "3")}
+	sidecar := pod("4")
+	sidecar.Spec.InitContainers = []corev1.Container{user("sidecar", "4")}
+	sidecar.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+	whole := func(container, request, limit string, others ...corev1.Container) *corev1.Pod {
+		p := pod(container, others...)
+		p.Spec.Resources = &corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(request)},
+			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit)}}
+		return p
+	}
+	beside := user("beside", "1")
+	beside.Resources.Claims = nil
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		says string
+	}{
+		"the pod asks":           {whole("0", "4", "4"), ""},
+		"the pod asks for less":  {whole("0", "3", "4"), "container main: resources.requests.cpu: expected 4 or more"},
+		"and for another":        {whole("0", "4", "5", beside), "container main: resources.requests.cpu: expected 4 or more"},
+		"the pod and another":    {whole("0", "5", "5", beside), ""},
+		"the pod is throttled":   {whole("4", "4", "1500m"), "pod p: spec.resources.limits.cpu: expected none, or 2 or more, the CPUs of its lanes: 1500m would throttle them"},
+		"asks for enough":        {pod("4"), ""},
+		"init container first":   {before, ""},
+		"asks for the used ones": {pod("2"), "container main: resources.requests.cpu: expected 4 or more, the CPUs that the lane owns (1-2,9-10), found 2"},
+		"init asks for less":     {little, "container first: resources.requests.cpu: expected 4 or more"},
+		"throttled":              {limited, "container main: resources.limits.cpu: expected none, or 2 or more: 1500m would throttle the lane"},
+		"two containers":         {pod("4", user("second", "4")), "containers main, second: expected all but one to be named like a role of spec.roles (there are none)"},
+		"a sidecar":              {sidecar, "containers sidecar, main: expected all but one"},
+		"nobody":                 {unused, "expected one or more, by resources.claims, beside init containers, found none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := solve(t, isolate, c.pod)
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%v: expected %q", err, c.says)
+			}
+		})
+	}
+	twice := isolate.claim()
+	twice.Status.Allocation.Devices.Results = append(twice.Status.Allocation.Devices.Results, twice.Status.Allocation.Devices.Results[0])
+	admin := isolate.claim()
+	admin.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
+	for says, claim := range map[string]*resourceapi.ResourceClaim{"2 lanes: expected one for each claim": twice,
+		"adminAccess: expected none": admin} {
+		_, err := ask.Solve(on(t), plan.Placement{}, "n0", pod("8"), []*resourceapi.ResourceClaim{claim})
+		if _, is := errors.AsType[*plan.Refusal](err); !is || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: expected %q", err, says)
+		}
+	}
+	shared := isolate.claim()
+	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Name: "q", UID: "other"})
+	_, err := ask.Solve(on(t), plan.Placement{}, "n0", pod("4"), []*resourceapi.ResourceClaim{shared})
+	if err == nil || !strings.Contains(err.Error(), "reserved for q too: a lane is one pod's") {
+		t.Error(err)
+	}
+}

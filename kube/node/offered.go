@@ -1,0 +1,136 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lanes"
+)
+
+// notOffered is why this node offers no lanes, "" where it does.
+func (n *Node) notOffered() string {
+	if why := n.inConflict(); why != "" {
+		return why
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.dropped != "":
+		return n.dropped
+	case !n.synchronized():
+		return fmt.Sprintf("%s: the container runtime has never spoken with this plugin: no lanes are offered: "+
+			"expected its socket for plugins (NRI, on since containerd 2.0), or another path as --nri", n.NRI)
+	}
+	return n.never
+}
+
+// synchronized says that the container runtime has spoken with this plugin.
+func (n *Node) synchronized() bool {
+	select {
+	case <-n.heard:
+		return true
+	default:
+		return false
+	}
+}
+
+// hear notes that it has.
+func (n *Node) hear() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.synchronized() {
+		close(n.heard)
+		n.kick()
+	}
+}
+
+// waitForRuntime gives the container runtime time to speak with this plugin: what a program before this one
+// has offered stays offered meanwhile.
+func (n *Node) waitForRuntime(ctx context.Context) {
+	late := time.NewTimer(10 * time.Second)
+	defer late.Stop()
+	select {
+	case <-n.heard:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+}
+
+// noneEver is why no lane can be here, also when there is none.
+func (n *Node) noneEver(l *lanes.Lanes) (string, error) {
+	a, err := n.account(l, nil)
+	if err != nil {
+		return "", err
+	}
+	devices, err := offer.Node{Host: a.host, Pool: n.Name}.Devices()
+	if err != nil || len(devices) > 0 {
+		return "", err
+	}
+	return fmt.Sprintf("CPUs %s are all that lanes may have here, and stay housekeeping's: no lanes are "+
+		"offered: expected a CPU beside those of the boot core (--cpus)", a.host.Usable()), nil
+}
+
+// inConflict is what would give away the CPUs of lanes, and write its own cpusets over theirs: a manager of
+// the kubelet that gives CPUs or memory to containers itself, or another driver that does. Lanes that were
+// offered before do not come either.
+func (n *Node) inConflict() string {
+	for _, manager := range []string{"cpu", "memory"} {
+		file := filepath.Join(n.Kubelet, manager+"_manager_state")
+		data, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a kubelet without that manager, or before its first start
+		}
+		var state struct {
+			PolicyName string `json:"policyName"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &state)
+		}
+		if err != nil {
+			return fmt.Sprintf("%s: expected the state of the kubelet's manager: %v", file, err)
+		}
+		if !strings.EqualFold(state.PolicyName, "none") {
+			return fmt.Sprintf("%s: the kubelet's policy is %q: no lanes are offered: set %sManagerPolicy: "+
+				"none, remove the file and start the kubelet again", file, state.PolicyName, manager)
+		}
+	}
+	return n.otherDriver()
+}
+
+// otherDriver finds another driver of dynamic resource allocation that gives CPUs to containers
+// (kubernetes-sigs/dra-driver-cpu), by the sockets that the kubelet asks it at.
+func (n *Node) otherDriver() string {
+	sockets, _ := filepath.Glob(filepath.Join(n.Kubelet, "plugins", "dra.cpu", "dra*.sock"))
+	for _, s := range sockets {
+		if c, err := net.DialTimeout("unix", s, time.Second); err == nil { // else it is left of one that has gone
+			_ = c.Close()
+			return fmt.Sprintf("%s: the driver dra.cpu gives CPUs to containers too: no lanes are offered: keep "+
+				"one of both from this node", s)
+		}
+	}
+	return ""
+}
+
+// HandleError logs what happens in the background. Where the API server does not store all that is offered,
+// the scheduler would count wrongly, so nothing is offered from then on.
+func (n *Node) HandleError(ctx context.Context, err error, msg string) {
+	n.Log.ErrorContext(ctx, "kubelet plugin", "what", msg, "err", err)
+	if dropped, is := errors.AsType[*resourceslice.DroppedFieldsError](err); is {
+		n.mu.Lock()
+		n.dropped = fmt.Sprintf("%v: no lanes are offered: switch these features on in the API server (without "+
+			"DRADeviceBindingConditions alone, --answer=false is enough), and start isolane-kube again", dropped)
+		n.mu.Unlock()
+		n.kick()
+	}
+}

@@ -1,0 +1,164 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lanes"
+)
+
+// spoken is a node with which the container runtime has spoken.
+func spoken(n *Node) *Node {
+	n.changed, n.heard = make(chan struct{}, 1), make(chan struct{})
+	n.hear()
+	return n
+}
+
+func TestNotOffered(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		says  string
+	}{
+		"no state":      {nil, ""},
+		"none":          {map[string]string{"cpu": `{"policyName":"none","defaultCpuSet":""}`, "memory": `{"policyName":"None"}`}, ""},
+		"static CPUs":   {map[string]string{"cpu": `{"policyName":"static"}`}, `cpu_manager_state: the kubelet's policy is "static": no lanes are offered: set cpuManagerPolicy: none`},
+		"static memory": {map[string]string{"memory": `{"policyName":"Static"}`}, "set memoryManagerPolicy: none"},
+		"no JSON":       {map[string]string{"cpu": `x`}, "cpu_manager_state: expected the state of the kubelet's manager"},
+		"empty":         {map[string]string{"cpu": `{}`}, `policy is ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := spoken(&Node{Config: Config{Kubelet: t.TempDir()}})
+			for manager, text := range c.files {
+				if err := os.WriteFile(filepath.Join(n.Kubelet, manager+"_manager_state"), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if why := n.notOffered(); !strings.Contains(why, c.says) || (why == "") != (c.says == "") {
+				t.Error(why)
+			}
+		})
+	}
+}
+
+// Where the API server drops fields of what is offered, nothing is, and the reason names the feature.
+func TestDroppedFields(t *testing.T) {
+	n := testNode(t, nil, t.TempDir())
+	n.Kubelet = t.TempDir()
+	<-spoken(n).changed
+	n.HandleError(t.Context(), errors.New("connection refused"), "slices")
+	if why := n.notOffered(); why != "" || len(n.changed) > 0 {
+		t.Error(why)
+	}
+	of := func(d resourceapi.Device) *resourceapi.ResourceSlice {
+		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}}}
+	}
+	n.HandleError(t.Context(), fmt.Errorf("slices: %w", &resourceslice.DroppedFieldsError{PoolName: "n0",
+		DesiredSlice: of(resourceapi.Device{AllowMultipleAllocations: new(true)}), ActualSlice: of(resourceapi.Device{})}), "slices")
+	if why := n.notOffered(); !strings.Contains(why, "DRAConsumableCapacity: no lanes are offered") || len(n.changed) == 0 {
+		t.Error(why)
+	}
+	if why := n.inConflict(); why != "" { // lanes that were given before come to their containers
+		t.Error(why)
+	}
+}
+
+// Until the container runtime has spoken with this plugin, no container would get its lane.
+func TestNeverSynchronized(t *testing.T) {
+	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
+	n.Kubelet, n.NRI, n.changed, n.heard = t.TempDir(), "/nri.sock", make(chan struct{}, 1), make(chan struct{})
+	if why := n.notOffered(); !strings.Contains(why, "/nri.sock: the container runtime has never spoken with this plugin") {
+		t.Error(why)
+	}
+	if why := n.inConflict(); why != "" {
+		t.Error(why)
+	}
+	for range 2 { // the runtime may be started again
+		if _, err := (&runtime{Node: n}).Synchronize(t.Context(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if why := n.notOffered(); why != "" || len(n.changed) != 1 {
+		t.Errorf("%q, and watch is told %d times", why, len(n.changed))
+	}
+}
+
+// A program that is started again takes back what was offered only where the runtime does not speak in time.
+func TestWaitForRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		(&Node{heard: make(chan struct{})}).waitForRuntime(t.Context())
+		if d := time.Since(began); d != 10*time.Second {
+			t.Error(d)
+		}
+		began = time.Now()
+		spoken(&Node{}).waitForRuntime(t.Context())
+		if d := time.Since(began); d != 0 {
+			t.Error(d)
+		}
+	})
+}
+
+// Another driver of CPUs keeps lanes away while it is there, and a socket that it has left does not.
+func TestOtherDriver(t *testing.T) {
+	n := spoken(&Node{Config: Config{Kubelet: t.TempDir()}})
+	dir := filepath.Join(n.Kubelet, "plugins", "dra.cpu")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "dra-1.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if why := n.notOffered(); !strings.Contains(why, "dra-1.sock: the driver dra.cpu gives CPUs to containers too") {
+		t.Error(why)
+	}
+	if err = l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if why := n.notOffered(); why != "" {
+		t.Error(why)
+	}
+}
+
+// look looks at the lanes of a node.
+func look(t *testing.T, n *Node) *lanes.Lanes {
+	t.Helper()
+	l, err := lanes.Look(n.Lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Where the boot core is all that lanes may have, the node says so.
+func TestNoneEver(t *testing.T) {
+	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
+	h, err := host.Read(host.Live())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why, nerr := n.noneEver(look(t, n)); nerr != nil || (why == "") != (h.Online().Len() > h.Siblings(h.Online().First()).Len()) {
+		t.Error(why, nerr)
+	}
+	n.Lanes.CPUs = cpuset.Of(h.Online().First())
+	if n.never, err = n.noneEver(look(t, n)); err != nil || !strings.HasPrefix(n.never, "CPUs 0 are all that lanes may have here") {
+		t.Error(n.never, err)
+	}
+	n.Kubelet = t.TempDir()
+	if why := spoken(n).notOffered(); why != n.never {
+		t.Error(why)
+	}
+}

@@ -203,6 +203,7 @@ func (h *Hub) startAPI() error {
 		"--enable-bootstrap-token-auth", "--service-account-issuer=" + h.o.URL(),
 		"--service-account-key-file=" + h.o.file("pki", "accounts.crt"),
 		"--service-account-signing-key-file=" + h.o.file("pki", "accounts.key"),
+		"--enable-garbage-collector=false", // a delete would wait for the collector, which there is none of
 		"--service-cluster-ip-range=10.0.0.0/24", "--profiling=false"})...)
 }
 

@@ -256,6 +256,7 @@ func (h *Hub) writeKubeconfig(admin pair) error {
 }
 
 // ready waits until the API answers, three minutes at most; where there are others, until enough of them run.
+// It does not wait for a program that ends each time.
 func (h *Hub) ready(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig)
 	if err != nil {
@@ -276,6 +277,7 @@ func (h *Hub) ready(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
 		defer cancel()
 	}
+	ended := map[string]int{}
 	for {
 		_, err = client.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err == nil {
@@ -284,7 +286,12 @@ func (h *Hub) ready(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the API server does not answer: %w; it said: %s", err,
-				lastLine(h.o.file("log", "kube-apiserver.log")))
+				lastWord(h.o.file("log", "kube-apiserver.log"), 0))
+		case e := <-h.children.endings:
+			ended[e.program]++
+			if err = h.o.giveUp(e, ended[e.program], m != nil); err != nil {
+				return err
+			}
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -75,3 +75,14 @@ func TestJoinRefused(t *testing.T) {
 		})
 	}
 }
+
+// A folder that cannot be made is named with its flag.
+func TestJoinNowhere(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	o := Options{Dir: "/proc/none/agent"}
+	err := Join(t.Context(), o, Hub{URL: server.URL, Token: sites.Token{Authority: up.Digest(server.Certificate())}}, "one")
+	if err == nil || !strings.HasPrefix(err.Error(), "--dir /proc/none/agent: expected a folder that can be made") {
+		t.Errorf("found %v", err)
+	}
+}

@@ -69,12 +69,13 @@ func fatal(line string) string {
 	if json.Unmarshal([]byte(line), &said) == nil && (said.Level == "fatal" || said.Level == "panic") {
 		return said.Msg + ": " + said.Error
 	}
-	klog := regexp.MustCompile(`^(?:E.*"command failed" err=(".*")|F\d{4} [^\]]*\] (.*))$`).FindStringSubmatch(line)
-	if klog == nil {
-		return ""
+	if klog := regexp.MustCompile(`^F\d{4} [^\]]*\] (.*)$`).FindStringSubmatch(line); klog != nil {
+		return klog[1]
 	}
-	if text, err := strconv.Unquote(klog[1]); err == nil {
-		return text
+	_, quoted, _ := strings.Cut(line, `"command failed" err=`)
+	text, err := strconv.Unquote(quoted)
+	if err != nil {
+		return quoted
 	}
-	return klog[1] + klog[2]
+	return text
 }

@@ -103,7 +103,7 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(o.file("log")); errors.Is(err, fs.ErrNotExist) { // no hub was here whose programs have them
+	if _, err := os.Stat(o.file("log")); errors.Is(err, fs.ErrNotExist) { // no hub of this folder has them
 		if err = o.free(); err != nil {
 			return nil, err
 		}

@@ -63,7 +63,8 @@ func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tena
 	t.quota = is.Spec
 	own := func(site string) bool { return slices.Contains(t.quota.Sites, site) }
 	if want := app.Spec.Where.Sites; len(want) > 0 && len(t.quota.Sites) > 0 && !slices.ContainsFunc(want, own) {
-		return t, fmt.Errorf("spec.where.sites: expected one of the tenant's, %s", strings.Join(t.quota.Sites, ", "))
+		return t, fmt.Errorf("spec.where.sites: expected one of the tenant's, %s",
+			strings.Join(t.quota.Sites, ", "))
 	}
 	t.others, err = c.used(ctx, app.Namespace, l.Metadata.Name)
 	return t, err

@@ -43,8 +43,8 @@ func (v Verdict) alike(o Verdict, after int) bool {
 		slices.Contains([]Kind{Full, Later, Barred, Excluded, Foreign}, v.Kind)
 }
 
-// Brief is what the owner of the lane may read of a decision: it says nothing of other lanes, nor of hosts where
-// the owner may have none.
+// Brief is what the owner of the lane may read of a decision: it says nothing of other lanes, nor of hosts
+// where the owner may have none.
 func (d Decision) Brief() string {
 	if d.Host != "" {
 		return "on host " + d.Host

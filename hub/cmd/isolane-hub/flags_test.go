@@ -68,8 +68,8 @@ func TestFlagsRefused(t *testing.T) {
 			if rerr == nil || !strings.HasPrefix(rerr.Error(), row.says) || strings.Contains(rerr.Error(), "\n") {
 				t.Errorf("found %v, expected %s", rerr, row.says)
 			}
-			if beside, err := os.ReadFile(told); err != nil || len(beside) > 0 {
-				t.Errorf("found %s beside it, %v", beside, err)
+			if beside, berr := os.ReadFile(told); berr != nil || len(beside) > 0 {
+				t.Errorf("found %s beside it, %v", beside, berr)
 			}
 		})
 	}

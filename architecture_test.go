@@ -187,13 +187,13 @@ host/task              300       20
 hub/agent             2350       10  how the clock of the host differs from the hub's; hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1100       10  labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
-hub/cmd/isolane-hub   1050        0  the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
+hub/cmd/isolane-hub   1100        0  errors of flags in one line; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
 hub/place              450       20  the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/pods               450        2  the nodes of a Kubernetes as hosts
 hub/simulate           300        5  many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
 hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
-hub/up                1200       10  an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
+hub/up                1300       10  why a hub that cannot start does not; an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 journal               1060       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up
 knob                  1800       35  interrupts that come later; cgroups of pods that were made while lanes were in force
 kube/ask              1000       10  pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -37,6 +38,13 @@ func Join(ctx context.Context, o Options, hub Hub, name string) error {
 	return o.join(ctx, hub, name)
 }
 
+// refused says whether a hub has said no. One that has said nothing may know the key: it is kept then, for
+// the next time.
+func refused(err error) bool {
+	_, no := errors.AsType[denied](err)
+	return no || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
+}
+
 // Hub is one to join.
 type Hub struct {
 	URL       string
@@ -44,15 +52,25 @@ type Hub struct {
 	Authority []byte // its certificate, where its server does not show it; the token has the digest
 }
 
-// join makes the folder of a hub, and then has the link to it.
-func (o Options) join(ctx context.Context, hub Hub, name string) error {
+// join makes the folder of a hub, and then has the link to it. Where the hub refuses, what was made goes.
+func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 	authority, err := hub.recognize(ctx)
 	if err != nil {
 		return err
 	}
+	_, gone := os.Stat(o.Dir)
 	if err = os.MkdirAll(o.Dir, 0o700); err != nil {
-		return err
+		return fmt.Errorf("--dir %s: expected a folder that can be made: %w", o.Dir, err)
 	}
+	_, keyless := os.Stat(o.file("host.key"))
+	defer func() {
+		if refused(err) && errors.Is(keyless, fs.ErrNotExist) {
+			err = errors.Join(err, os.Remove(o.file("host.key")))
+		}
+		if err != nil && errors.Is(gone, fs.ErrNotExist) {
+			_ = os.Remove(o.Dir) // unless the key is in it
+		}
+	}()
 	core, err := kubernetes.NewForConfig(&rest.Config{Host: hub.URL, BearerToken: hub.Token.Bearer(),
 		TLSClientConfig: rest.TLSClientConfig{CAData: authority}})
 	if err != nil {

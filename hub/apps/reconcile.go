@@ -126,7 +126,6 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 	if err != nil {
 		return 0, c.refuse(ctx, app, has, err)
 	}
-	app.Spec.Where.Sites = t.sites
 	except := map[string]string{}
 	for _, i := range has {
 		except[hostOf(i)] = "it has one of this App's Instances"
@@ -143,7 +142,7 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 			return 0, err
 		}
 	}
-	r := &asking{Controller: c, app: app, spec: spec}
+	r := &asking{Controller: c, app: app, spec: spec, sites: t.quota.Sites}
 	r.spec.Reserve = true
 	var d place.Decision
 	for len(live) < app.Spec.Replicas {
@@ -227,8 +226,9 @@ func (c *Controller) change(ctx context.Context, i api.Instance, spec api.Instan
 func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, except map[string]string) (
 	place.Decision, error) {
 	name := l.Metadata.Name
-	w := place.Where{Sites: r.app.Spec.Where.Sites, Zones: r.app.Spec.Where.Zones, Hosts: r.app.Spec.Where.Hosts,
-		Labels: r.app.Spec.Where.Labels, Except: except, Said: map[string]place.Verdict{}}
+	at := r.app.Spec.Where
+	w := place.Where{Tenant: r.sites, Sites: at.Sites, Zones: at.Zones, Hosts: at.Hosts, Labels: at.Labels,
+		Except: except, Said: map[string]place.Verdict{}}
 	if r.app.Spec.Root {
 		w.Root = r.app.Namespace
 	}

@@ -27,6 +27,7 @@ type asking struct {
 	*Controller
 	app      api.App
 	spec     api.InstanceSpec
+	sites    []string                   // of its tenant's quota, none: all
 	reserved *unstructured.Unstructured // the Instance that a host has reserved
 }
 

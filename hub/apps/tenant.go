@@ -44,12 +44,11 @@ type tenant struct {
 	name         string
 	quota        api.TenantSpec
 	others, each amounts
-	sites        []string // where it may be
 }
 
 // tenant is that of an App's namespace.
 func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tenant, error) {
-	t := tenant{name: app.Namespace, each: of(l.Spec), sites: app.Spec.Where.Sites}
+	t := tenant{name: app.Namespace, each: of(l.Spec)}
 	u, err := c.Client.Resource(api.Resource("tenants")).Get(ctx, app.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return t, nil
@@ -62,15 +61,10 @@ func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tena
 		return t, err
 	}
 	t.quota = is.Spec
-	if len(t.quota.Sites) > 0 {
-		own := func(site string) bool { return !slices.Contains(t.quota.Sites, site) }
-		if t.sites = slices.DeleteFunc(slices.Clone(t.sites), own); len(app.Spec.Where.Sites) == 0 {
-			t.sites = t.quota.Sites
-		}
-		if len(t.sites) == 0 {
-			return t, fmt.Errorf("spec.where.sites: expected one of the tenant's, %s",
-				strings.Join(t.quota.Sites, ", "))
-		}
+	own := func(site string) bool { return slices.Contains(t.quota.Sites, site) }
+	if want := app.Spec.Where.Sites; len(want) > 0 && len(t.quota.Sites) > 0 && !slices.ContainsFunc(want, own) {
+		return t, fmt.Errorf("spec.where.sites: expected one of the tenant's, %s",
+			strings.Join(t.quota.Sites, ", "))
 	}
 	t.others, err = c.used(ctx, app.Namespace, l.Metadata.Name)
 	return t, err

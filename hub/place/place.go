@@ -29,6 +29,7 @@ type Host struct {
 
 // Where says which hosts may be chosen. What is empty leaves all.
 type Where struct {
+	Tenant []string           // one of these sites: of hosts at others the tenant learns nothing
 	Sites  []string           // one of these
 	Zones  []string           // one of these
 	Hosts  []string           // one of these
@@ -87,11 +88,12 @@ const (
 	Full     Kind = "too full"
 	Later    Kind = "not needed" // others came first
 	Excluded Kind = "excluded"   // by where the lane may be
+	Foreign  Kind = "not the tenant's"
 	Barred   Kind = "not letting it be root (spec.root)"
 )
 
 func (v Verdict) rank() int {
-	return slices.Index([]Kind{Chosen, Refused, Silent, Full, Later, Barred, Excluded}, v.Kind)
+	return slices.Index([]Kind{Chosen, Refused, Silent, Full, Later, Barred, Excluded, Foreign}, v.Kind)
 }
 
 // Index is the hub's copy of all hosts, and what is free on each. It is no more than a list: a thousand
@@ -196,6 +198,10 @@ func (d *Decision) against(e *entry, kind Kind, why string) {
 func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entry) {
 	for _, name := range slices.Sorted(maps.Keys(x.hosts)) {
 		e := x.hosts[name]
+		if len(w.Tenant) > 0 && !slices.Contains(w.Tenant, e.Site) {
+			d.against(e, Foreign, "its site is not among "+strings.Join(w.Tenant, ", "))
+			continue
+		}
 		if why := w.excludes(e.Host); why != "" {
 			d.against(e, Excluded, why)
 			continue

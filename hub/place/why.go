@@ -40,10 +40,11 @@ func (d Decision) Why() string {
 // alike says whether another verdict, so many places after this one, may stand in the same line.
 func (v Verdict) alike(o Verdict, after int) bool {
 	return after == 0 || v.Kind == o.Kind && v.Why == o.Why && v.Change == o.Change &&
-		slices.Contains([]Kind{Full, Later, Barred, Excluded}, v.Kind)
+		slices.Contains([]Kind{Full, Later, Barred, Excluded, Foreign}, v.Kind)
 }
 
-// Brief is what the owner of the lane may read of a decision: it says nothing of other lanes.
+// Brief is what the owner of the lane may read of a decision: it says nothing of other lanes, nor of hosts
+// where the owner may have none.
 func (d Decision) Brief() string {
 	if d.Host != "" {
 		return "on host " + d.Host
@@ -68,5 +69,5 @@ func (d Decision) Brief() string {
 			all = append(all, fmt.Sprintf("%d %s", count[k], k))
 		}
 	}
-	return "no host takes it: " + cmp.Or(strings.Join(all, ", "), "there is none") + change
+	return "no host takes it: " + cmp.Or(strings.Join(all, ", "), "there is none where it may be") + change
 }

@@ -141,7 +141,7 @@ func (o Options) make(r io.Reader, names []string, finish func(dir string) error
 	}
 	made, err := os.MkdirTemp(filepath.Dir(o.Dir), ".restore-")
 	if err != nil {
-		return err
+		return fmt.Errorf("--dir %s: expected a folder that can be made: %w", o.Dir, err)
 	}
 	defer os.RemoveAll(made)
 	open, err := age.Decrypt(r, with...)

@@ -3,14 +3,12 @@ package up
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -19,10 +17,11 @@ import (
 // thread starts them all and lives as long: the kernel ends a child (Pdeathsig) when the thread that
 // started it ends.
 type children struct {
-	dir   string // of their records: which process each is
-	calls chan func()
-	all   []child // in the order in which they were started
-	log   *slog.Logger
+	dir     string // of their records: which process each is
+	calls   chan func()
+	all     []child     // in the order in which they were started
+	endings chan ending // read until the hub is ready
+	log     *slog.Logger
 }
 
 // child is one of them.
@@ -32,7 +31,7 @@ type child struct {
 }
 
 func newChildren(dir string, log *slog.Logger) *children {
-	c := &children{dir: dir, calls: make(chan func()), log: log}
+	c := &children{dir: dir, calls: make(chan func()), endings: make(chan ending, 2*tries), log: log}
 	go func() {
 		runtime.LockOSThread() // and never unlocked: with this goroutine ends its thread
 		for call := range c.calls {
@@ -48,7 +47,11 @@ func (c *children) keep(log, program string, args ...string) error {
 	if err != nil {
 		return err
 	}
+	var from int64 // where what this process says begins
 	start := func() (*exec.Cmd, error) {
+		if is, serr := out.Stat(); serr == nil {
+			from = is.Size()
+		}
 		cmd := exec.Command(program, args...)
 		cmd.Stdout, cmd.Stderr = out, out
 		cmd.Env = append(os.Environ(), "GOGC=50") // most of what they hold stays: less room for what does not
@@ -74,8 +77,7 @@ func (c *children) keep(log, program string, args ...string) error {
 		defer close(one.ended)
 		defer out.Close()
 		for !c.wait(ctx, cmd) {
-			c.log.Warn("a program has ended, and is started again", "program", filepath.Base(program),
-				"state", cmd.ProcessState.String(), "said", lastLine(log))
+			c.tell(ending{filepath.Base(program), lastWord(log, from)}, cmd.ProcessState.String())
 			for cmd = nil; cmd == nil; {
 				select {
 				case <-ctx.Done():
@@ -92,6 +94,15 @@ func (c *children) keep(log, program string, args ...string) error {
 		}
 	}()
 	return nil
+}
+
+// tell says that a program has ended, to the log and to who waits until the hub is ready.
+func (c *children) tell(e ending, state string) {
+	c.log.Warn("a program has ended, and is started again", "program", e.program, "state", state, "said", e.said)
+	select {
+	case c.endings <- e:
+	default: // nobody waits any more
+	}
 }
 
 // wait waits until a program has ended, and says whether it was to.
@@ -123,13 +134,4 @@ func (c *children) close() {
 		<-one.ended
 	}
 	close(c.calls)
-}
-
-func lastLine(log string) string {
-	data, err := os.ReadFile(log)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return fmt.Sprintf("%.300s", lines[len(lines)-1])
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -60,8 +61,8 @@ func (o Options) PKI() string { return o.file("pki") }
 // Kubeconfig is the file by which an administrator reaches the hub.
 func (o Options) Kubeconfig() string { return o.file("admin.kubeconfig") }
 
-// Validate says which option cannot be, before anything is made.
-func (o Options) Validate() error {
+// validate says which option cannot be, before anything is made.
+func (o Options) validate() error {
 	for _, program := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(o.Programs, program)); err != nil {
 			return fmt.Errorf("--programs: expected a folder with etcd and kube-apiserver: %w", err)
@@ -79,6 +80,11 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--address, --port: expected an address, and a port from 1 to 65533, "+
 			"found %q and %d", o.Host, o.Port)
 	}
+	return nil
+}
+
+// free says whether the ports of a hub are.
+func (o Options) free() error {
 	for i, host := range []string{"", "127.0.0.1", "127.0.0.1"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(o.Port+i)))
 		if err != nil {
@@ -94,8 +100,16 @@ func (o Options) Validate() error {
 // Start starts a hub, and returns when its API answers. It runs until End; the context ends only the
 // waiting.
 func Start(ctx context.Context, o Options) (*Hub, error) {
-	if err := os.MkdirAll(o.file("log"), 0o700); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
+	}
+	if _, err := os.Stat(o.file("log")); errors.Is(err, fs.ErrNotExist) { // no hub of this folder has them
+		if err = o.free(); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(o.file("log"), 0o700); err != nil {
+		return nil, fmt.Errorf("--dir %s: expected a folder that can be made: %w", o.Dir, err)
 	}
 	lock, err := os.Create(o.file("lock"))
 	if err != nil {
@@ -115,7 +129,7 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 }
 
 func (h *Hub) start(ctx context.Context) error {
-	if err := h.o.Validate(); err != nil {
+	if err := h.o.free(); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(h.o.PKI(), 0o700); err != nil {
@@ -203,6 +217,7 @@ func (h *Hub) startAPI() error {
 		"--enable-bootstrap-token-auth", "--service-account-issuer=" + h.o.URL(),
 		"--service-account-key-file=" + h.o.file("pki", "accounts.crt"),
 		"--service-account-signing-key-file=" + h.o.file("pki", "accounts.key"),
+		"--enable-garbage-collector=false", // a delete would wait for the collector, which there is none of
 		"--service-cluster-ip-range=10.0.0.0/24", "--profiling=false"})...)
 }
 
@@ -255,6 +270,7 @@ func (h *Hub) writeKubeconfig(admin pair) error {
 }
 
 // ready waits until the API answers, three minutes at most; where there are others, until enough of them run.
+// It does not wait for a program that ends each time.
 func (h *Hub) ready(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig)
 	if err != nil {
@@ -275,6 +291,7 @@ func (h *Hub) ready(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
 		defer cancel()
 	}
+	ended := map[string]int{}
 	for {
 		_, err = client.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err == nil {
@@ -283,7 +300,12 @@ func (h *Hub) ready(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the API server does not answer: %w; it said: %s", err,
-				lastLine(h.o.file("log", "kube-apiserver.log")))
+				lastWord(h.o.file("log", "kube-apiserver.log"), 0))
+		case e := <-h.children.endings:
+			ended[e.program]++
+			if err = h.o.giveUp(e, ended[e.program], m != nil); err != nil {
+				return err
+			}
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -49,8 +50,11 @@ func locate(o *up.Options, c *rest.Config) error {
 // written writes a file, whole or not at all.
 func written(file string, write func(io.Writer) error) error {
 	made, err := os.CreateTemp(filepath.Dir(file), ".backup-")
+	if at, is := errors.AsType[*fs.PathError](err); is { // without the name that nobody gave
+		err = at.Err
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: expected a file in a folder that can be written: %w", file, err)
 	}
 	defer os.Remove(made.Name()) // unless it has its name
 	err = write(made)

@@ -10,17 +10,20 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -73,6 +76,10 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("expected a command:\n%s", usage)
 	}
+	if slices.Contains([]string{"help", "--help", "-h"}, args[0]) {
+		fmt.Println(usage)
+		return nil
+	}
 	command, is := map[string]func(context.Context, lanes.Options, []string) error{
 		"up": hub, "token": token, "why": why, "findings": findings,
 		"backup": backup, "restore": restore, "simulate": simulateHosts,
@@ -81,7 +88,7 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 		"attach": agent.Attach, // of the drop-ins of services
 	}[args[0]]
 	if !is {
-		return fmt.Errorf("%s: expected a command:\n%s", args[0], usage)
+		return fmt.Errorf("%s: expected a command: isolane-hub --help lists them", args[0])
 	}
 	return command(ctx, o, args[1:])
 }
@@ -89,9 +96,15 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 // parse reads flags, and the one argument that a command has beside them, before or after.
 func parse(f *flag.FlagSet, args []string, argument string) (string, error) {
 	value := ""
+	f.SetOutput(io.Discard) // else it writes all flags before an error, which is one line
 	for len(args) > 0 {
-		if err := f.Parse(args); err != nil {
+		switch err := f.Parse(args); {
+		case errors.Is(err, flag.ErrHelp):
+			f.SetOutput(os.Stdout)
+			f.Usage()
 			return "", err
+		case err != nil:
+			return "", fmt.Errorf("%s: %w: isolane-hub %s --help says what it takes", f.Name(), err, f.Name())
 		}
 		if f.NArg() == 0 {
 			break
@@ -138,6 +151,9 @@ func hub(ctx context.Context, _ lanes.Options, args []string) error {
 		if d <= 0 {
 			return fmt.Errorf("--%s: expected a time above 0, found %s", name, d)
 		}
+	}
+	if wrong := validation.IsDNS1123Label(*site); len(wrong) > 0 {
+		return fmt.Errorf("--site %q: %s", *site, wrong[0])
 	}
 	if *file != "" {
 		return existing(ctx, *file, *site, *life, o.Log, from)

@@ -1,0 +1,81 @@
+package up
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// ending is one of a program of the hub.
+type ending struct{ program, said string }
+
+// tries is how often a program may end before the hub was ever ready: what it says then of what it was given
+// is no accident.
+const tries = 3
+
+// cause says which option an ending is about and what was expected of it, "" where that is not known.
+func (o Options) cause(e ending) string {
+	for _, row := range []struct{ program, says, about string }{
+		{"kube-apiserver", "audit policy", "--audit " + o.Audit + ": expected a policy that the API server takes"},
+		{"kube-apiserver", "authentication configuration", "--authentication " + o.Authentication +
+			": expected a file that the API server takes"},
+		{"etcd", "no space left on device", "--dir " + o.Dir + ": expected room on its disk"},
+		{"etcd", "version", "--dir " + o.Dir + ": expected a store that no later version has written"},
+		{"etcd", "database", "--dir " + o.Dir + ": expected a store, or a backup restored in its place"},
+	} {
+		if e.program == row.program && strings.Contains(e.said, row.says) {
+			return row.about
+		}
+	}
+	return ""
+}
+
+// giveUp says that a program ended too often for the hub to wait for it. Where other hubs are a member of the
+// store may have to wait for them, so there only a known cause counts.
+func (o Options) giveUp(e ending, times int, others bool) error {
+	about := o.cause(e)
+	if times < tries || about == "" && others {
+		return nil
+	}
+	if about == "" {
+		about = "expected " + e.program + " to run"
+	}
+	return fmt.Errorf("%s: %s has ended %d times: %s", about, e.program, times, e.said)
+}
+
+// lastWord is what a program says of its end in its log, from a place on: its last fatal line, else its last.
+func lastWord(log string, from int64) string {
+	data, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(string(bytes.TrimSpace(data[min(from, int64(len(data))):])), "\n")
+	last := lines[len(lines)-1]
+	for _, line := range lines {
+		if word := fatal(line); word != "" {
+			last = word
+		}
+	}
+	return fmt.Sprintf("%.300s", last)
+}
+
+// fatal is what a line says by which etcd (zap) or kube-apiserver (klog) ends, "" of other lines.
+func fatal(line string) string {
+	var said struct{ Level, Msg, Error string }
+	if json.Unmarshal([]byte(line), &said) == nil && (said.Level == "fatal" || said.Level == "panic") {
+		return said.Msg + ": " + said.Error
+	}
+	if klog := regexp.MustCompile(`^F\d{4} [^\]]*\] (.*)$`).FindStringSubmatch(line); klog != nil {
+		return klog[1]
+	}
+	_, quoted, _ := strings.Cut(line, `"command failed" err=`)
+	text, err := strconv.Unquote(quoted)
+	if err != nil {
+		return quoted
+	}
+	return text
+}

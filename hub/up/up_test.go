@@ -1,0 +1,62 @@
+package up
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A hub that cannot be says so with the flag, and makes nothing.
+func TestStartRefused(t *testing.T) {
+	programs := t.TempDir()
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if err := os.WriteFile(filepath.Join(programs, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, text, err := net.SplitHostPort(taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name, says string
+		o          Options
+	}{
+		{"no programs", "--programs: expected a folder with etcd and kube-apiserver", Options{Programs: t.TempDir(), Host: "127.0.0.1", Port: 1}},
+		{"a port that is taken", "--port ", Options{Programs: programs, Host: "127.0.0.1", Port: port}},
+		{"no port", "--address, --port: expected", Options{Programs: programs, Host: "127.0.0.1", Port: 70000}},
+		{"no audit policy", "--audit: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Audit: "none.yaml"}},
+		{"no file of people", "--authentication: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Authentication: "none.yaml"}},
+		{"a folder below a file", "--dir ", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Dir: filepath.Join(programs, "etcd", "hub")}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			above := t.TempDir()
+			if row.o.Log = slog.New(slog.DiscardHandler); row.o.Dir == "" {
+				row.o.Dir = filepath.Join(above, "hub")
+			}
+			h, err := Start(t.Context(), row.o)
+			if err == nil {
+				t.Fatal("it runs", h.End())
+			}
+			if !strings.HasPrefix(err.Error(), row.says) {
+				t.Errorf("found %v, expected %s", err, row.says)
+			}
+			if made, err := os.ReadDir(above); err != nil || len(made) > 0 {
+				t.Errorf("%v is left, %v", made, err)
+			}
+		})
+	}
+}

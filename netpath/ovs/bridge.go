@@ -81,7 +81,7 @@ func (b bridge) marked(db database, target string) (mark string, there, own bool
 	return "", false, b.Outer == 0 && db.bridges[b.Device] != nil
 }
 
-func (b bridge) differs(_ context.Context, _ *reader, db database, _ string) (string, error) {
+func (b bridge) differs(ctx context.Context, r *reader, db database, _ string) (string, error) {
 	var what []string
 	for _, want := range b.wanted(db) {
 		at, p := db.port(want.name)
@@ -90,6 +90,14 @@ func (b bridge) differs(_ context.Context, _ *reader, db database, _ string) (st
 			what = append(what, "no port "+want.name+want.words())
 		} else if p.failed != "" {
 			what = append(what, want.name+": "+p.failed)
+		} else if want.outer > 0 {
+			flows, err := r.dump(ctx, at, want.name)
+			if err != nil {
+				return "", err
+			}
+			if digest(flows) != p.flows {
+				what = append(what, "inner tags are not told apart")
+			}
 		}
 	}
 	return strings.Join(what, ", "), nil
@@ -151,7 +159,21 @@ func (b bridge) make(ctx context.Context, db database, target, mark string) erro
 		}
 		commands = append(commands, []string{"--if-exists", "del-port", j.name}, add)
 	}
-	return change(ctx, commands)
+	if err := change(ctx, commands); err != nil || b.Outer == 0 {
+		return err
+	}
+	_, there := b.patches()
+	return makeFlows(ctx, db.base(b.Device, b.DPDK), there, b.flows(there))
+}
+
+// flows have Open vSwitch look at both tags of a frame from outside. Where the patch port takes off the outer
+// one it does not look at the inner one, and does with all frames that differ in that alone what it did with
+// the first: a customer had the broadcasts of another one behind the same router. A flow that takes the outer
+// tag off, be it of a copy that goes nowhere, makes it look (in Open vSwitch flow_pop_vlan, not xvlan_put).
+func (b bridge) flows(port string) string {
+	of := cookie(port)
+	return fmt.Sprintf("delete %s/-1\nadd %s,priority=%d,reg9=0,dl_vlan=%d,"+
+		"actions=clone(strip_vlan),%s\n", of, of, lowest-2, b.Outer, accept)
 }
 
 // remove leaves a bridge where somebody has put ports.
@@ -164,7 +186,10 @@ func (b bridge) remove(ctx context.Context, db database, target string) error {
 	}
 	commands := [][]string{{"--if-exists", "del-br", target}}
 	if _, there := b.patches(); b.Outer > 0 {
-		if _, p := db.port(there); p != nil && p.mark != "" {
+		if at, p := db.port(there); p != nil && p.mark != "" {
+			if _, err := tool(ctx, ofctl, "", versions, "del-flows", at, cookie(there)+"/-1"); err != nil {
+				return err
+			}
 			commands = append(commands, []string{"del-port", there})
 		}
 	}
@@ -181,6 +206,9 @@ func (b bridge) shell(db database, target string) string {
 		if j.peer != "" {
 			text += " -- set interface " + j.name + " type=patch options:peer=" + j.peer
 		}
+	}
+	if b.Outer > 0 {
+		text += fmt.Sprintf(" # %s add-flows %s: looks at both tags", ofctl, db.base(b.Device, b.DPDK))
 	}
 	return text
 }

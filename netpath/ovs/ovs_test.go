@@ -106,9 +106,9 @@ func TestSwitchSteps(t *testing.T) {
 	h := host.Host{NUMANodes: []host.NUMANode{{ID: 0, HasMemory: &has}, {ID: 1, HasMemory: &has}}}
 	pages := []plan.Hugepages{{Node: 0, PageBytes: 1 << 30, Pages: 1}}
 	for want, lanes := range map[string][]plan.Lane{
-		"pmd-cpu-mask=0x200000004 dpdk-lcore-mask=0x2 dpdk-socket-mem=1024,0": {
+		"pmd-cpu-mask=0x200000004 dpdk-lcore-mask= dpdk-socket-mem=1024,0": {
 			{CPUs: cpuset.Of(1, 2), Hugepages: pages}, {CPUs: cpuset.Of(33), Roles: map[string]cpuset.Set{"pmd": cpuset.Of(33)}}},
-		"pmd-cpu-mask=0x2": {{CPUs: cpuset.Of(1), Roles: map[string]cpuset.Set{"pmd": cpuset.Of(1)}}},
+		"pmd-cpu-mask=0x2 dpdk-lcore-mask=": {{CPUs: cpuset.Of(1), Roles: map[string]cpuset.Set{"pmd": cpuset.Of(1)}}},
 	} {
 		steps, err := (ovs.Path{DPDK: true}).SwitchSteps(h, lanes)
 		if err != nil {

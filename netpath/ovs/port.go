@@ -181,7 +181,7 @@ func (p port) shell(db database, target string) string {
 		target, access, p.Tag, set, ofctl, on, p.MAC)
 }
 
-// addFlows makes the port's flows, in place of those that it has, and notes how they read back.
+// addFlows makes the port's flows, in place of those that it has.
 func (p port) addFlows(ctx context.Context, on, name string) error {
 	db, err := read(ctx)
 	if err != nil {
@@ -189,13 +189,31 @@ func (p port) addFlows(ctx context.Context, on, name string) error {
 	}
 	_, found := db.port(name)
 	if found == nil || found.number < 1 {
-		return fmt.Errorf("not opened by Open vSwitch: %s list Interface %s shows why", vsctl, name)
+		return p.unopened(name, found)
 	}
 	flows, err := p.flows(name, found.number)
 	if err != nil {
 		return err
 	}
-	if _, err = tool(ctx, ofctl, flows, versions, "--bundle", "add-flows", on, "-"); err != nil {
+	return makeFlows(ctx, on, name, flows)
+}
+
+// unopened says why Open vSwitch has no port of that name.
+func (p port) unopened(name string, found *portRow) error {
+	why := vsctl + " list Interface " + name + " shows why"
+	if found != nil && found.failed != "" {
+		why = found.failed
+	}
+	if p.Socket != "" {
+		why += "; a process that has come to a lane after its start opens none for vhost-user: expected " +
+			"ovs-vswitchd started anew, in its lane"
+	}
+	return errors.New("not opened by Open vSwitch: " + why)
+}
+
+// makeFlows makes the flows of a port, and notes how they read back.
+func makeFlows(ctx context.Context, on, name, flows string) error {
+	if _, err := tool(ctx, ofctl, flows, versions, "--bundle", "add-flows", on, "-"); err != nil {
 		return err
 	}
 	made, err := (&reader{}).dump(ctx, on, name)
@@ -209,6 +227,12 @@ func (p port) addFlows(ctx context.Context, on, name string) error {
 	return err
 }
 
+// lowest is the priority of the least of a port's flows for what its lane sends.
+const lowest = 65000
+
+// accept has a frame take the other flows of its bridge.
+const accept = "set_field:1->reg9,resubmit(,0)"
+
 // flows are what ovs-ofctl(8) makes of a port: it may send from its MAC address, and say by ARP and neighbour
 // discovery only of its own IP addresses that it has them. What may pass is marked, and takes the other flows
 // of its bridge, so nothing passes that these keep out.
@@ -217,11 +241,11 @@ func (p port) flows(name string, number int) (string, error) {
 	if err != nil || len(mac) != 6 {
 		return "", fmt.Errorf("mac %q: expected six bytes", p.MAC)
 	}
-	const unmarked, accept = "reg9=0", "set_field:1->reg9,resubmit(,0)"
+	const unmarked = "reg9=0"
 	lines := []string{"delete " + cookie(name) + "/-1"}
 	add := func(priority int, match, action string) {
 		lines = append(lines, fmt.Sprintf("add %s,priority=%d,%s,in_port=%d%s,actions=%s", cookie(name),
-			65000+priority, unmarked, number, match, action))
+			lowest+priority, unmarked, number, match, action))
 	}
 	from := ",dl_src=" + p.MAC
 	add(0, "", "drop")
@@ -246,7 +270,7 @@ func (p port) flows(name string, number int) (string, error) {
 	add(2, ",arp", "drop")
 	// Frames from elsewhere with its MAC address, also its own broadcasts where a card hands them back, would
 	// teach the bridge that the address is there.
-	lines = append(lines, fmt.Sprintf("add %s,priority=%d,%s%s,actions=drop", cookie(name), 65000-1, unmarked,
+	lines = append(lines, fmt.Sprintf("add %s,priority=%d,%s%s,actions=drop", cookie(name), lowest-1, unmarked,
 		from))
 	return strings.Join(lines, "\n") + "\n", nil
 }

@@ -37,23 +37,24 @@ func (Path) PossibleSwitch([]string) error {
 
 // SwitchSteps tell Open vSwitch the CPUs and memory of all its lanes together.
 func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error) {
-	var main, pmd cpuset.Set
+	var pmd cpuset.Set
 	var mib []uint64 // of hugepages by node, up to the last that has memory
 	all := make([]uint64, max(0, h.MemoryNodes().Last())+1)
 	var rxq []journal.Step
 	for _, l := range lanes {
 		rxq = append(rxq, rxqStep(l)...)
-		m, p := l.PollMode()
-		main, pmd = main.Union(m), pmd.Union(p)
+		_, p := l.PollMode()
+		pmd = pmd.Union(p)
 		for _, pages := range l.Hugepages {
 			all[pages.Node] += pages.Pages * (pages.PageBytes >> 20)
 			mib = all
 		}
 	}
-	mask := func(cpus cpuset.Set) string { return "0x" + strings.ReplaceAll(cpus.Mask(), ",", "") }
-	steps := []journal.Step{{Kind: KindConfig, Target: pmdMask, After: mask(pmd)}}
-	if !main.IsEmpty() {
-		steps = append(steps, journal.Step{Kind: KindConfig, Target: lcoreMask, After: mask(main)})
+	steps := []journal.Step{
+		{Kind: KindConfig, Target: pmdMask, After: "0x" + strings.ReplaceAll(pmd.Mask(), ",", "")},
+		// DPDK ends with its process where it may not run on these CPUs. Without them it takes one that it may,
+		// so Open vSwitch begins in its lane and, after a crash, outside of it.
+		{Kind: KindConfig, Target: lcoreMask},
 	}
 	if len(mib) > 0 {
 		text := strings.Trim(fmt.Sprint(mib), "[]")

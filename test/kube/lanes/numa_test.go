@@ -48,15 +48,15 @@ func TestNodes(t *testing.T) {
 				t.Errorf("%s has CPU %d, expected one of node %s (node 1 has %s)", name, id, of.node, second)
 			}
 		}
-		group, err := c.cgroupOf(name)
-		if err != nil {
-			t.Fatal(err)
+		group, gerr := c.cgroupOf(name)
+		if gerr != nil {
+			t.Fatal(gerr)
 		}
 		for file, want := range map[string]string{"cpuset.mems.effective": of.node,
 			"cpuset.cpus.partition": map[string]string{"far": "isolated", "near": "root"}[name]} {
-			text, err := os.ReadFile(filepath.Join(group, file))
-			if got := strings.TrimSpace(string(text)); err != nil || got != want {
-				t.Errorf("%s: %s/%s: %q, %v; expected %q", name, group, file, got, err, want)
+			text, ferr := os.ReadFile(filepath.Join(group, file))
+			if got := strings.TrimSpace(string(text)); ferr != nil || got != want {
+				t.Errorf("%s: %s/%s: %q, %v; expected %q", name, group, file, got, ferr, want)
 			}
 		}
 	}

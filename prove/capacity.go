@@ -71,8 +71,6 @@ func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, ba
 	found := results.Capacity{Probe: p.Name, Cell: baseline.Name}
 	share := p.Probe.(testbed.Relative) // unknown has looked
 	p.Probe = share.Saturating()
-	one := *r
-	one.Only = &p
 	last := "no figure"
 	for try, warm := 0, false; len(found.Runs) < capacityRuns; try++ {
 		if try == capacityTries {
@@ -80,10 +78,10 @@ func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, ba
 				"last void one: %s", p.Name, baseline.Name, capacityRuns, len(found.Runs), try, last)
 		}
 		if o.Progress != nil {
-			o.Progress(Progress{Cell: baseline.Name, Capacity: p.Name, Done: try, Runs: 1 + capacityRuns,
-				Left: time.Duration(max(1, 1+capacityRuns-try)) * one.EstimateOf([]scenario.Probe{p})})
+			o.Progress(Progress{Cell: baseline.Name, Capacity: p.Name, Done: try, Runs: max(try, capacityRuns) + 1,
+				Left: time.Duration(max(1, 1+capacityRuns-try)) * r.EstimateOf([]scenario.Probe{p})})
 		}
-		run, err := one.Run(ctx, baseline)
+		run, err := r.runOnly(ctx, baseline, p, r.Mode)
 		if err != nil {
 			return found, interrupted(ctx, err)
 		}
@@ -113,6 +111,15 @@ func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, ba
 	sorted := slices.Sorted(slices.Values(found.Runs))
 	found.Rate = sorted[len(sorted)/2]
 	return found, nil
+}
+
+// runOnly makes a run of a cell with one probe in place of the cell's own.
+func (r *runner) runOnly(ctx context.Context, c results.Cell, p scenario.Probe, m scenario.Mode) (results.Run,
+	error) {
+	whole := r.Mode
+	r.Mode, r.Only = m, &p
+	defer func() { r.Mode, r.Only = whole, nil }()
+	return r.Run(ctx, c)
 }
 
 func capacityNote(c results.Capacity) string {

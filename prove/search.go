@@ -216,9 +216,7 @@ func (r *runner) try(ctx context.Context, q results.Search, d results.Searched, 
 		return results.Trial{}, err
 	}
 	p = r.Loaded(p)
-	one := *r
-	one.Mode, one.Only = r.Mode.Try(), &p
-	run, err := one.Run(ctx, c)
+	run, err := r.runOnly(ctx, c, p, r.Mode.Try())
 	t := results.Trial{Cell: c.Name, Point: point, Started: run.Started, Duration: run.Duration,
 		Boot: r.boots.Number, Void: run.Void}
 	if err == nil && len(run.Measured) > 0 {

@@ -13,6 +13,9 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
+// searched are the folders in which programs look for others; an image may name none.
+const searched = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // label marks what is made here, with the node that it is on.
 const label = "isolane.dev/prove"
 
@@ -40,7 +43,7 @@ type object = map[string]any
 func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 	meta := object{"name": w.Name, "labels": object{label: c.Node}}
 	container := object{"name": "main", "image": c.Image, "imagePullPolicy": "Never",
-		"command": command(w.Programs)}
+		"command": command(w.Programs), "env": []object{{"name": "PATH", "value": searched}}}
 	mounts, volumes := w.mounts()
 	container["volumeMounts"] = mounts
 	spec := object{
@@ -100,7 +103,8 @@ func (l Lane) claim() (object, error) {
 	}, nil
 }
 
-// mounts are the host's programs and libraries, and what the workload names. Memory is its /tmp.
+// mounts are the host's programs, libraries and names of users, and what the workload names. Memory is its
+// /tmp.
 func (w Workload) mounts() (mounts, volumes []object) {
 	add := func(at string, volume object, readOnly bool) {
 		name := fmt.Sprint("v", len(volumes))
@@ -114,7 +118,7 @@ func (w Workload) mounts() (mounts, volumes []object) {
 		}
 	}
 	add("/tmp", object{"emptyDir": object{"medium": "Memory"}}, false)
-	for _, file := range w.Files {
+	for _, file := range append([]string{"/etc/passwd", "/etc/group"}, w.Files...) {
 		if !slices.ContainsFunc(programs(), func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
 			add(file, object{"hostPath": object{"path": file, "type": "File"}}, true)
 		}

@@ -85,7 +85,11 @@ func (p *Pod) running(ctx context.Context) (id string, err error) {
 		if err = get(ctx, &now, "pod", p.Name); err == nil {
 			id, err = p.read(now)
 		}
-		if id != "" || errors.Is(err, errEnded) {
+		if errors.Is(err, errEnded) {
+			said, _ := kubectl(ctx, nil, "logs", p.Name) // without them the error says less
+			return "", fmt.Errorf("%w: %s", err, last(said))
+		}
+		if id != "" {
 			return id, err
 		}
 		if werr := wait(ctx); werr != nil {

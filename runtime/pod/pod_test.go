@@ -112,6 +112,7 @@ func TestManifest(t *testing.T) {
 					ActiveDeadlineSeconds int
 					Containers            []struct {
 						Resources    json.RawMessage
+						Env          []struct{ Name, Value string }
 						VolumeMounts []struct {
 							MountPath string
 							ReadOnly  bool
@@ -134,6 +135,9 @@ func TestManifest(t *testing.T) {
 		}
 		if got := strings.Join(kinds, " "); got != c.kinds || asks != c.asks || pod.ActiveDeadlineSeconds != 60 {
 			t.Errorf("%s asks for %s, ends after %d s; want %s, %s, 60", got, asks, pod.ActiveDeadlineSeconds, c.kinds, c.asks)
+		}
+		if env := pod.Containers[0].Env; len(env) != 1 || env[0].Name != "PATH" || !strings.Contains(env[0].Value, "/usr/sbin:") {
+			t.Errorf("environment %v: a server in /usr/sbin is not found", env)
 		}
 		write := map[string]bool{}
 		for _, m := range pod.Containers[0].VolumeMounts {

@@ -1,6 +1,8 @@
 package lanes_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -59,6 +61,26 @@ func TestLane(t *testing.T) {
 	t.Run("restarted container", func(t *testing.T) {
 		c.restart(t, "edge")
 		c.apart(t, cpus, "edge", "noisy", "beside")
+	})
+	t.Run("kubectl exec", func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = c.Kubectl(ctx, "", "exec", "edge", "--", "/spin", "2") // ended
+		}()
+		var said []byte
+		c.until(t, "watch names it", func() (err error) {
+			said, err = exec.CommandContext(ctx, c.programs+"/isolane", "watch", "--for", "3s").CombinedOutput()
+			if err == nil && !strings.Contains(string(said), "it came into the lane's container from outside") {
+				err = errors.New(string(said))
+			}
+			return err
+		})
+		end()
+		<-done
+		t.Logf("isolane watch:\n%s", said)
+		c.restart(t, "edge") // what kubectl exec began runs on
 	})
 	t.Run("killed node part", func(t *testing.T) {
 		c.kill(t)

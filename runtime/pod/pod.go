@@ -63,6 +63,10 @@ func (c Cluster) Start(ctx context.Context, root fs.FS, w Workload) (p Pod, err 
 	if err == nil {
 		err = p.prints(ctx, w.Ready)
 	}
+	if errors.Is(err, errEnded) {
+		said, _ := kubectl(ctx, nil, "logs", p.Name) // without them the error says less
+		err = fmt.Errorf("%w: %s", err, last(said))
+	}
 	if err != nil {
 		return p, fmt.Errorf("pod %s: %w", p.Name, err)
 	}
@@ -85,11 +89,7 @@ func (p *Pod) running(ctx context.Context) (id string, err error) {
 		if err = get(ctx, &now, "pod", p.Name); err == nil {
 			id, err = p.read(now)
 		}
-		if errors.Is(err, errEnded) {
-			said, _ := kubectl(ctx, nil, "logs", p.Name) // without them the error says less
-			return "", fmt.Errorf("%w: %s", err, last(said))
-		}
-		if id != "" {
+		if id != "" || errors.Is(err, errEnded) {
 			return id, err
 		}
 		if werr := wait(ctx); werr != nil {
@@ -129,7 +129,7 @@ func (p *Pod) prints(ctx context.Context, words []string) error {
 		var now status
 		if gerr := get(ctx, &now, "pod", p.Name); gerr == nil {
 			if _, err = p.read(now); errors.Is(err, errEnded) {
-				return fmt.Errorf("%w: %s", err, last(said))
+				return err
 			}
 		}
 		if werr := wait(ctx); werr != nil {

@@ -146,6 +146,9 @@ func TestManifest(t *testing.T) {
 		if at, has := write["/usr"]; at || !has || !write["/tmp/f"] || !write["/tmp"] || write["/opt/isolane"] {
 			t.Errorf("mounts that may be written to: %v", write)
 		}
+		if at, has := write["/etc/passwd"]; at || !has {
+			t.Error("the machine's users are not there to read: a server cannot change to its own")
+		}
 		if _, twice := write["/usr/bin/isolane"]; twice {
 			t.Error("a file of /usr is mounted again")
 		}

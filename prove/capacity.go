@@ -113,8 +113,8 @@ func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, ba
 	return found, nil
 }
 
-// runOnly makes a run of a cell with one probe in place of the cell's own. No copy of the runner does so: a run
-// may make pods and lanes anew, which later runs go on with.
+// runOnly makes a run of a cell with one probe in place of the cell's own. No copy of the runner does so:
+// a run may make pods and lanes anew, which later runs go on with.
 func (r *runner) runOnly(ctx context.Context, c results.Cell, p scenario.Probe, m scenario.Mode) (results.Run,
 	error) {
 	whole := r.Mode

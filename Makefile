@@ -94,11 +94,14 @@ tools:
 # What tests feed with our output. Programs that would start a service are only unpacked.
 test-tools: tools
 	@$(call install,libxml2-utils libvirt0 qemu-system-x86 dpdk-dev libunbound8 libxdp1 numactl \
-	kmod nftables dnsmasq-base runc crun wrk busybox-static python3-minimal cpio libevent-2.1-7 libsasl2-2)
-	@[ -d bin/programs/boot ] || { mkdir -p bin/programs && cd bin/programs && \
+	kmod nftables dnsmasq-base runc crun wrk busybox-static python3-minimal cpio libevent-2.1-7 libsasl2-2 \
+	libvarnishapi3 libjemalloc2 gcc libc6-dev)
+	@[ -e bin/programs/usr/sbin/varnishd ] || { mkdir -p bin/programs && cd bin/programs && \
 	kernel=$$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p') && \
-	apt-get download -qq nginx memcached prometheus openvswitch-common openvswitch-switch openvswitch-switch-dpdk $$kernel 2>/dev/null && \
-	for p in *.deb; do dpkg -x $$p . || exit 1; done && rm -r *.deb usr/share/doc; } # some have Go sources
+	apt-get download -qq nginx memcached varnish prometheus openvswitch-common openvswitch-switch openvswitch-switch-dpdk $$kernel 2>/dev/null && \
+	for p in *.deb; do dpkg -x $$p . || exit 1; done && mv usr/bin/varnishstat usr/sbin && mv usr/sbin/varnishd usr/lib && \
+	printf '#!/bin/sh\nexec %s/usr/lib/varnishd "$$@" -p vmod_path=%s/usr/lib/x86_64-linux-gnu/varnish/vmods\n' $$PWD $$PWD > usr/sbin/varnishd && \
+	chmod +x usr/sbin/varnishd && rm -r *.deb usr/share/doc; } # some have Go sources
 	@cd bin/programs && [ -e lib/modules/*/modules.dep ] || depmod -b . $$(ls lib/modules)
 
 # Scripts of the lab that take long.

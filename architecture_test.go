@@ -144,8 +144,8 @@ package              lines exported  why it was raised
 (lines>110)              0
 (nolint)                14  the hub that a token names is checked by its digest
 agent                 1600       30  a method for each request of its client
-audit                 2500       15  network services that manage devices of lanes
-boot                   300       10
+audit                 2550       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
+boot                   400       10  pools of hugepages that somebody else has
 change                2400       40  a process of ours puts back what it set before it ends
 change/netdev         2100       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
@@ -216,9 +216,9 @@ netpath/sriov         1250        5  a vertical path: functions made, given, tol
 netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5
 plan                   650       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane
-plan/search           1850       20  a refusal says who has the functions
+plan/search           1800       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
-plan/stock            1150       15  lanes that are still to come; both directions of a queue
+plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
 probe                  715       30  the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors

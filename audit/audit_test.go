@@ -122,7 +122,7 @@ func TestUnknownIsNotPassed(t *testing.T) {
 
 // The traps of the field: what is asked is not what it looks like.
 func TestTraps(t *testing.T) {
-	const cmdline = "proc/cmdline"
+	const cmdline, policy, queues = "proc/cmdline", "sys/devices/system/cpu/cpufreq/policy14/", "sys/devices/virtual/workqueue/"
 	for _, c := range []struct {
 		name    string
 		changes map[string]string
@@ -156,6 +156,23 @@ func TestTraps(t *testing.T) {
 		{"tuned isolates the lanes'", map[string]string{"etc/tuned/cpu-partitioning-variables.conf": "isolated_cores=14\n"},
 			"14", "!tuned", ""},
 		{"no list of irqbalance", map[string]string{"etc/default/irqbalance": "#", "sys/devices/system/cpu/isolated": "14"}, "14", "!irqbalance", ""},
+		{"a list that a drop-in has taken away", map[string]string{"etc/default/irqbalance": "#", "sys/devices/system/cpu/isolated": "14",
+			"etc/systemd/system/irqbalance.service.d/a.conf": "[Service]\n#Environment=IRQBALANCE_BANNED_CPULIST=14\nEnvironment=\"A=1\" \"IRQBALANCE_BANNED_CPULIST=1\"\n"},
+			"14", "irqbalance", "it bans CPUs 1 and"},
+		{"a list of a drop-in", map[string]string{"etc/default/irqbalance": "#", "run/systemd/system/irqbalance.service.d/a.conf": "Environment='IRQBALANCE_BANNED_CPULIST=14'\n"},
+			"14", "!irqbalance", ""},
+		{"a file of the service counts more", map[string]string{"etc/default/irqbalance": "IRQBALANCE_BANNED_CPULIST=14",
+			"etc/systemd/system/irqbalance.service.d/a.conf": "Environment=IRQBALANCE_BANNED_CPULIST=1\n"}, "14", "!irqbalance", ""},
+		{"powersave of hardware", map[string]string{policy + "affected_cpus": "14", policy + "scaling_governor": "powersave",
+			policy + "scaling_driver": "intel_pstate", policy + "energy_performance_preference": "performance"}, "14", "!governor", ""},
+		{"powersave of a governor", map[string]string{policy + "affected_cpus": "14", policy + "scaling_governor": "powersave",
+			policy + "scaling_driver": "intel_cpufreq", policy + "energy_performance_preference": "performance"}, "14", "governor", "governor powersave"},
+		{"a mitigation of 2025", map[string]string{cmdline: "tsa=off"}, "14", "mitigations", "vulnerabilities"},
+		{"each mce= counts", map[string]string{cmdline: "mce=off mce=bootlog"}, "14", "mce-off", ""},
+		{"so they do not contradict", map[string]string{cmdline: "mce=off mce=bootlog"}, "14", "!repeated", ""},
+		{"the mask of all queues counts", map[string]string{queues + "cpumask": "3", queues + "writeback/cpumask": "ffff"}, "14", "!workqueues", ""},
+		{"also where a queue's has none of it", map[string]string{queues + "cpumask": "4000", queues + "writeback/cpumask": "1"}, "14", "workqueues", "2 files"},
+		{"a guest that polls does not halt", map[string]string{cmdline: "idle=poll"}, "14", "!guest-idle", ""},
 		{"networkd has the uplink", map[string]string{"run/NetworkManager/devices/11": ""}, "14", "net-daemon", "manages eth9, a port of islbr-eth9"},
 		{"and leaves it in its bridge", map[string]string{"run/NetworkManager/devices/11": "",
 			"etc/systemd/network/10-wired.network.d/a.conf": "[Network]\nKeepMaster=yes\n"}, "14", "!net-daemon", ""},

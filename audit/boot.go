@@ -214,12 +214,15 @@ func skewTick(s *subject) []hit {
 	return onCPUs(s.lane, s.requested("skew_tick"), "skew_tick=1 is not on the command line")
 }
 
+// independent are parameters of which each value that is given counts.
+const independent = `acpi acpi_osi amd_iommu blacklist console crashkernel debug earlycon earlyprintk efi
+	hugepages hugepagesz ifname initcall_blacklist initrd intel_iommu iommu ip kgdboc libata.force mce memmap
+	modprobe.blacklist module_blacklist nameserver netconsole netdev numa pci pcie_ports trace_event tsc
+	usbcore.quirks vfio_pci.ids video`
+
 // repeated leaves out what takes several values. Values that differ are worse than the same one twice.
 func repeated(s *subject) []hit {
-	several := strings.Fields(`acpi acpi_osi blacklist console crashkernel debug earlycon earlyprintk efi
-		hugepages hugepagesz ifname initcall_blacklist initrd intel_iommu iommu ip kgdboc libata.force memmap
-		modprobe.blacklist module_blacklist nameserver netconsole netdev numa pci pcie_ports trace_event
-		usbcore.quirks vfio_pci.ids video`)
+	several := strings.Fields(independent)
 	var h hit
 	for _, p := range s.Kernel.Parameters().Repeated() {
 		word := strings.Join(p.Values, "") == "" // quiet, rw: as good as once
@@ -248,7 +251,11 @@ func asked(inForce string, parameters ...string) func(*subject) []hit {
 	return func(s *subject) []hit {
 		for _, parameter := range parameters {
 			name, want, _ := strings.Cut(parameter, "=")
-			if given, ok := s.Kernel.Parameters().Get(name); ok && (want == "" || given == want) {
+			given, ok := s.Kernel.Parameters().Get(name)
+			if slices.Contains(strings.Fields(independent), name) && s.Kernel.Parameters().Has(name, want) {
+				given = want
+			}
+			if ok && (want == "" || given == want) {
 				return []hit{{requested: parameter, inForce: inForce}}
 			}
 		}
@@ -259,7 +266,9 @@ func asked(inForce string, parameters ...string) func(*subject) []hit {
 func mitigations(s *subject) []hit {
 	var requested []string
 	for _, name := range strings.Fields(`mitigations nopti pti nospectre_v1 nospectre_v2 spectre_v2 retbleed
-		spec_store_bypass_disable l1tf mds tsx_async_abort mmio_stale_data gather_data_sampling`) {
+		spec_store_bypass_disable l1tf mds tsx_async_abort mmio_stale_data gather_data_sampling kpti ssbd srbds
+		spectre_v2_user spectre_bhi nospec_store_bypass_disable spec_rstack_overflow reg_file_data_sampling
+		indirect_target_selection tsa vmscape`) {
 		if _, ok := s.Kernel.Parameters().Get(name); ok {
 			requested = append(requested, strings.TrimSuffix(s.requested(name), "="))
 		}

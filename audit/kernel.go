@@ -103,9 +103,21 @@ func preempt(s *subject) []hit {
 	return []hit{h}
 }
 
+// workqueues: a queue's own mask is what was asked for. In force is what the mask of all unbound queues
+// leaves of it, and that mask where it leaves nothing (kernel/workqueue.c, wqattrs_actualize_cpumask).
 func workqueues(s *subject) []hit {
 	const dir = "/sys/devices/virtual/workqueue/"
-	return s.overlaps(append(s.Matching(dir+"cpumask"), s.Optional(dir+"*/cpumask")...), s.Mask)
+	all, known := s.Mask(dir + "cpumask")
+	return s.overlaps(append(s.Matching(dir+"cpumask"), s.Optional(dir+"*/cpumask")...),
+		func(file string) (cpuset.Set, bool) {
+			own, ok := s.Mask(file)
+			if known {
+				if own = own.Intersection(all); own.IsEmpty() {
+					own = all
+				}
+			}
+			return own, ok
+		})
 }
 
 // watchdog is the check of a lockup detector. It never runs on nohz_full CPUs unless they are put

@@ -45,7 +45,7 @@ func memoryRules() []rule {
 		classes: Severities{Warn, Warn, Warn}, needsLanes: true,
 		impact: "each access takes 1.5 to 2 times as long, or the application does not start",
 		fix:    "echo N > /sys/devices/system/node/nodeM/hugepages/hugepages-2048kB/nr_hugepages, soon after boot",
-		boot:   "hugepagesz=1G hugepages=M:N (node:count, since Linux 5.17)",
+		boot:   "hugepagesz=1G hugepages=M:N (node:count, since Linux 5.16)",
 		source: "Documentation/admin-guide/mm/hugetlbpage.rst", check: farHugepages,
 	}, {
 		id: "hugepages-surplus", title: "hugepages are made on demand", classes: Severities{Info, Info, Info},

@@ -74,8 +74,8 @@ func deviceRules() []rule {
 		classes: Severities{None, None, Warn},
 		impact: "mapping and flushing for each packet of a kernel driver: 5 to 50 percent of throughput; none " +
 			"with vfio",
-		boot:   "iommu=pt (passthrough for the kernel's drivers; vfio still isolates its devices)",
-		source: parameters + ", iommu=", check: translated,
+		boot:   "iommu.passthrough=1 (for the kernel's drivers; vfio still isolates its devices)",
+		source: parameters + ", iommu.passthrough=", check: translated,
 	}, {
 		id: "nic-coalescing", title: "the interface waits to interrupt for several packets at once",
 		classes: Severities{None, Warn, None},

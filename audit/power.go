@@ -196,10 +196,13 @@ func (s *subject) policies(wrong func(dir string) string) []hit {
 	return h.shown()
 }
 
-// governor: with HWP, powersave lets the hardware choose, and the energy preference decides.
+// governor: powersave of a driver that leaves the choice to the hardware is not the governor of that name:
+// the energy preference decides. intel_cpufreq has that preference too, and the governor
+// (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst).
 func governor(s *subject) []hit {
 	return s.policies(func(dir string) string {
-		g, active := s.Files[dir+"/scaling_governor"], s.Files[dir+"/energy_performance_preference"] != ""
+		g, driver := s.Files[dir+"/scaling_governor"], s.Files[dir+"/scaling_driver"]
+		active := driver == "intel_pstate" || driver == "amd-pstate-epp" || driver == "amd_pstate_epp"
 		if g == "" || g == "performance" || g == "powersave" && active {
 			return ""
 		}

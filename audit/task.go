@@ -30,7 +30,7 @@ func taskRules() []rule {
 		needsLanes: true,
 		impact:     "5 to 100 µs each time one is woken there",
 		fix:        "taskset -pc {housekeeping} PID; threads of one CPU only cannot be moved and are not listed",
-		boot:       "isolcpus=domain or nohz_full= keep new ones away", source: perCPU, check: onLane(isMovable),
+		boot:       "nohz_full= keeps new ones away", source: perCPU, check: onLane(isMovable),
 	}, {
 		id: "rcu-threads", title: "threads that run RCU callbacks may run on lane CPUs", needsLanes: true,
 		impact: "10 µs to milliseconds after others free memory: rcu_nocbs was meant to prevent that",

@@ -113,8 +113,8 @@ func steal(s *subject) []hit {
 
 func guestIdle(s *subject) []hit {
 	driver := s.Kernel.IdleDriver
-	switch {
-	case !isTrue(s.Kernel.Hypervisor) || driver == "haltpoll":
+	switch idle, _ := s.Kernel.Parameters().Get("idle"); {
+	case !isTrue(s.Kernel.Hypervisor) || driver == "haltpoll" || idle == "poll":
 		return nil
 	case driver == "":
 		return s.noHit(false, "/sys/devices/system/cpu/cpuidle/current_driver")

@@ -78,7 +78,7 @@ func words(h host.Host, p plan.Placement) []Word {
 			Word{Word: "rcu_nocbs=" + tickless.String(),
 				Reason: "RCU's callbacks run elsewhere (nohz_full implies it where the kernel has it)"})
 	}
-	words = append(words, hugepageWords(p)...)
+	words = append(words, hugepageWords(h, p)...)
 	if slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return l.Spec.Scheduling.Priority > 0 }) {
 		words = append(words,
 			Word{Word: "skew_tick=1",
@@ -86,52 +86,19 @@ func words(h host.Host, p plan.Placement) []Word {
 			Word{Word: "rcutree.kthread_prio=11",
 				Reason: "real-time lanes: RCU's threads are not starved by theirs"})
 	}
-	now := h.Kernel.Parameters()
+	now, parameters := h.Kernel.Parameters(), strings.Fields(h.Kernel.Cmdline)
 	for i, w := range words {
 		name, want, _ := strings.Cut(w.Word, "=")
 		words[i].Source = "Documentation/admin-guide/kernel-parameters.txt, " + name + "="
 		value, there := now.Get(name)
-		words[i].InForce = there && (value == want || strings.Contains(h.Kernel.Cmdline, w.Word))
+		if size, _, ok := strings.Cut(want, " "); ok { // hugepages of a size
+			pages := reserved(parameters, parseSize(size))
+			value, there = size+" hugepages="+pages, pages != ""
+		}
+		words[i].InForce = there && value == want
 		if there && !words[i].InForce {
 			words[i].Now = name + "=" + value
 		}
-	}
-	return words
-}
-
-// hugepageWords reserve the lanes' pages on their nodes while memory is still in one piece. The numbers
-// by node are understood since Linux 5.16.
-func hugepageWords(p plan.Placement) []Word {
-	pages := map[uint64]map[int]uint64{}
-	for _, l := range p.Lanes {
-		for _, has := range l.Hugepages {
-			if pages[has.PageBytes] == nil {
-				pages[has.PageBytes] = map[int]uint64{}
-			}
-			pages[has.PageBytes][has.Node] += has.Pages
-		}
-	}
-	var words []Word
-	for _, size := range []uint64{64 << 10, 2 << 20, 32 << 20, 512 << 20, 1 << 30} {
-		var counts []string
-		for node := range 64 {
-			if n := pages[size][node]; n > 0 {
-				counts = append(counts, fmt.Sprintf("%d:%d", node, n))
-			}
-		}
-		if len(counts) == 0 {
-			continue
-		}
-		unit := fmt.Sprintf("%dM", size>>20)
-		switch {
-		case size >= 1<<30:
-			unit = fmt.Sprintf("%dG", size>>30)
-		case size < 1<<20:
-			unit = fmt.Sprintf("%dK", size>>10)
-		}
-		words = append(words, Word{Word: fmt.Sprintf("hugepagesz=%s hugepages=%s", unit,
-			strings.Join(counts, ",")),
-			Reason: "later, memory may be too much in pieces for as many pages on these nodes"})
 	}
 	return words
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
@@ -16,7 +17,7 @@ import (
 
 func TestWant(t *testing.T) {
 	h := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}.Host(t)
-	h.Kernel.Cmdline = "quiet nohz_full=1,5 isolcpus=3"
+	h.Kernel.Release, h.Kernel.Cmdline = "6.12.1", "quiet nohz_full=1,5 isolcpus=3"
 	p := plan.Placement{Housekeeping: cpuset.MustParse("0,2-4,6-7"), Lanes: []plan.Lane{
 		{Name: "a", CPUs: cpuset.Of(1), Idle: cpuset.Of(5), Hugepages: []plan.Hugepages{{Node: 1, PageBytes: 1 << 30, Pages: 2}, {Node: 0, PageBytes: 2 << 20, Pages: 8}},
 			Spec: lane.Spec{Scheduling: lane.Scheduling{Policy: "fifo", Priority: 50}}}}}
@@ -47,6 +48,27 @@ rcutree.kthread_prio=11 missing`
 	}
 }
 
+// Pages that a pool has stay, whoever uses them; a kernel before 5.16 reads no nodes.
+func TestWantHugepages(t *testing.T) {
+	h := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}.Host(t)
+	pool := uint64(1024)
+	h.NUMANodes[1].Hugepages = []host.Hugepages{{PageBytes: 2 << 20, Total: &pool}, {PageBytes: 1 << 30, Total: &pool}}
+	p := plan.Placement{Lanes: []plan.Lane{{Name: "a", CPUs: cpuset.Of(1), Hugepages: []plan.Hugepages{{Node: 0, PageBytes: 2 << 20, Pages: 8, Reserve: 8}, {Node: 1, PageBytes: 2 << 20, Pages: 8}}}}}
+	for _, c := range []struct{ release, cmdline, want, now string }{
+		{"6.12.1", "hugepagesz=1G hugepages=7", "hugepagesz=2M hugepages=0:8,1:1024", ""},
+		{"6.12.1", "hugepages=5 hugepagesz=1G hugepages=7", "hugepagesz=2M hugepages=0:8,1:1024", "hugepagesz=2M hugepages=5"},
+		{"6.12.1", "hugepagesz=2M hugepages=0:8,1:1024 hugepagesz=1G hugepages=7", "hugepagesz=2M hugepages=0:8,1:1024", "in force"},
+		{"5.10.0", "hugepagesz=2M hugepages=0:8", "hugepagesz=2M hugepages=1032", "hugepagesz=2M hugepages=0:8"},
+	} {
+		h.Kernel.Release, h.Kernel.Cmdline = c.release, c.cmdline
+		words := Want(h, p).Words
+		w := words[len(words)-1]
+		if w.Word != c.want || w.Now != strings.TrimPrefix(c.now, "in force") || w.InForce != (c.now == "in force") {
+			t.Errorf("%s %q: %+v", c.release, c.cmdline, w)
+		}
+	}
+}
+
 func TestEditGRUB(t *testing.T) {
 	words := []Word{{Word: "nohz_full=1"}, {Word: "hugepagesz=2M hugepages=0:8"}}
 	for _, c := range []struct{ name, text, want, err string }{
@@ -54,6 +76,8 @@ func TestEditGRUB(t *testing.T) {
 			"GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX=\"nohz_full=1 hugepagesz=2M hugepages=0:8\"\n# end\n", ""},
 		{"others stay, the same names go", "GRUB_CMDLINE_LINUX='console=ttyS0 nohz_full=3 hugepages=9'\n",
 			"GRUB_CMDLINE_LINUX=\"console=ttyS0 nohz_full=1 hugepagesz=2M hugepages=0:8\"\n", ""},
+		{"pages of other sizes stay", "GRUB_CMDLINE_LINUX=\"default_hugepagesz=1G hugepages=3 hugepagesz=2M hugepages=1024 hugepagesz=16M hugepages=0:2,3:8 quiet\"\n",
+			"GRUB_CMDLINE_LINUX=\"default_hugepagesz=1G hugepages=3 hugepagesz=16M hugepages=0:2,3:8 quiet nohz_full=1 hugepagesz=2M hugepages=0:8\"\n", ""},
 		{"no such line", "A=1", "A=1\nGRUB_CMDLINE_LINUX=\"nohz_full=1 hugepagesz=2M hugepages=0:8\"\n", ""},
 		{"a program in it", "GRUB_CMDLINE_LINUX=\"$(cat /x)\"\n", "", "line 1: GRUB_CMDLINE_LINUX= holds more than plain words"},
 		{"twice", "GRUB_CMDLINE_LINUX=a\nGRUB_CMDLINE_LINUX=b\n", "", "line 2: a second GRUB_CMDLINE_LINUX=: leave one"},

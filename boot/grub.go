@@ -88,18 +88,21 @@ func replaceFile(name, text string) error {
 }
 
 // editGRUB puts words into GRUB_CMDLINE_LINUX of GRUB's defaults file, in the place of parameters of the
-// same names; the rest of the file stays as it is. Editing twice is editing once.
+// same names, and of hugepages of the same sizes; the rest of the file stays as it is. Editing twice is
+// editing once.
 func editGRUB(text string, words []Word) (string, error) {
 	const key = "GRUB_CMDLINE_LINUX="
-	names := map[string]bool{}
+	names, sizes := map[string]bool{}, map[uint64]bool{}
 	var add []string
 	for _, w := range words {
-		for _, f := range strings.Fields(w.Word) {
-			name, _, _ := strings.Cut(f, "=")
-			names[name] = true
-			add = append(add, f)
+		fields := strings.Fields(w.Word)
+		for i, size := range pageSizes(fields) {
+			name, _, _ := strings.Cut(fields[i], "=")
+			names[name], sizes[size] = size == 0, true
 		}
+		add = append(add, fields...)
 	}
+	delete(sizes, 0)
 	lines := strings.SplitAfter(text, "\n")
 	at := -1
 	for i, line := range lines {
@@ -120,9 +123,11 @@ func editGRUB(text string, words []Word) (string, error) {
 		if strings.ContainsAny(value, "$`\\\"'") || quote == "" && strings.ContainsAny(value, " #") {
 			return "", fmt.Errorf("line %d: %s holds more than plain words: edit it by hand", at+1, key)
 		}
-		for _, f := range strings.Fields(value) {
-			if name, _, _ := strings.Cut(f, "="); !names[strings.ReplaceAll(name, "-", "_")] {
-				keep = append(keep, f)
+		fields := strings.Fields(value)
+		for i, size := range pageSizes(fields) {
+			name, _, _ := strings.Cut(fields[i], "=")
+			if !names[strings.ReplaceAll(name, "-", "_")] && !sizes[size] {
+				keep = append(keep, fields[i])
 			}
 		}
 	}

@@ -174,8 +174,8 @@ func workqueueFiles() []string {
 	return []string{"/" + workqueueDir + "/cpumask", "/" + workqueueDir + "/*/cpumask"}
 }
 
-// packetSteering keeps the processing of received packets (RPS) and the choice of a queue to send with
-// (XPS) off the lanes' CPUs (Documentation/networking/scaling.rst).
+// packetSteering keeps the processing of received packets (RPS) off the lanes' CPUs. By which queue a CPU
+// sends (XPS) brings it no work, so that stays (Documentation/networking/scaling.rst).
 func packetSteering(v View, p plan.Placement) ([]journal.Step, error) {
 	var steps []journal.Step
 	cpus := p.CPUs()
@@ -185,22 +185,21 @@ func packetSteering(v View, p plan.Placement) ([]journal.Step, error) {
 		if !ok {
 			continue
 		}
-		for _, queue := range []string{"/queues/rx-*/rps_cpus", "/queues/tx-*/xps_cpus"} {
-			masks, merr := fs.Glob(v.Root, dir+queue)
-			if merr != nil {
-				return nil, fmt.Errorf("%s: %w", dir, merr)
-			}
-			for _, mask := range masks {
-				for _, s := range maskStep(v.Root, mask, cpus, cpuset.Set{}) { // an empty mask steers nowhere
-					steps = append(steps, optional(s))
-				}
+		masks, merr := fs.Glob(v.Root, dir+"/queues/rx-*/rps_cpus")
+		if merr != nil {
+			return nil, fmt.Errorf("%s: %w", dir, merr)
+		}
+		for _, mask := range masks {
+			for _, s := range maskStep(v.Root, mask, cpus, cpuset.Set{}) { // an empty mask steers nowhere
+				steps = append(steps, optional(s))
 			}
 		}
 	}
 	return steps, err
 }
 
-// packetSteeringFiles are those of devices at most four levels below their host bridge.
+// packetSteeringFiles are those of devices at most four levels below their host bridge; xps_cpus stand in
+// journals of an Isolane before the first release.
 func packetSteeringFiles() []string {
 	files := []string{"/sys/devices/virtual/net/*/queues/[rt]x-*/[rx]ps_cpus"}
 	for depth := 1; depth <= 4; depth++ {
@@ -256,7 +255,7 @@ func workqueueDefaults(u *Unrecorded) error {
 	return err
 }
 
-// packetSteeringDefaults: received packets are not steered. Which CPUs send by a queue its driver sets.
+// packetSteeringDefaults: received packets are not steered.
 func packetSteeringDefaults(u *Unrecorded) error {
 	devices, err := fs.Glob(u.Root, "sys/class/net/*")
 	for _, name := range devices {
@@ -269,14 +268,6 @@ func packetSteeringDefaults(u *Unrecorded) error {
 			if now, _, ok := readMask(u.Root, mask); ok && !now.IsEmpty() && !now.Intersects(u.Lanes) {
 				u.mask(mask, cpuset.Set{})
 			}
-		}
-		sent, _ := fs.Glob(u.Root, dir+"/queues/tx-*/xps_cpus")
-		if len(sent) > 1 && slices.ContainsFunc(sent, func(mask string) bool {
-			now, _, ok := readMask(u.Root, mask)
-			return ok && !now.Intersects(u.Lanes)
-		}) {
-			u.unknown(path.Base(name), "the CPUs that send by its queues (xps_cpus) stay: its driver sets them when "+
-				"the device comes up")
 		}
 	}
 	return err

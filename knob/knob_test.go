@@ -81,10 +81,8 @@ file /proc/irq/25/smp_affinity_list -> 0-1 (optional)
 file /proc/irq/26/smp_affinity_list -> 2 (optional)
 file /proc/irq/default_smp_affinity -> 00000003
 file /sys/devices/virtual/net/br0/queues/rx-0/rps_cpus -> 3 (optional)
-file /sys/devices/virtual/net/br0/queues/tx-0/xps_cpus -> 0 (optional)
 file /proc/sys/kernel/watchdog_cpumask -> 0-1 (optional)
 file /sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us -> n/a
-file /sys/devices/system/cpu/cpu3/cpuidle/state1/disable -> 1
 file /sys/devices/system/cpu/cpufreq/policy2/scaling_governor -> performance (optional)
 file /proc/sys/net/core/busy_poll -> 1000
 `

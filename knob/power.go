@@ -14,8 +14,15 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// idleStates keeps the lanes' CPUs, also those kept idle, in the shallowest idle state.
-func idleStates(v View, p plan.Placement) ([]journal.Step, error) { return Awake(v, p.CPUs()) }
+// idleStates keeps the lanes' CPUs in the shallowest idle state. Those kept idle may sleep deeply: the core
+// goes no deeper than its other thread, and one that polls would take part of it.
+func idleStates(v View, p plan.Placement) ([]journal.Step, error) {
+	var cpus cpuset.Set
+	for _, l := range p.Lanes {
+		cpus = cpus.Union(l.CPUs)
+	}
+	return Awake(v, cpus)
+}
 
 // Awake returns the steps that keep CPUs from idling deeply: "n/a" in pm_qos_resume_latency_us means
 // that no resume latency at all is acceptable, so the CPU polls

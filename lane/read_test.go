@@ -51,6 +51,7 @@ func TestParseRefuses(t *testing.T) {
 		{"size: 1Gi", "size: true", "6: spec.memory.size: expected a size such as 512Mi, found true"},
 		{"size: 1Gi, hugepages: {2Mi: 512Mi}", "hugepages: 512Mi", `6: spec.memory.hugepages: expected {2Mi: SIZE}, found "512Mi"`},
 		{"512Mi", "511Ki", "6: spec.memory.hugepages.2Mi: expected a multiple of the page, 2Mi, found 511Ki"},
+		{"{2Mi: 512Mi}", "{2Mi: 512Mi, 2048Ki: 2Mi}", "6: spec.memory.hugepages.2Mi: expected each size once: 2048Ki is the same"},
 		{"2Mi: 512Mi", "huge: 512Mi", `6: spec.memory.hugepages.huge: expected the size of a page, such as 2Mi or 1Gi, found "huge"`},
 		{"worker: 1", "~: 1", "9: spec.roles: expected a name, found ~: write it in quotes"},
 		{"worker: 1", `"work\ner": 1`, `9: spec.roles.work\ner: expected 1-32 letters, digits, '-' and '_', found "work\ner"`},

@@ -217,6 +217,7 @@ func (s Spec) validateSwitch() error {
 }
 
 func (s Spec) validateMemory() error {
+	sizes := map[quantity.Bytes]string{}
 	for _, size := range slices.Sorted(maps.Keys(s.Memory.Hugepages)) {
 		path, total := "spec.memory.hugepages."+size, s.Memory.Hugepages[size]
 		switch page, err := quantity.ParseBytes(size); {
@@ -224,16 +225,26 @@ func (s Spec) validateMemory() error {
 			return wrong(path, "expected the size of a page, such as 2Mi or 1Gi, found %s", quoted(size))
 		case total%page != 0:
 			return wrong(path, "expected a multiple of the page, %s, found %s", page, total)
+		case sizes[page] != "":
+			return wrong(path, "expected each size once: %s is the same", sizes[page])
+		default:
+			sizes[page] = size
 		}
 	}
 	return nil
 }
 
 func (s Spec) validateObjective() error {
+	given := map[float64]string{}
 	for _, p := range slices.Sorted(maps.Keys(s.Objective.RTT)) {
-		if !percentile.MatchString(p) {
+		q, err := Quantile(p)
+		if err != nil || !percentile.MatchString(p) {
 			return wrong("spec.objective.rtt."+p, "expected a percentile such as p99.9, or max, found %s", quoted(p))
 		}
+		if given[q] != "" {
+			return wrong("spec.objective.rtt."+p, "expected each percentile once: %s is the same", given[q])
+		}
+		given[q] = p
 		if s.Objective.RTT[p] == 0 {
 			return wrong("spec.objective.rtt."+p, "expected more than 0, found 0")
 		}

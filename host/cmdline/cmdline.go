@@ -52,6 +52,9 @@ func (b Line) Get(name string) (string, bool) {
 	return values[len(values)-1], true
 }
 
+// Has says whether a parameter of that name is given with a value, first or last.
+func (b Line) Has(name, value string) bool { return slices.Contains(b.values(name), value) }
+
 func (b Line) values(name string) []string {
 	var values []string
 	for _, p := range b {

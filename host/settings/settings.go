@@ -47,7 +47,7 @@ const cpuDir = "sys/devices/system/cpu"
 func patterns() []string {
 	all := []string{
 		"etc/default/irqbalance", "etc/sysconfig/irqbalance",
-		"run/systemd/system/irqbalance.service.d/50-isolane.conf",
+		"*/systemd/system/irqbalance.service.d/*.conf",
 		"etc/tuned/active_profile", "etc/tuned/*-variables.conf",
 		"proc/irq/default_smp_affinity", "proc/sys/kernel/*watchdog*", "proc/sys/kernel/hung_task_timeout_secs",
 		"proc/sys/kernel/timer_migration", "proc/sys/kernel/sched_rt_*_us", "proc/sys/kernel/numa_balancing",

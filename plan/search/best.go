@@ -183,6 +183,9 @@ func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 				if !ok || !price(s.m, &p, s.whole, s.block, s.soft) || memory > 0 && p.Nodes != cpus {
 					continue // with CPUs on fewer nodes, the best memory may be another
 				}
+				if memory == 0 && (p.Nodes|s.m.FarMemory(p.Nodes))&^set != 0 {
+					continue // as here
+				}
 				if !found || p.compare(&best) < 0 {
 					best, found = p, true
 				}
@@ -190,8 +193,10 @@ func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 		}
 	}
 	if !s.a.wantsMemory() {
-		if s.hasRoom(set) {
-			try(set, 0)
+		for cpus := set; cpus > 0; cpus = (cpus - 1) & set {
+			if cpus|s.m.FarMemory(cpus) == set && s.hasRoom(cpus) {
+				try(cpus, 0)
+			}
 		}
 		return best, found
 	}

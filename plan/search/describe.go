@@ -39,28 +39,13 @@ func roles(p Place) map[string]cpuset.Set {
 	return out
 }
 
-// memoryNodes are the nodes of the memory that is set aside for the lane; without sizes those of its CPUs,
-// and where these have no memory that it may use, the nearest that have.
+// memoryNodes are the nodes of the memory that is set aside for the lane; without sizes those that it takes
+// memory from.
 func memoryNodes(m *stock.Machine, p Place) cpuset.Set {
 	if nodes := m.NodesOfMemory(p.Allocation); nodes != 0 {
 		return m.IDs(nodes)
 	}
-	own := m.NodesOf(p.CPUs)
-	best, nearest := 0, stock.NodeSet(0)
-	for i, n := range m.Nodes {
-		d := m.Distance(own, i)
-		if own.Has(i) {
-			d = 0
-		}
-		if !n.HasMemory || nearest != 0 && d > best {
-			continue
-		}
-		if d < best {
-			nearest = 0
-		}
-		best, nearest = d, nearest|1<<i
-	}
-	return m.IDs(nearest)
+	return m.IDs(m.UsualMemory(m.NodesOf(p.CPUs)))
 }
 
 // nodeReason says why the lane is on its nodes; "" where there is nothing to say.
@@ -198,15 +183,16 @@ func cpuReasons(m *stock.Machine, p Place) []string {
 	})
 }
 
-// unlike says whether the cores that are online have different numbers of threads.
+// unlike says whether the cores that are online have different numbers of threads, and nobody knows why.
 func unlike(h host.Host) bool {
-	first, second := 0, 0 // threads of their cores
+	first, second, unknown := 0, 0, false // threads of their cores
 	for i := range h.CPUs {
 		if c := &h.CPUs[i]; c.Online && c.Thread != nil {
 			first, second = first+boolInt(*c.Thread == 0), second+boolInt(*c.Thread == 1)
+			unknown = unknown || c.Kind == ""
 		}
 	}
-	return 0 < second && second < first
+	return unknown && 0 < second && second < first
 }
 
 // cacheReason says below which L3s the lane is.

@@ -32,9 +32,13 @@ func FixedCost(m *stock.Machine, p *Place) bool {
 		}
 		ofKind = ofKind && fits(core.Kind, host.CPUKind(a.spec.CPUs.Kind))
 	}
-	c.NUMACrossings = (p.Nodes | p.Memory).Len() - 1
+	memory := p.Memory
+	if !a.wantsMemory() {
+		memory = m.FarMemory(p.Nodes)
+	}
+	c.NUMACrossings = (p.Nodes | memory).Len() - 1
 	c.L3Crossings = len(caches) - 1
-	c.MemoryDistance = m.MemoryDistance(p.Nodes, p.Memory)
+	c.MemoryDistance = m.MemoryDistance(p.Nodes, memory)
 	c.MixedKinds = boolInt(len(kinds) > 1)
 	v := verdict{demand: a}
 	check := func(wish string, asked, is bool) { v.require(wish, !asked || is) }

@@ -59,7 +59,11 @@ func (p *bruteProblem) readLane(asked *bruteLane, got plan.Lane) (*bruteLane, st
 		}
 	}
 	nodes := maskOf(got.MemoryNodes)
-	if !asked.before && (l.memory&^nodes != 0 || nodes&^p.m.defaultMemory(1<<len(p.m.nodes)-1) != 0) {
+	want := l.memory
+	if !asksForMemory(l.spec) {
+		want = p.m.defaultMemory(in(newReferee(p.m).nodes, l.cpus))
+	}
+	if !asked.before && nodes != want {
 		return nil, fmt.Sprintf("memory of nodes %s", got.MemoryNodes)
 	}
 	for role, count := range l.spec.Roles {

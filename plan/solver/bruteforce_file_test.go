@@ -243,21 +243,34 @@ func (p *bruteProblem) placed() plan.Placement {
 	return was
 }
 
-// defaultMemory is where a lane without sizes may have memory: its nodes, else any.
+// defaultMemory is where a lane without sizes has memory: on its nodes, else on the nearest of them all.
 func (m *bruteMachine) defaultMemory(nodes mask) mask {
-	var own, all mask
+	var own, nearest mask
+	least := 1 << 30
 	for id, n := range m.nodes {
-		if n.memory > 0 && n.allowed {
-			all |= 1 << id
-			if nodes.has(id) {
-				own |= 1 << id
+		if n.memory == 0 || !n.allowed {
+			continue
+		}
+		if nodes.has(id) {
+			own |= 1 << id
+		}
+		away := 1 << 30
+		for from := range m.nodes {
+			if nodes.has(from) {
+				away = min(away, m.nodes[from].distances[id])
 			}
+		}
+		if away < least {
+			least, nearest = away, 0
+		}
+		if away == least {
+			nearest |= 1 << id
 		}
 	}
 	if own != 0 {
 		return own
 	}
-	return all
+	return nearest
 }
 
 func setOf(s mask) cpuset.Set {

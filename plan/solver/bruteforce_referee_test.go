@@ -139,7 +139,7 @@ func (f *referee) judge(lanes []*bruteLane, more bool) (string, bruteCost) {
 		if why := f.holds(l, lanes, &cost); why != "" {
 			return l.name + ": " + why, cost
 		}
-		cost[numaCrossings] += max(0, (in(f.nodes, l.cpus)|l.memory).len()-1)
+		cost[numaCrossings] += max(0, (in(f.nodes, l.cpus)|f.memoryOf(l)).len()-1)
 		cost[l3Crossings] += max(0, in(f.oneL3(), l.cpus).len()-1)
 		for _, list := range f.lists {
 			cost[unpreparedCPUs] += (l.cpus &^ list).len()
@@ -196,11 +196,25 @@ func (f *referee) shared(l *bruteLane, lanes []*bruteLane, more bool) int {
 	return sum
 }
 
+// memoryOf are the nodes that a lane needs for memory: of a lane without sizes one where
+// its CPUs' nodes have none.
+func (f *referee) memoryOf(l *bruteLane) mask {
+	if asksForMemory(l.spec) {
+		return l.memory
+	}
+	on := in(f.nodes, l.cpus)
+	from := f.m.defaultMemory(on)
+	if from&on != 0 {
+		return 0
+	}
+	return from & -from
+}
+
 // memoryDistance adds up how far the nodes with memory of a lane are from the farthest of its CPUs.
 func (f *referee) memoryDistance(l *bruteLane) int {
-	sum, on := 0, in(f.nodes, l.cpus)
+	sum, on, memory := 0, in(f.nodes, l.cpus), f.memoryOf(l)
 	for n := range f.nodes {
-		if !l.memory.has(n) {
+		if !memory.has(n) {
 			continue
 		}
 		farthest := 0
@@ -241,7 +255,7 @@ func (f *referee) holds(l *bruteLane, lanes []*bruteLane, cost *bruteCost) strin
 	}{
 		{"smt", f.smt(l)}, {"kind", f.kind(l)}, {"near", f.near(l, lanes)}, {"apart", f.apart(l, lanes)},
 		{"l3", l.spec.CPUs.L3 == "" || in(f.oneL3(), l.cpus).len() == 1},
-		{"numa", l.spec.CPUs.NUMA == "" || (in(f.nodes, l.cpus)|l.memory).len() == 1},
+		{"numa", l.spec.CPUs.NUMA == "" || (in(f.nodes, l.cpus)|f.memoryOf(l)).len() == 1},
 	} {
 		weight, may := l.spec.Preferred[wish.name]
 		if !wish.kept && !may {

@@ -138,3 +138,33 @@ func (m *Machine) MemoryDistance(cpus, memory NodeSet) int {
 	}
 	return sum
 }
+
+// UsualMemory are the nodes that a lane on some nodes takes memory from where nothing is set aside for it:
+// these, and where they have none that it may use, the nearest that have.
+func (m *Machine) UsualMemory(cpus NodeSet) NodeSet {
+	best, nearest := 0, NodeSet(0)
+	for i, n := range m.Nodes {
+		d := m.Distance(cpus, i)
+		if cpus.Has(i) {
+			d = 0
+		}
+		if !n.HasMemory || nearest != 0 && d > best {
+			continue
+		}
+		if d < best {
+			nearest = 0
+		}
+		best, nearest = d, nearest|1<<i
+	}
+	return nearest
+}
+
+// FarMemory is the first of the nodes that a lane on some nodes takes memory from where nothing is set aside
+// for it and none of these has any; empty where one has.
+func (m *Machine) FarMemory(cpus NodeSet) NodeSet {
+	from := m.UsualMemory(cpus)
+	if from&cpus != 0 {
+		return 0
+	}
+	return from & -from
+}

@@ -38,20 +38,20 @@ lab:
 	CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../bin/isolane-lab ./cmd/isolane-lab
 	bin/isolane-lab build
 
-# Tests in these machines, three quarters of an hour.
+# Tests in these machines, half an hour.
 test-lab: lab build
 	packaging/build bin/packages amd64
 	$(lintian)
-	$(next)
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip 'TestLab/($(long))' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip '$(long)' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times; virtual functions of
-# cards; irqbalance, tuned, networkd and NetworkManager; the commands of docs/start.md. An hour and a half, and only
-# where nothing else runs.
+# cards; irqbalance, tuned, networkd and NetworkManager; packages, two machines, other boots, power cuts; the commands of
+# docs/start.md. Two hours, and only where nothing else runs.
 test-workloads: lab build test-tools
 	packaging/build bin/packages amd64
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 90m . -run 'TestLab/($(long))' | $(GO) run ./test/summary
+	$(next)
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 150m . -run '$(long)' | $(GO) run ./test/summary
 
 # isolane and isolane-lab as .deb and .rpm, with their bills of materials, in bin/packages; the version is that of
 # the commit, or VERSION=1.2.3.
@@ -104,8 +104,8 @@ test-tools: tools
 	chmod +x usr/sbin/varnishd && rm -r *.deb usr/share/doc; } # some have Go sources
 	@cd bin/programs && [ -e lib/modules/*/modules.dep ] || depmod -b . $$(ls lib/modules)
 
-# Scripts of the lab that take long.
-long = programs|restarts|services|functions|irqbalance|tuned|networkd|start
+# Scripts of the lab that take long: on machines of their own, and on the one of many.
+long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|pair|boots|history)$$
 
 # The version that the lab upgrades to: it wants another value of a setting.
 next = sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt && \

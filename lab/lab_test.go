@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,22 +60,29 @@ func together(t *testing.T, machine string, scripts []string) {
 		defer cancel()
 	}
 	var vm *VM
-	share, err := t.TempDir(), errors.New("not booted")
+	var err error
+	share := t.TempDir()
 	bin, berr := filepath.Abs("../bin")
 	scenarios, serr := filepath.Abs("../scenarios")
 	cache, cerr := Cache()
-	if os.Getenv("ISOLANE_LAB") != "" {
+	start := sync.OnceFunc(func() { // for the first of the scripts that -run and -skip leave
 		began := time.Now()
 		if vm, err = boot(ctx, t, machine, bin, cache, share); err == nil {
-			defer vm.Stop()
 			t.Logf("booted in %v; emulated in software, timings mean nothing", time.Since(began).Round(time.Second))
 		}
-	}
+	})
+	defer func() {
+		if vm != nil {
+			vm.Stop()
+		}
+	}()
 	for _, s := range scripts {
 		t.Run(name(s), func(t *testing.T) {
-			switch {
-			case os.Getenv("ISOLANE_LAB") == "":
+			if os.Getenv("ISOLANE_LAB") == "" {
 				t.Skip("skipped: runs in virtual machines, several minutes: make test-lab")
+			}
+			start()
+			switch {
 			case errors.Join(err, berr, serr, cerr) != nil:
 				t.Fatal("not run: ", errors.Join(err, berr, serr, cerr))
 			case ctx.Err() != nil:

@@ -162,9 +162,11 @@ func (m *Machine) UsualMemory(cpus NodeSet) NodeSet {
 // FarMemory is the first of the nodes that a lane on some nodes takes memory from where nothing is set aside
 // for it and none of these has any; empty where one has.
 func (m *Machine) FarMemory(cpus NodeSet) NodeSet {
-	from := m.UsualMemory(cpus)
-	if from&cpus != 0 {
-		return 0
+	for n := range cpus.All() {
+		if m.Nodes[n].HasMemory {
+			return 0
+		}
 	}
+	from := m.UsualMemory(cpus)
 	return from & -from
 }

@@ -63,7 +63,7 @@ func (taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
 		return "", err
 	}
 	may, err := task.Affinity(tid)
-	return may.String(), err
+	return may.String(), task.Ended(err)
 }
 
 // MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its
@@ -89,10 +89,10 @@ func (taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 		h, herr := cpusets()
 		_, all, perr := placeOf(tid, h)
 		if errors.Join(herr, perr) == nil && !all.IsEmpty() && all.IsSubsetOf(set) {
-			return task.ResetAffinity(tid)
+			return task.Ended(task.ResetAffinity(tid))
 		}
 	}
-	return task.SetAffinity(tid, set)
+	return task.Ended(task.SetAffinity(tid, set))
 }
 
 // Ends is true of each thread.

@@ -54,7 +54,7 @@ func (t tasks) Write(ctx context.Context, s journal.Step, to string) error {
 // kernelThread says whether a process is the kernel's, or has ended: such do not move.
 func kernelThread(pid int) bool {
 	t, err := task.ReadStat(host.Live(), task.Dir(pid))
-	return err == nil && (t.Kernel || t.Dead())
+	return errors.Is(err, fs.ErrNotExist) || err == nil && (t.Kernel || t.Dead())
 }
 
 // Shell moves the processes.

@@ -192,6 +192,9 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 					}
 					continue
 				}
+				if len(second.Lanes) == 0 {
+					t.Errorf("release: change %d failed once, and it was not tried again: %v", at, err)
+				}
 			} else {
 				if !b.die(t, file, kill, at) { // as below
 					break

@@ -151,7 +151,12 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	if err := l.keepLevels(&next); err != nil {
 		return err
 	}
-	if err := l.reconcile(ctx, &next); err != nil {
+	err := l.reconcile(ctx, &next)
+	if err != nil && len(p.Lanes) == 0 && ctx.Err() == nil {
+		// One thing that was busy would have release put all lanes in force again: what is left is tried once more.
+		err = l.reconcile(ctx, &next)
+	}
+	if err != nil {
 		return errors.Join(err, l.back(ctx))
 	}
 	if err := l.store(next); err != nil {

@@ -173,6 +173,9 @@ func checksum(of []byte) uint16 {
 	return ^uint16(sum)
 }
 
+// drain is for how long frames are read that came in time.
+const drain = 50 * time.Millisecond
+
 // answer waits for somebody who has one of the addresses; the zero address is nobody.
 func (s segment) answer(
 	ctx context.Context, until time.Time, addresses []lane.Address,
@@ -180,11 +183,15 @@ func (s segment) answer(
 	frame, control := make([]byte, 2048), make([]byte, 128)
 	for {
 		left := time.Until(until)
-		if err = ctx.Err(); err != nil || left <= 0 {
+		if err = ctx.Err(); err != nil || left < -drain {
 			return who, nil, err
 		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
-		if err != nil && !errors.Is(err, unix.EINTR) {
+		wait := 0 // what came while this process was off its CPU is read after the time too
+		if left > 0 {
+			wait = int(left.Milliseconds()) + 1
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}, wait)
+		if err != nil && !errors.Is(err, unix.EINTR) || n == 0 && wait == 0 {
 			return who, nil, err
 		}
 		if n < 1 {

@@ -200,7 +200,7 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 	if value == "" {
 		return nil
 	}
-	if err := os.MkdirAll(Dir, 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(Dir, 0o755), shareDir()); err != nil {
 		return err
 	}
 	if o, err := parseOwner(value); err == nil {
@@ -220,6 +220,19 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 		}
 		return bind("/proc/thread-self/ns/net", file)
 	})
+}
+
+// shareDir makes the directory of names a mount of its own that other mount namespaces follow, as the first
+// "ip netns add" does and leaves it. Did that come after a name of ours, the name would stand below its mount,
+// where nobody can take it away.
+func shareDir() error {
+	err := unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
+	if errors.Is(err, unix.EINVAL) { // no mount yet
+		if err = unix.Mount(Dir, Dir, "", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
+		}
+	}
+	return err
 }
 
 // bind gives a namespace a name.

@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"time"
@@ -82,6 +84,21 @@ type Conditions struct {
 	// Instances are how many of the application there are, 0 is one. Each has a client, which offers its part of
 	// the load; Instance is the number of this one, from 0.
 	Instance, Instances int
+	// Seed is the session's, of what is random, and Draw is what is drawn for: the block or the trial, "" is
+	// none. The cells of a block, which are compared with each other, have the same draw.
+	Seed uint64
+	Draw string
+}
+
+// SeedOf is the seed of what is random in this measurement, by the probe's own one; 0: the session's.
+func (c Conditions) SeedOf(own uint64) uint64 {
+	seed := cmp.Or(own, c.Seed, 1)
+	if c.Draw == "" {
+		return seed
+	}
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, c.Draw+" "+c.Name)
+	return rand.NewPCG(seed, h.Sum64()).Uint64()>>32 + 1
 }
 
 // Behind is the device of an application that stands between its clients and what they ask, by which it

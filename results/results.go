@@ -86,7 +86,7 @@ type Scenario struct {
 	Blocks int    `json:"blocks"` // counted ones; one more is run first and dropped
 	// Boots are how many boots of each level the blocks are spread over; 0 is one.
 	Boots     int         `json:"boots,omitempty"`
-	Seed      uint64      `json:"seed"`   // of the order of the cells
+	Seed      uint64      `json:"seed"`   // of the order of the cells, and of random arrivals
 	Source    string      `json:"source"` // the scenario as YAML, with all defaults filled in
 	Excluded  []Excluded  `json:"excluded,omitempty"`
 	Aims      *Aims       `json:"aims,omitempty"`

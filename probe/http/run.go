@@ -21,6 +21,7 @@ import (
 
 // Run measures against the server.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
+	p.Seed = max(p.Seed, 1) // by hand; in a session Of has chosen it
 	m := results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window), Facts: p.facts()}
 	if p.Share != 0 {
 		return m, fmt.Errorf("share: %s: expected a rate: of what it is a share only a scenario measures", p.Share)

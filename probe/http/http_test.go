@@ -252,6 +252,21 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+// A server that stops answering within the window, or for one connection, has no latencies: those of before are fast.
+func TestSilence(t *testing.T) {
+	whole := "HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n" + strings.Repeat("x", 1024)
+	for load, replies := range map[string]int{"rate: 400, arrivals: paced": 14, "rate: max": 8} {
+		t.Run(load, func(t *testing.T) {
+			c := speak(t, append(slices.Repeat([]string{whole}, replies), "", "")...) // it reads on, and says nothing
+			m := measure(t, read(t, "{size: 1Ki, connections: 4, "+load+"}"), c)
+			s := m.Samples["test"]
+			if len(m.Overloaded) != 1 || !strings.HasSuffix(m.Overloaded[0], " got no reply") || s.Histogram != "" || s.Lost == 0 || s.Lost >= s.Wanted {
+				t.Errorf("overloaded %q, %+v", m.Overloaded, s)
+			}
+		})
+	}
+}
+
 func TestNobodyThere(t *testing.T) {
 	c := probe.Conditions{Name: "test", Address: probetest.FreePort(t, "127.0.0.1"), Window: time.Second}
 	if _, err := read(t, "{rate: 10}").Run(t.Context(), c); !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), c.Address.String()) {

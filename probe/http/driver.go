@@ -3,6 +3,7 @@ package http
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"isolane.dev/isolane/probe"
@@ -184,10 +185,13 @@ func (p Probe) Client(self string, c probe.Conditions) []string {
 // Merge makes one measurement of those of several instances: what they carried together.
 func (p Probe) Merge(name string, each []results.Measurement) (results.Measurement, error) {
 	m, err := probe.Merge(name, each, func(metric string, all []float64) (v float64) {
+		if metric == name+probe.TrendWord { // those that go up and down are no steady one
+			return slices.MaxFunc(all, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
+		}
 		for _, one := range all {
 			v += one
 		}
-		if metric == name+webserver.HitRate || metric == name+probe.TrendWord {
+		if metric == name+webserver.HitRate {
 			v /= float64(len(all))
 		}
 		return v

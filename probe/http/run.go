@@ -47,7 +47,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	if err = c.run(ctx, given.Warmup, given.Window); err != nil {
 		return m, fmt.Errorf("http %s: %w", c.to, err)
 	}
-	m.Values = c.values(given.Name, given.Window)
+	m.Begin, m.Values = results.Nanoseconds(c.begin), c.values(given.Name, given.Window)
 	c.close()
 	if percent, ok, err := hits(ctx, c.replies()); err != nil {
 		return m, err

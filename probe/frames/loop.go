@@ -74,7 +74,7 @@ func (g *generator) exchange() (came int, err error) {
 	if err = g.port.flush(); err != nil {
 		return 0, err
 	}
-	g.now = g.clock.Now()
+	g.now = 0 // the first frame reads the clock, which is after the system call that it came by
 	return g.port.pull(g.take)
 }
 
@@ -154,6 +154,9 @@ func (g *generator) within(at int64) bool { return at >= g.begin && at < g.end }
 
 // take counts a frame that has come to our port.
 func (g *generator) take(b []byte) {
+	if g.now == 0 {
+		g.now = g.clock.Now()
+	}
 	s, ok := read(b)
 	switch {
 	case ok && (s.magic == isAnswer || s.magic == isQuestion):

@@ -222,7 +222,7 @@ plan/stock            1150       15  lanes that are still to come; both directio
 probe                  750       30  arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
-probe/frames          1750        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
+probe/frames          1760        5  frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared

@@ -2,10 +2,13 @@ package frames
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
 )
 
 // looped is a port from which all that is sent comes back, as long as it has room.
@@ -57,6 +60,20 @@ func generates(t *testing.T, room int) (*generator, *looped) {
 		t.Fatal(err)
 	}
 	return g, p
+}
+
+// Frames for which the device has no room were wanted, and not carried: it is not the generator that has not sent them.
+func TestNoRoom(t *testing.T) {
+	g, _ := generates(t, 70)
+	m := results.Measurement{Name: "f"}
+	if err := g.report(&m, reply{}, reply{}); err != nil {
+		t.Fatal(err)
+	}
+	got := m.Samples["f"+latency]
+	if want := "the device had no room for 50 of 120 frames"; got.Wanted != 100 || got.Lost != 50 || !slices.Equal(m.Overloaded, []string{want}) ||
+		strings.Contains(strings.Join(m.Late, ""), "it sent") {
+		t.Errorf("%d of %d lost, overloaded %q, late %q", got.Lost, got.Wanted, m.Overloaded, m.Late)
+	}
 }
 
 // When a frame came is looked at once it is there.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,6 +85,8 @@ type Conditions struct {
 	// Instances are how many of the application there are, 0 is one. Each has a client, which offers its part of
 	// the load; Instance is the number of this one, from 0.
 	Instance, Instances int
+	// Start is when all instances are to begin with the warm-up, on CLOCK_MONOTONIC; 0: once this one can.
+	Start int64
 	// Seed is the session's, of what is random, and Draw is what is drawn for: the block or the trial, "" is
 	// none. The cells of a block, which are compared with each other, have the same draw.
 	Seed uint64
@@ -175,6 +178,9 @@ func Command(self, kind string, c Conditions, more ...string) []string {
 		"--window", c.Window.String()}
 	if c.Dir != "" {
 		argv = append(argv, "--dir", c.Dir)
+	}
+	if c.Start != 0 {
+		argv = append(argv, "--start", strconv.FormatInt(c.Start, 10))
 	}
 	return append(argv, more...)
 }

@@ -196,5 +196,6 @@ func probeCommand() *cobra.Command {
 	f.StringVar(&c.Name, "name", "by hand", "of the measurement")
 	f.DurationVar(&c.Warmup, "warmup", 100*time.Millisecond, "measured and dropped")
 	f.DurationVar(&c.Window, "window", time.Second, "measured")
+	f.Int64Var(&c.Start, "start", 0, "CLOCK_MONOTONIC in nanoseconds when it begins (http, router)")
 	return cmd
 }

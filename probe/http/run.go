@@ -44,7 +44,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	if err != nil {
 		return m, err
 	}
-	if err = c.run(ctx, given.Warmup, given.Window); err != nil {
+	if err = c.run(ctx, given.Start, given.Warmup, given.Window); err != nil {
 		return m, fmt.Errorf("http %s: %w", c.to, err)
 	}
 	m.Begin, m.Values = results.Nanoseconds(c.begin), c.values(given.Name, given.Window)

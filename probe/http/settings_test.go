@@ -55,7 +55,10 @@ func TestCommandLines(t *testing.T) {
 		t.Errorf("%+v", served)
 	}
 	argv := p.Client("isolane", c)
-	p.Seed = 1
+	p.Seed, c.Start = 1, 5
+	if together := p.Client("isolane", c); !strings.Contains(strings.Join(together, " "), "--dir /scratch --start 5 --name load") {
+		t.Error(together)
+	}
 	if read(t, argv[len(argv)-1]) != p || !strings.Contains(strings.Join(argv, " "), "--name load") {
 		t.Error(argv)
 	}

@@ -150,7 +150,7 @@ change                2400       40  a process of ours puts back what it set bef
 change/netdev         2100       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
-cmd/isolane           1750        0  what a command does with lanes is a library (history/diary, lanes)
+cmd/isolane           1755        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
@@ -219,11 +219,11 @@ plan                   650       25  which interrupts are a lane's, out of plan/
 plan/search           1800       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
-probe                  715       30  the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
+probe                  755       30  arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
-probe/frames          1750        5  a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
-probe/http            1060       10  which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
+probe/frames          1760        5  frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
+probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
 probe/router           750        5  virtual routers: what an application between clients and server carries

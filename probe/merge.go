@@ -20,6 +20,7 @@ func Merge(name string, each []results.Measurement, value func(metric string, al
 	m = results.Measurement{Name: name, Window: each[0].Window, Values: map[string]float64{},
 		Samples: map[string]results.Samples{}, Facts: map[string]string{}}
 	objections(&m, each)
+	asOne(&m, each)
 	var longest Longest
 	values, samples := map[string][]float64{}, map[string][]results.Samples{}
 	for i, one := range each {
@@ -79,6 +80,24 @@ func together(each []results.Samples, overloaded bool) (all results.Samples, err
 		all.Lag, err = results.Encode(lag)
 	}
 	return all, err
+}
+
+// leastCommon is the percentage of the window that the instances must have in common.
+const leastCommon = 95
+
+// asOne says when the window had begun for all, and objects where they did not measure at the same time: what
+// was carried one after the other is no sum.
+func asOne(m *results.Measurement, each []results.Measurement) {
+	byBegin := func(a, b results.Measurement) int { return cmp.Compare(a.Begin, b.Begin) }
+	first, last := slices.MinFunc(each, byBegin).Begin, slices.MaxFunc(each, byBegin).Begin
+	if first == 0 {
+		return
+	}
+	m.Begin = last
+	if common := 100 * (m.Window - (last - first)); common < leastCommon*m.Window {
+		m.Void = append(m.Void, fmt.Sprintf("the instances did not measure together: their windows have %d%% in "+
+			"common, expected %d%%", max(0, common/m.Window), leastCommon))
+	}
 }
 
 // objections are what is wrong with the measurement: of each sort the first, with how many instances say so.

@@ -51,6 +51,14 @@ func TestMerge(t *testing.T) {
 	if m.Facts["arrivals"] != "paced" || m.Facts["arrivals of instance 2"] != "poisson" {
 		t.Errorf("facts %q", m.Facts)
 	}
+	for common, begin := range map[string]results.Nanoseconds{"": 7050, "94%": 7060, "0%": 9000} {
+		a.Begin, b.Begin = begin, 7000
+		if m, err = Merge("get", []results.Measurement{a, b}, sum); err != nil || m.Begin != begin || (common == "") != (len(m.Void) == 0) ||
+			!strings.Contains(strings.Join(m.Void, ""), common) {
+			t.Errorf("windows of 1000 that begin at 7000 and %d: begin %d, void %q, %v", begin, m.Begin, m.Void, err)
+		}
+	}
+	a.Begin, b.Begin = 0, 0
 	c := one(t, 1, 5)
 	b.NotCarried("no replies")
 	c.NotCarried("overloaded")

@@ -8,8 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"math/rand/v2"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,6 +85,23 @@ type Conditions struct {
 	// Instances are how many of the application there are, 0 is one. Each has a client, which offers its part of
 	// the load; Instance is the number of this one, from 0.
 	Instance, Instances int
+	// Start is when all instances are to begin with the warm-up, on CLOCK_MONOTONIC; 0: once this one can.
+	Start int64
+	// Seed is the session's, of what is random, and Draw is what is drawn for: the block or the trial, "" is
+	// none. The cells of a block, which are compared with each other, have the same draw.
+	Seed uint64
+	Draw string
+}
+
+// SeedOf is the seed of what is random in this measurement, by the probe's own one; 0: the session's.
+func (c Conditions) SeedOf(own uint64) uint64 {
+	seed := cmp.Or(own, c.Seed, 1)
+	if c.Draw == "" {
+		return seed
+	}
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, c.Draw+" "+c.Name)
+	return rand.NewPCG(seed, h.Sum64()).Uint64()>>32 + 1
 }
 
 // Behind is the device of an application that stands between its clients and what they ask, by which it
@@ -158,6 +178,9 @@ func Command(self, kind string, c Conditions, more ...string) []string {
 		"--window", c.Window.String()}
 	if c.Dir != "" {
 		argv = append(argv, "--dir", c.Dir)
+	}
+	if c.Start != 0 {
+		argv = append(argv, "--start", strconv.FormatInt(c.Start, 10))
 	}
 	return append(argv, more...)
 }

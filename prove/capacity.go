@@ -81,6 +81,7 @@ func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, ba
 			o.Progress(Progress{Cell: baseline.Name, Capacity: p.Name, Done: try, Runs: max(try, capacityRuns) + 1,
 				Left: time.Duration(max(1, 1+capacityRuns-try)) * r.EstimateOf([]scenario.Probe{p})})
 		}
+		r.Draw = fmt.Sprintf("capacity %d", try+1)
 		run, err := r.runOnly(ctx, baseline, p, r.Mode)
 		if err != nil {
 			return found, interrupted(ctx, err)

@@ -216,6 +216,7 @@ func (r *runner) try(ctx context.Context, q results.Search, d results.Searched, 
 		return results.Trial{}, err
 	}
 	p = r.Loaded(p)
+	r.Draw = fmt.Sprintf("trial %d of %s", len(d.Trials)+1, q.Name)
 	run, err := r.runOnly(ctx, c, p, r.Mode.Try())
 	t := results.Trial{Cell: c.Name, Point: point, Started: run.Started, Duration: run.Duration,
 		Boot: r.boots.Number, Void: run.Void}

@@ -133,6 +133,7 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 			o.Progress(progress(*s, r, todo, i, time.Since(began)))
 		}
 		cell := s.Cells[slices.IndexFunc(s.Cells, func(c results.Cell) bool { return c.Name == at.Cell })]
+		r.Draw = fmt.Sprintf("block %d", at.Block)
 		run, err := r.Run(ctx, cell)
 		if err != nil {
 			return interrupted(ctx, err)
@@ -267,7 +268,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err = r.enter(o, &s, now); err != nil {
 		return s, nil, err
 	}
-	r.Settings = s.BootOf(results.Run{Boot: r.boots.Number}).Settings
+	r.Settings, r.Seed = s.BootOf(results.Run{Boot: r.boots.Number}).Settings, s.Scenario.Seed
 	if o.Lane != "" {
 		if s.Lane, err = r.proved(s.Lane); err != nil {
 			return s, nil, err

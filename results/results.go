@@ -86,7 +86,7 @@ type Scenario struct {
 	Blocks int    `json:"blocks"` // counted ones; one more is run first and dropped
 	// Boots are how many boots of each level the blocks are spread over; 0 is one.
 	Boots     int         `json:"boots,omitempty"`
-	Seed      uint64      `json:"seed"`   // of the order of the cells
+	Seed      uint64      `json:"seed"`   // of the order of the cells, and of random arrivals
 	Source    string      `json:"source"` // the scenario as YAML, with all defaults filled in
 	Excluded  []Excluded  `json:"excluded,omitempty"`
 	Aims      *Aims       `json:"aims,omitempty"`
@@ -306,7 +306,9 @@ type Nanoseconds int64
 type Measurement struct {
 	Name   string      `json:"name"` // of the probe in the scenario
 	Window Nanoseconds `json:"windowNanoseconds"`
-	Void   []string    `json:"void,omitempty"` // why this is not used: the client could not keep up
+	// Begin is that of the window, on CLOCK_MONOTONIC; of several instances the last one's. 0: nobody says.
+	Begin Nanoseconds `json:"beginNanoseconds,omitempty"`
+	Void  []string    `json:"void,omitempty"` // why this is not used: the client could not keep up
 	// Overloaded are those of Void that are a finding: the application did not carry what it was asked to.
 	Overloaded []string `json:"overloaded,omitempty"`
 	// Late are those of Void that say that the client was late, or at its limit, in an open loop.

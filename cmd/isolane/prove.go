@@ -57,7 +57,7 @@ func proveCommand() *cobra.Command {
 	modes["proof"] = cmd.Flags().Bool("proof", false, "20 blocks and long windows: proof")
 	cmd.Flags().StringSliceVar(&r.Cells, "cells", nil,
 		"cells to run, by their names, or all; default: the scenario's")
-	cmd.Flags().Uint64Var(&r.Seed, "seed", 0, "order of the cells; default: random, and printed")
+	cmd.Flags().Uint64Var(&r.Seed, "seed", 0, "of the cells' order and arrivals; default: random, and printed")
 	cmd.Flags().StringVar(&r.Dir, "out", "", "directory of the results; default: isolane-results/SCENARIO-TIME")
 	cmd.Flags().StringVar(&r.Resume, "resume", "", "go on with the interrupted session in this directory")
 	cmd.Flags().StringVar(&r.Lane, "lane", "", "a lane in force: measure in it, and judge its objective")
@@ -196,5 +196,6 @@ func probeCommand() *cobra.Command {
 	f.StringVar(&c.Name, "name", "by hand", "of the measurement")
 	f.DurationVar(&c.Warmup, "warmup", 100*time.Millisecond, "measured and dropped")
 	f.DurationVar(&c.Window, "window", time.Second, "measured")
+	f.Int64Var(&c.Start, "start", 0, "CLOCK_MONOTONIC in nanoseconds when it begins (http, router)")
 	return cmd
 }

@@ -30,6 +30,8 @@ type generator struct {
 	interval          float64 // between frames; 0: as the device takes them
 	total             uint64  // frames of the open loop
 	now               int64   // when the frames came that are taken
+	full              bool    // the device had no room for a frame that was due
+	freed             int64   // when it had some again
 
 	latency, lag *hdrhistogram.Histogram
 	// Of the window: frames that were due in it and were sent, and those of them that came; those that came

@@ -3,6 +3,7 @@ package frames
 import (
 	"context"
 	"fmt"
+	"sort"
 	"time"
 
 	"isolane.dev/isolane/probe"
@@ -74,7 +75,7 @@ func (g *generator) exchange() (came int, err error) {
 	if err = g.port.flush(); err != nil {
 		return 0, err
 	}
-	g.now = g.clock.Now()
+	g.now = 0 // the first frame reads the clock, which is after the system call that it came by
 	return g.port.pull(g.take)
 }
 
@@ -132,7 +133,11 @@ func (g *generator) send(now int64) (left int, more bool) {
 		}
 		b := g.port.buffer()
 		if b == nil {
+			g.full = true
 			break
+		}
+		if g.full {
+			g.full, g.freed = false, now
 		}
 		n := g.number()
 		ready := g.ready[n%uint64(len(g.ready))]
@@ -142,11 +147,17 @@ func (g *generator) send(now int64) (left int, more bool) {
 		if g.within(at) {
 			g.sentIn++
 			if paced {
-				probe.Record(g.lag, now-at)
+				probe.Record(g.lag, now-max(at, g.freed))
 			}
 		}
 	}
 	return left, true
+}
+
+// neverLeft is how many frames that were due in the window had not left when their time was over.
+func (g *generator) neverLeft() uint64 {
+	first := sort.Search(int(g.total), func(n int) bool { return g.due(uint64(n)) >= g.begin })
+	return g.total - max(g.sent, uint64(first))
 }
 
 // within says whether a time is in the window.
@@ -154,6 +165,9 @@ func (g *generator) within(at int64) bool { return at >= g.begin && at < g.end }
 
 // take counts a frame that has come to our port.
 func (g *generator) take(b []byte) {
+	if g.now == 0 {
+		g.now = g.clock.Now()
+	}
 	s, ok := read(b)
 	switch {
 	case ok && (s.magic == isAnswer || s.magic == isQuestion):

@@ -73,7 +73,8 @@ func (g *generator) report(m *results.Measurement, before, after reply) error {
 			strings.Join(words, ", "))
 	}
 	if g.Rate != probe.Max {
-		trips := results.Samples{Wanted: g.sentIn, Lost: g.sentIn - g.cameOf}
+		due := g.sentIn + g.neverLeft()
+		trips := results.Samples{Wanted: due, Lost: due - g.cameOf}
 		var err error
 		if trips.Histogram, err = results.Encode(g.latency); err != nil {
 			return err
@@ -100,7 +101,9 @@ func (g *generator) object(m *results.Measurement, words []string) {
 		m.NotCarried(fmt.Sprintf("%d of %d frames lost: with the warm-up %s", gone, g.sentIn,
 			strings.Join(words, ", ")))
 	}
-	if g.sent < g.total {
+	if g.sent < g.total && (g.full || g.freed >= g.end) { // behind the window only what is late leaves
+		m.NotCarried(fmt.Sprintf("the device had no room for %d of %d frames", g.total-g.sent, g.total))
+	} else if g.sent < g.total {
 		m.ClientLate(fmt.Sprintf("the generator could not keep up: it sent %d of %d frames", g.sent, g.total))
 	}
 	lag, p99 := g.lag.ValueAtQuantile(99.9), g.latency.ValueAtQuantile(99)

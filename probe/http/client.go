@@ -153,8 +153,11 @@ func (c *client) reopen(i int32) error {
 	return nil
 }
 
-// run goes through warm-up and window.
-func (c *client) run(ctx context.Context, warmup, window time.Duration) error {
+// run goes through warm-up and window, from start on, or at once where that is over.
+func (c *client) run(ctx context.Context, start int64, warmup, window time.Duration) error {
+	if err := probe.SleepUntil(start); err != nil {
+		return err
+	}
 	first := c.clock.Now() + int64(time.Millisecond)
 	begin := first + int64(warmup)
 	end := begin + int64(window)

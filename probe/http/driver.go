@@ -3,6 +3,7 @@ package http
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"isolane.dev/isolane/probe"
@@ -36,7 +37,7 @@ type Probe struct {
 	// Share of what the application carries at most is the rate of a scenario's open loop, where Rate is not.
 	Share       quantity.Percent `json:"share,omitempty"`
 	Arrivals    string           `json:"arrivals,omitempty"` // of the open loop; default poisson
-	Seed        uint64           `json:"seed,omitempty"`     // of poisson arrivals; default 1
+	Seed        uint64           `json:"seed,omitempty"`     // of poisson arrivals; default: the session's
 	Connections int              `json:"connections"`        // opened before the warm-up; default 100
 	Wait        string           `json:"wait"`               // default spin; block in the closed loop
 }
@@ -101,9 +102,6 @@ func (p Probe) Complete() (Probe, error) {
 	}
 	if !p.isClosed() && p.Arrivals == "" {
 		p.Arrivals = Poisson
-	}
-	if p.Arrivals == Poisson && p.Seed == 0 {
-		p.Seed = 1
 	}
 	if p.Wait == "" && p.isClosed() {
 		p.Wait = Block
@@ -173,8 +171,8 @@ func (p Probe) Of(c probe.Conditions) Probe {
 	if n := c.Instances; n > 1 && p.Rate != probe.Max {
 		p.Rate /= probe.Rate(n)
 	}
-	if p.Seed > 0 {
-		p.Seed += uint64(c.Instance)
+	if p.Arrivals == Poisson {
+		p.Seed = c.SeedOf(p.Seed) + uint64(c.Instance)
 	}
 	return p
 }
@@ -187,19 +185,22 @@ func (p Probe) Client(self string, c probe.Conditions) []string {
 // Merge makes one measurement of those of several instances: what they carried together.
 func (p Probe) Merge(name string, each []results.Measurement) (results.Measurement, error) {
 	m, err := probe.Merge(name, each, func(metric string, all []float64) (v float64) {
+		if metric == name+probe.TrendWord { // those that go up and down are no steady one
+			return slices.MaxFunc(all, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
+		}
 		for _, one := range all {
 			v += one
 		}
-		if metric == name+webserver.HitRate || metric == name+probe.TrendWord {
+		if metric == name+webserver.HitRate {
 			v /= float64(len(all))
 		}
 		return v
 	})
-	if n := len(each); n > 1 && p.Seed > 0 {
+	if n := len(each); n > 1 && p.Arrivals == Poisson {
 		for i := range n {
 			delete(m.Facts, fmt.Sprintf("arrivals of instance %d", i+1))
 		}
-		m.Facts["arrivals"] = fmt.Sprintf("%s, seeds %d to %d", p.Arrivals, p.Seed, p.Seed+uint64(n)-1)
+		m.Facts["arrivals"] = fmt.Sprintf("%s and the next %d", each[0].Facts["arrivals"], n-1)
 	}
 	if cpu := m.Values[name+webserver.ClientCPU]; len(each) > 1 && cpu > webserver.BusyClient {
 		why := fmt.Sprintf("the clients were at their limit: %.0f%% of a CPU", cpu)

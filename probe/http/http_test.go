@@ -252,6 +252,36 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+// A server that stops answering within the window, or for one connection, has no latencies: those of before are fast.
+func TestSilence(t *testing.T) {
+	whole := "HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n" + strings.Repeat("x", 1024)
+	for load, replies := range map[string]int{"rate: 400, arrivals: paced": 14, "rate: max": 8} {
+		t.Run(load, func(t *testing.T) {
+			c := speak(t, append(slices.Repeat([]string{whole}, replies), "", "")...) // it reads on, and says nothing
+			m := measure(t, read(t, "{size: 1Ki, connections: 4, "+load+"}"), c)
+			s := m.Samples["test"]
+			if len(m.Overloaded) != 1 || !strings.HasSuffix(m.Overloaded[0], " got no reply") || s.Histogram != "" || s.Lost == 0 || s.Lost >= s.Wanted {
+				t.Errorf("overloaded %q, %+v", m.Overloaded, s)
+			}
+		})
+	}
+}
+
+// Clients that are told when to begin do not so before, and all say when their window began.
+func TestStart(t *testing.T) {
+	clock, err := probe.NewClock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, load := range []string{"rate: 400", "rate: max"} {
+		c := speak(t, slices.Repeat([]string{"HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n" + strings.Repeat("x", 1024)}, 1000)...)
+		c.Start, c.Warmup, c.Window = clock.Now()+int64(100*time.Millisecond), 10*time.Millisecond, 50*time.Millisecond
+		if m := measure(t, read(t, "{size: 1Ki, connections: 4, "+load+"}"), c); int64(m.Begin) < c.Start+int64(c.Warmup) {
+			t.Errorf("%s: to start at %d, with a window from %d on", load, c.Start, m.Begin)
+		}
+	}
+}
+
 func TestNobodyThere(t *testing.T) {
 	c := probe.Conditions{Name: "test", Address: probetest.FreePort(t, "127.0.0.1"), Window: time.Second}
 	if _, err := read(t, "{rate: 10}").Run(t.Context(), c); !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), c.Address.String()) {

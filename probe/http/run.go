@@ -21,6 +21,7 @@ import (
 
 // Run measures against the server.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
+	p.Seed = max(p.Seed, 1) // by hand; in a session Of has chosen it
 	m := results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window), Facts: p.facts()}
 	if p.Share != 0 {
 		return m, fmt.Errorf("share: %s: expected a rate: of what it is a share only a scenario measures", p.Share)
@@ -43,10 +44,10 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	if err != nil {
 		return m, err
 	}
-	if err = c.run(ctx, given.Warmup, given.Window); err != nil {
+	if err = c.run(ctx, given.Start, given.Warmup, given.Window); err != nil {
 		return m, fmt.Errorf("http %s: %w", c.to, err)
 	}
-	m.Values = c.values(given.Name, given.Window)
+	m.Begin, m.Values = results.Nanoseconds(c.begin), c.values(given.Name, given.Window)
 	c.close()
 	if percent, ok, err := hits(ctx, c.replies()); err != nil {
 		return m, err
@@ -130,12 +131,15 @@ func (c *client) report(m *results.Measurement) error {
 		object(fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
 			time.Duration(late).Round(time.Microsecond), time.Duration(p99).Round(time.Microsecond)))
 	}
+	unanswered := w.due - uint64(c.last.TotalCount())
 	if said := c.overload(m.Window); said != "" {
 		m.NotCarried("overloaded: " + said)
-		delete(m.Values, m.Name+probe.TrendWord) // that they grow is what it is
-		carried := results.Samples{Wanted: w.due, Lost: w.due - min(w.due, w.done)}
-		m.Samples = map[string]results.Samples{m.Name: carried, m.Name + webserver.FirstByte: carried}
 		m.Facts["overloaded"] = said + ": its latencies, which only tell how long it was overloaded, are left out"
+		leaveOut(m, results.Samples{Wanted: w.due, Lost: w.due - min(w.due, w.done)})
+		return nil
+	} else if unanswered*100 > w.due && len(m.Overloaded) == 0 {
+		m.NotCarried(fmt.Sprintf("%d of %d requests got no reply", unanswered, w.due))
+		leaveOut(m, results.Samples{Wanted: w.due, Lost: unanswered}) // latencies are of the others only
 		return nil
 	}
 	lag, err := results.Encode(c.lag)
@@ -152,6 +156,12 @@ func (c *client) report(m *results.Measurement) error {
 		m.Samples[name] = s
 	}
 	return nil
+}
+
+// leaveOut leaves latencies out, and what compares them, but for how many there were to be.
+func leaveOut(m *results.Measurement, carried results.Samples) {
+	delete(m.Values, m.Name+probe.TrendWord)
+	m.Samples = map[string]results.Samples{m.Name: carried, m.Name + webserver.FirstByte: carried}
 }
 
 // overload says what was carried of what was asked, where the requests outstanding grew in both halves of the

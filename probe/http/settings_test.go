@@ -14,9 +14,9 @@ func TestSettings(t *testing.T) {
 	for _, c := range []struct{ settings, want string }{
 		{"{}", `{"server":"nginx","size":"1Mi","connections":100,"wait":"block"}`},
 		{"{rate: max, size: 1024}", `{"server":"nginx","size":"1Ki","connections":100,"wait":"block"}`},
-		{"{rate: 2500.5, server: varnish, workers: 2}", `{"server":"varnish","workers":2,"size":"1Mi","rate":2500.5,"arrivals":"poisson","seed":1,"connections":100,"wait":"spin"}`},
+		{"{rate: 2500.5, server: varnish, workers: 2}", `{"server":"varnish","workers":2,"size":"1Mi","rate":2500.5,"arrivals":"poisson","connections":100,"wait":"spin"}`},
 		{"{rate: 10, arrivals: paced, wait: block, connections: 1}", `{"server":"nginx","size":"1Mi","rate":10,"arrivals":"paced","connections":1,"wait":"block"}`},
-		{"{share: 110%}", `{"server":"nginx","size":"1Mi","share":"110%","arrivals":"poisson","seed":1,"connections":100,"wait":"spin"}`},
+		{"{share: 110%}", `{"server":"nginx","size":"1Mi","share":"110%","arrivals":"poisson","connections":100,"wait":"spin"}`},
 	} {
 		p := read(t, c.settings)
 		got, err := json.Marshal(p)
@@ -55,6 +55,10 @@ func TestCommandLines(t *testing.T) {
 		t.Errorf("%+v", served)
 	}
 	argv := p.Client("isolane", c)
+	p.Seed, c.Start = 1, 5
+	if together := p.Client("isolane", c); !strings.Contains(strings.Join(together, " "), "--dir /scratch --start 5 --name load") {
+		t.Error(together)
+	}
 	if read(t, argv[len(argv)-1]) != p || !strings.Contains(strings.Join(argv, " "), "--name load") {
 		t.Error(argv)
 	}
@@ -113,6 +117,34 @@ func TestArrivals(t *testing.T) {
 		if share := float64(short) / n; arrival == "paced" && share > 0 || arrival != "paced" && (share < 0.38 || share > 0.41) {
 			t.Errorf("%s: %g shorter than half the mean", arrival, share)
 		}
+	}
+}
+
+// Each block, trial and probe draws arrivals of its own, the cells of a block the same, and their instances others.
+// With a seed of the probe's own the session's does not matter.
+func TestSeeds(t *testing.T) {
+	seed := func(settings string, session uint64, draw, name string, instance int) uint64 {
+		c := probe.Conditions{Name: name, Seed: session, Draw: draw, Instance: instance, Instances: 4}
+		return read(t, "{rate: 1000, "+settings+"}").Of(c).Seed
+	}
+	usual := seed("", 7, "block 1", "load", 0)
+	if seed("size: 1Ki", 7, "block 1", "load", 0) != usual || seed("", 7, "block 1", "load", 1) != usual+1 {
+		t.Error("another cell of the block does not ask at the same times")
+	}
+	for _, other := range []uint64{seed("", 7, "block 2", "load", 0), seed("", 8, "block 1", "load", 0), seed("", 7, "trial 1 of s", "load", 0),
+		seed("", 7, "block 1", "more", 0), seed("seed: 5", 7, "block 1", "load", 0)} {
+		if other >= usual-3 && other <= usual+3 {
+			t.Errorf("seeds %d and %d: other arrivals were expected", usual, other)
+		}
+	}
+	if a, b := seed("seed: 5", 7, "block 1", "load", 0), seed("seed: 5", 8, "block 1", "load", 0); a != b || a == seed("seed: 5", 7, "block 2", "load", 0) {
+		t.Errorf("the probe's own seed: %d and %d", a, b)
+	}
+	if got := seed("seed: 5", 0, "", "load", 2); got != 7 {
+		t.Errorf("by hand, seed %d", got)
+	}
+	if got := seed("arrivals: paced", 7, "block 1", "load", 0); got != 0 {
+		t.Errorf("paced, seed %d", got)
 	}
 }
 

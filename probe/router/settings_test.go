@@ -87,6 +87,17 @@ func TestFairness(t *testing.T) {
 	}
 }
 
+// Customers whose second halves go different ways do not make a steady one.
+func TestTrendOfAll(t *testing.T) {
+	var each []results.Measurement
+	for _, trend := range []float64{20, -30, 10} {
+		each = append(each, results.Measurement{Name: "get", Window: 2e9, Values: map[string]float64{"get" + probe.TrendWord: trend}})
+	}
+	if m, err := (Probe{}).Merge("get", each); err != nil || m.Values["get"+probe.TrendWord] != -30 {
+		t.Errorf("%v, %v", m.Values, err)
+	}
+}
+
 // Whatever comes from the network, it is taken apart or refused.
 func FuzzAnswer(f *testing.F) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}

@@ -159,14 +159,28 @@ type client struct {
 	given probe.Conditions
 }
 
+// together is when the clients of several instances begin, once all are there; 0: there is one.
+func together(given factor.Conditions) (int64, error) {
+	if given.Instances < 2 {
+		return 0, nil
+	}
+	clock, err := probe.NewClock()
+	return clock.Now() + int64(100*time.Millisecond+time.Duration(given.Instances)*25*time.Millisecond), err
+}
+
 // startClients starts the clients of a probe, one an instance. Where one does not start, the others end.
 func (r *Bed) startClients(ctx context.Context, at place, spec scenario.Probe, w *witness.Session) (
 	all []client, err error) {
+	start, err := together(at.given)
+	if err != nil {
+		return nil, err
+	}
 	for i := range layout.Instances(at.given) {
 		given, err := r.conditions(spec, at, i)
 		if err != nil {
 			return all, named(err, at.given, i)
 		}
+		given.Start = start
 		by, err := r.measures(at, spec, given)
 		if err != nil {
 			return all, named(err, at.given, i)

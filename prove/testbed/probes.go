@@ -253,6 +253,7 @@ func (r *Bed) conditions(spec scenario.Probe, at place, instance int) (probe.Con
 	c := r.Mode.Conditions(spec)
 	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
 	c.Instance, c.Instances = instance, at.given.Instances
+	c.Seed, c.Draw = r.Seed, r.Draw
 	address := applicationAddresses(instance)[0].Addr()
 	if _, is := spec.Probe.(between); is {
 		address = wire().Addresses[0].Addr()

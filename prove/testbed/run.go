@@ -57,6 +57,8 @@ type Bed struct {
 	Capacity map[string]float64                  // by probe whose load is a share of it
 	LeftOut  []results.LeftOut                   // of this boot's cells and others
 	Pods     *Pods                               // nil: application and neighbours are processes
+	Seed     uint64                              // of what is random in its measurements
+	Draw     string                              // that of the next run, as in probe.Conditions
 	Fault    func(context.Context, moment) error // the self-test's; nil otherwise
 }
 

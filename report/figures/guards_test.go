@@ -175,6 +175,10 @@ func TestGuardsOpenAims(t *testing.T) {
 			s.Scenario.Aims.Goals[0].Percent = 500
 		}, "open, reached, reached", "client's CPU"},
 		"too little": {func(s *results.Session) { s.Scenario.Aims.Goals[0].Percent = 500 }, "not reached, reached, reached", ""},
+		"a tail that no block shows": {func(s *results.Session) {
+			s.Scenario.Aims.Cell = "noisy-pinned-bridge"
+			s.Scenario.Aims.Goals[2].Statistic, s.Scenario.Aims.Goals[2].Percent = "p99", 1e6
+		}, "not reached, reached, open", ""},
 		"quick and a slow clock": {func(s *results.Session) {
 			s.Scenario.Mode, s.Environment.Clocksource = "quick", "hpet"
 		}, "reached, open, open", "clock"},

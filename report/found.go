@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -87,7 +88,7 @@ func atCell(s *figures.Summary, m figures.Metric, statistic string, c figures.Ce
 		text += " (the baseline)"
 	case base == nil:
 	case statistic != "":
-		if w, ok := base.Statistic(m, statistic); ok {
+		if w, ok := base.Statistic(m, statistic); ok && !math.IsInf(w, 1) {
 			text += fmt.Sprintf(", %s of %s", format.Percent(v/w), s.Baseline)
 		}
 	case f.Ratio.Known():

@@ -154,10 +154,10 @@ func (s *Summary) survivors() Guard {
 	}
 	var parts []string
 	if len(found) > 0 {
-		parts = append(parts, "not carried, lost or skipped, and in no figure: "+strings.Join(found, "; "))
+		parts = append(parts, "not carried, lost or skipped: "+strings.Join(found, "; "))
 	}
 	if zeros := s.zeros(); len(zeros) > 0 {
-		parts = append(parts, "0 has no ratio: "+strings.Join(zeros, "; "))
+		parts = append(parts, "no ratio, for 0 or lost on both sides: "+strings.Join(zeros, "; "))
 	}
 	if len(parts) == 0 {
 		return Guard{}
@@ -179,7 +179,8 @@ func (s *Summary) zeros() (found []string) {
 			}
 			n := 0
 			for _, b := range f.Blocks {
-				if other, both := base.figure(m.Name).At(b.Block); both && (b.Value == 0 || other.Value == 0) {
+				other, both := base.figure(m.Name).At(b.Block)
+				if both && (b.Value == 0 || other.Value == 0 || math.IsNaN(b.Value/other.Value)) {
 					n++
 				}
 			}

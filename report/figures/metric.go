@@ -29,7 +29,7 @@ func newMetric(r results.Metric, all []results.Metric) Metric {
 		m.Margin.Goal = stats.LowerIsBetter
 	}
 	if r.Sampled {
-		m.Statistic = "P50"
+		m.Statistic, m.Unit = "P50", m.Unit.OfSamples()
 	}
 	if len(r.MeanOf) > 1 {
 		var parts []string

@@ -83,7 +83,8 @@ type documentFigure struct {
 	Lost     uint64         `json:"lost,omitempty"`  // longer than all samples; a percentile among it is null
 	Ratio    *documentRatio `json:"ratio,omitempty"` // to the baseline
 	Verdict  stats.Verdict  `json:"verdict,omitempty"`
-	// Lowered is the guard that lowered the verdict, or "at least: " and what limits the figure.
+	// Lowered is the guard that lowered the verdict, "at least: " and what limits the figure, or "another load",
+	// for which there is no verdict.
 	Lowered string `json:"lowered,omitempty"`
 	// Needed is about how many blocks, or boots, a verdict needs that is inconclusive for no other reason.
 	Needed int `json:"needed,omitempty"`

@@ -53,7 +53,7 @@ func extremes(s *figures.Summary, m figures.Metric) string {
 	base := s.Cell(s.Baseline)
 	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool {
 		_, ok := c.Statistic(m, statistic)
-		return !ok || base != nil && !c.SameLoad(*base)
+		return !ok || base != nil && !s.SameLoad(c, *base)
 	})
 	if len(cells) == 0 {
 		return ""

@@ -86,7 +86,7 @@ func verdict(f figures.Figure) string {
 	if f.Lowered == "" {
 		return string(f.Verdict)
 	}
-	return fmt.Sprintf("%s (%s)", f.Verdict, f.Lowered)
+	return strings.TrimSpace(fmt.Sprintf("%s (%s)", f.Verdict, f.Lowered))
 }
 
 // guardTable shows the classic errors, and whether the session is free of them.

@@ -78,6 +78,9 @@ func (s *Summary) aims() []Aim {
 				a.State = Open
 			}
 		}
+		if !s.SameLoad(*own, *base) && a.State == Reached {
+			a.State, a.Found = Open, a.Found+", but at another load"
+		}
 		a.Firm = a.Firm && s.Verdicts
 		a.doubted(*m, own.Figure(*m), base.Figure(*m))
 		if s.apart(own, base) && a.State == Reached && !a.Firm {

@@ -165,7 +165,10 @@ func (s *Summary) Undecided() string {
 	return text
 }
 
-// judge gives the verdicts on one family.
+// otherLoad is in the place of a verdict where open loops asked more or less of a cell than of the baseline.
+const otherLoad = "another load"
+
+// judge gives the verdicts on one family, of cells of which as much was asked as of the baseline.
 func (s *Summary) judge(family ...Metric) {
 	var all []*stats.Comparison
 	judges := []func(){}
@@ -173,6 +176,10 @@ func (s *Summary) judge(family ...Metric) {
 		for _, c := range s.Cells {
 			f := c.Figures[m.Name]
 			if f == nil || c.Baseline || !f.Ratio.Known() {
+				continue
+			}
+			if !s.SameLoad(c, *s.Cell(s.Baseline)) {
+				f.Lowered = otherLoad
 				continue
 			}
 			all = append(all, &f.Ratio.Comparison)

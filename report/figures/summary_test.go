@@ -16,7 +16,7 @@ func lose(s *results.Session, cell string, last int, n uint64) {
 		for k, m := range r.Measured {
 			for name, samples := range m.Samples {
 				if r.Cell == cell && r.Block <= last {
-					samples.Lost, samples.Wanted = n, samples.Wanted+n
+					samples.Lost = n
 					s.Runs[i].Measured[k].Samples[name] = samples
 				}
 			}

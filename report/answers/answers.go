@@ -212,7 +212,8 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 	verdict := "held"
 	switch {
 	case own.Limit != "" && base.Limit != "":
-		return "open: a ratio of two lower bounds bounds nothing, as " + own.Limit + " was at its limit in both cells"
+		return fmt.Sprintf("open: a ratio of two lower bounds bounds nothing, as %s was at its limit in both cells",
+			own.Limit)
 	case below && own.Limit != "" && base.Limit == "":
 		return "open: ours is at least this, as " + own.Limit + " was at its limit"
 	case above && own.Limit == "" && base.Limit != "":

@@ -241,7 +241,7 @@ prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
 prove/testbed         2350       15  out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
-report                2350        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs
+report                2355        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs
 report/answers         400        5  published tables, row by row, beside sessions
 report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts

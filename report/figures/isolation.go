@@ -135,7 +135,7 @@ func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 		}
 	}
 	if gone > 0 {
-		return back, fmt.Sprintf("among what was lost in %s of %d, so a share means nothing",
+		return back, fmt.Sprintf("it is among what was lost in %s of %d, so a share means nothing",
 			quantity.Count(gone, "block"), loss.N)
 	}
 	if none > 0 {

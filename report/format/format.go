@@ -138,7 +138,7 @@ func (u Unit) OfSamples() Unit {
 			switch {
 			case math.IsInf(v, 1):
 				return "lost"
-			case v >= longest:
+			case v >= longest && v < 60.1e9: // what is beyond is of no histogram
 				return "≥ 60 s"
 			}
 			return print(v)

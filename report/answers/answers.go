@@ -210,7 +210,10 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 		better, worse = below, above
 	}
 	verdict := "held"
+	mean := f.Statistic == "mean" || was.Qualified(results.Average)
 	switch {
+	case mean && !worse && own.Merged != nil && own.Merged.Lost > 0:
+		return fmt.Sprintf("open: a mean leaves out the %s that were lost", format.Count(own.Merged.Lost))
 	case own.Limit != "" && base.Limit != "":
 		return fmt.Sprintf("open: a ratio of two lower bounds bounds nothing, as %s was at its limit in both cells",
 			own.Limit)

@@ -95,7 +95,7 @@ func TestVerdicts(t *testing.T) {
 }
 
 // A ratio of two figures at a limit bounds nothing, and latencies of fewer connections than theirs are no answer to
-// theirs.
+// theirs; nor is a mean without what was lost.
 func TestOpenAnswers(t *testing.T) {
 	p := made(t, "standard")
 	from := p.Scenarios[0].Spec.Published[0]
@@ -111,9 +111,10 @@ func TestOpenAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sum.Cell("quiet-floating-bridge").Figures["rtt-udp-64-pingpong"].Merged.Lost = 7
 	p.Sessions[0] = sum
 	from.Figures[0] = scenario.PublishedFigure{Cell: "quiet-floating-bridge", Metric: ping, Value: 1e7, Row: "paper:1"}
-	want := map[string]string{"1": "open: another load than theirs: -t 1 -c 1 for -t 4 -c 20",
+	want := map[string]string{"7": "open: a mean leaves out the 7 that were lost, absolute", "1": "open: another load than theirs: -t 1 -c 1 for -t 4 -c 20",
 		"2": "open: a ratio of two lower bounds bounds nothing, as client's CPU was at its limit in both cells"}
 	for _, a := range p.answers(p.Scenarios[0], from) {
 		if w := want[a.rows[0].At]; w != "" && a.verdict != w {

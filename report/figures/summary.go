@@ -85,7 +85,7 @@ type Figure struct {
 	Merged  *Distribution // nil where a run gives one value
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
 	Needed  int           // about how many blocks, or boots, another verdict than inconclusive needs
-	Lowered string        // the guard that lowered the verdict, "at least: " and what limited the figure, or why
+	Lowered string        // the guard that lowered it, "at least: " and what limited the figure, or otherLoad
 	Limit   string        // what was at its limit, so that the true figure may be higher
 	Doubts  []string      // the guards that failed in this cell, whether there is a verdict or not
 }

@@ -80,9 +80,11 @@ type documentFigure struct {
 	P999     *float64       `json:"p999,omitempty"`
 	Max      *float64       `json:"max,omitempty"`
 	Samples  uint64         `json:"samples,omitempty"`
+	Lost     uint64         `json:"lost,omitempty"`  // longer than all samples; a percentile among it is null
 	Ratio    *documentRatio `json:"ratio,omitempty"` // to the baseline
 	Verdict  stats.Verdict  `json:"verdict,omitempty"`
-	// Lowered is the guard that lowered the verdict, or "at least: " and what limits the figure.
+	// Lowered is the guard that lowered the verdict, "at least: " and what limits the figure, or "another load",
+	// for which there is no verdict.
 	Lowered string `json:"lowered,omitempty"`
 	// Needed is about how many blocks, or boots, a verdict needs that is inconclusive for no other reason.
 	Needed int `json:"needed,omitempty"`
@@ -125,7 +127,7 @@ func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure
 		Verdict: f.Verdict, Lowered: f.Lowered}
 	if d := f.Merged; d != nil {
 		r.P50, r.P99 = known(d.Quantile(0.5)), known(d.Quantile(0.99))
-		r.P999, r.Max, r.Samples = known(d.Quantile(0.999)), known(d.Max()), d.N()
+		r.P999, r.Max, r.Samples, r.Lost = known(d.Quantile(0.999)), known(d.Max()), d.N(), d.Lost
 	} else {
 		r.Value = known(f.Centre)
 	}
@@ -138,9 +140,9 @@ func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure
 	return r
 }
 
-// newRatio is nil where there is no estimate.
+// newRatio is nil where there is no estimate, or that is infinite, as of what was lost.
 func newRatio(c figures.Comparison) *documentRatio {
-	if !c.Known() {
+	if known(c.Estimate) == nil || !c.Known() {
 		return nil
 	}
 	low, high, interval := c.Spread()

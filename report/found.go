@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -52,7 +53,7 @@ func extremes(s *figures.Summary, m figures.Metric) string {
 	base := s.Cell(s.Baseline)
 	cells := slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool {
 		_, ok := c.Statistic(m, statistic)
-		return !ok || base != nil && !c.SameLoad(*base)
+		return !ok || base != nil && !s.SameLoad(c, *base)
 	})
 	if len(cells) == 0 {
 		return ""
@@ -87,7 +88,7 @@ func atCell(s *figures.Summary, m figures.Metric, statistic string, c figures.Ce
 		text += " (the baseline)"
 	case base == nil:
 	case statistic != "":
-		if w, ok := base.Statistic(m, statistic); ok {
+		if w, ok := base.Statistic(m, statistic); ok && !math.IsInf(w, 1) {
 			text += fmt.Sprintf(", %s of %s", format.Percent(v/w), s.Baseline)
 		}
 	case f.Ratio.Known():

@@ -74,7 +74,9 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinte
 	for _, p := range []float64{0.99, 0.999} {
 		own, ratio := f.Merged.Quantile(p), math.NaN()
 		if base := s.Cell(s.Baseline); base != nil {
-			ratio = own / base.Figure(m).Merged.Quantile(p)
+			if of := base.Figure(m).Merged.Quantile(p); !math.IsInf(of, 1) {
+				ratio = own / of
+			}
 		}
 		all = append(all, tint(m, m.Unit.Full(own), format.Percent(ratio), ratio, ""))
 	}

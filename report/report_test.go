@@ -289,7 +289,17 @@ func TestHonestEdges(t *testing.T) {
 					}
 				}
 			}
-		}, []string{"no valid measurement"}, []string{"NaN"}},
+		}, []string{"lost"}, []string{"NaN", "Inf"}},
+		{"some lost", func(s *results.Session) {
+			for i := range s.Runs {
+				for _, m := range s.Runs[i].Measured {
+					if trips, ok := m.Samples[m.Name]; ok && s.Runs[i].Cell == "noisy-lane-express" {
+						trips.Wanted, trips.Lost = trips.Wanted+36, 36
+						m.Samples[m.Name] = trips
+					}
+				}
+			}
+		}, []string{"lost against", "NOT REACHED  RTT P99.9", "What was lost"}, []string{"NaN", "Inf"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

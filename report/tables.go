@@ -86,7 +86,7 @@ func verdict(f figures.Figure) string {
 	if f.Lowered == "" {
 		return string(f.Verdict)
 	}
-	return fmt.Sprintf("%s (%s)", f.Verdict, f.Lowered)
+	return strings.TrimSpace(fmt.Sprintf("%s (%s)", f.Verdict, f.Lowered))
 }
 
 // guardTable shows the classic errors, and whether the session is free of them.
@@ -124,8 +124,10 @@ func sampleNote(s *figures.Summary, m figures.Metric) string {
 	}
 	var sizes []uint64
 	var windows []float64
+	lost := uint64(0)
 	for _, c := range cells {
 		d := c.Figure(m).Merged
+		lost += d.Lost
 		sizes, windows = append(sizes, d.N()), append(windows, d.Window.Seconds())
 	}
 	least, shortest := slices.Min(sizes), slices.Min(windows)
@@ -138,6 +140,9 @@ func sampleNote(s *figures.Summary, m figures.Metric) string {
 	if least < stats.SamplesFor(0.999) {
 		note += fmt.Sprintf(" %s: too few samples; P99 needs %s, P99.9 %s.", format.None,
 			format.Count(stats.SamplesFor(0.99)), format.Count(stats.SamplesFor(0.999)))
+	}
+	if lost > 0 {
+		note += " What was lost is longer than all of them; max and mean are of the rest."
 	}
 	return note
 }

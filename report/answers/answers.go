@@ -173,11 +173,30 @@ func absolute(sum *figures.Summary, c figures.Cell, m figures.Metric,
 	case "min":
 		return ours, "open: a minimum falls with the time measured"
 	}
+	if load := scaled(sum, c, m); load != "" && m.Margin.Goal == stats.LowerIsBetter {
+		return ours, "open: another load than theirs: " + load
+	}
 	return ours, judged(lo, hi, f.Value, f, m, c.Figure(m), figures.Figure{}) + ", absolute"
 }
 
+// scaled says what a probe asked whose load was scaled to the client's CPUs, "" where it was not: fewer
+// connections wait less.
+func scaled(sum *figures.Summary, c figures.Cell, m figures.Metric) string {
+	for _, r := range sum.Session.Runs {
+		for _, one := range r.Measured {
+			if _, has := one.Values[m.Name]; has && r.Cell == c.Name && r.Used() {
+				_, load, _ := strings.Cut(one.Facts["scale"], ": ")
+				if ours, theirs, _ := strings.Cut(load, " for "); ours != theirs {
+					return load
+				}
+			}
+		}
+	}
+	return ""
+}
+
 // judged says where ours, from lo to hi, lies beside a published figure. A ratio is a bound where one of its
-// two cells was at a limit.
+// two cells was at a limit; where both were it bounds nothing.
 func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Metric,
 	own, base figures.Figure) string {
 	was := results.Published{Qualifier: f.Qualifier}
@@ -191,7 +210,13 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 		better, worse = below, above
 	}
 	verdict := "held"
+	mean := f.Statistic == "mean" || was.Qualified(results.Average)
 	switch {
+	case mean && !worse && own.Merged != nil && own.Merged.Lost > 0:
+		return fmt.Sprintf("open: a mean leaves out the %s that were lost", format.Count(own.Merged.Lost))
+	case own.Limit != "" && base.Limit != "":
+		return fmt.Sprintf("open: a ratio of two lower bounds bounds nothing, as %s was at its limit in both cells",
+			own.Limit)
 	case below && own.Limit != "" && base.Limit == "":
 		return "open: ours is at least this, as " + own.Limit + " was at its limit"
 	case above && own.Limit == "" && base.Limit != "":
@@ -202,9 +227,6 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 		verdict = "better"
 	case worse:
 		verdict = "not held"
-	}
-	if own.Limit != "" && base.Limit != "" {
-		verdict += fmt.Sprintf("; %s was at its limit in both cells", own.Limit)
 	}
 	return verdict
 }

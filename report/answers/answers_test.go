@@ -94,6 +94,35 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// A ratio of two figures at a limit bounds nothing, and latencies of fewer connections than theirs are no answer to
+// theirs; nor is a mean without what was lost.
+func TestOpenAnswers(t *testing.T) {
+	p := made(t, "standard")
+	from := p.Scenarios[0].Spec.Published[0]
+	s := p.Sessions[0].Session
+	const ping = "rtt-wrk-p99"
+	s.Metrics = append(s.Metrics, results.Metric{Name: ping, Unit: results.TimeUnit, Better: results.Lower},
+		results.Metric{Name: "cpu", Noun: "client's CPU", Unit: "%", Better: results.Lower, Role: results.Check, Guards: "throughput", Limit: 90})
+	for i, r := range s.Runs {
+		s.Runs[i].Measured = append(r.Measured, results.Measurement{Name: "wrk", Values: map[string]float64{ping: 1e6, "cpu": 95},
+			Facts: map[string]string{"scale": "1 of 16 CPUs: -t 1 -c 1 for -t 4 -c 20"}})
+	}
+	sum, err := figures.Summarize(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum.Cell("quiet-floating-bridge").Figures["rtt-udp-64-pingpong"].Merged.Lost = 7
+	p.Sessions[0] = sum
+	from.Figures[0] = scenario.PublishedFigure{Cell: "quiet-floating-bridge", Metric: ping, Value: 1e7, Row: "paper:1"}
+	want := map[string]string{"7": "open: a mean leaves out the 7 that were lost, absolute", "1": "open: another load than theirs: -t 1 -c 1 for -t 4 -c 20",
+		"2": "open: a ratio of two lower bounds bounds nothing, as client's CPU was at its limit in both cells"}
+	for _, a := range p.answers(p.Scenarios[0], from) {
+		if w := want[a.rows[0].At]; w != "" && a.verdict != w {
+			t.Errorf("%s: %s, %s, want %s", a.rows[0].At, a.ours, a.verdict, w)
+		}
+	}
+}
+
 // The page has what differs before the verdicts, each row once, and what is left over.
 func TestPage(t *testing.T) {
 	var b strings.Builder

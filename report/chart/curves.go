@@ -122,7 +122,7 @@ func bounds(t curves.Track, k int) (lo, hi float64) {
 				continue
 			}
 			for _, v := range []float64{r.Values[k], r.Lo[k], r.Hi[k]} {
-				if v > 0 {
+				if v > 0 && !math.IsInf(v, 1) {
 					lo, hi = min(lo, v), max(hi, v)
 				}
 			}
@@ -141,7 +141,7 @@ func (c *chart) track(look figures.Look, line []curves.Reading, k, aside int) (e
 		switch {
 		case r.Over && !math.IsNaN(x):
 			c.peak(peakClass(look), x+2*float64(aside), c.y.to+8)
-		case r.State == "" && r.Values[k] > 0:
+		case r.State == "" && r.Values[k] > 0 && !math.IsInf(r.Values[k], 1):
 			fmt.Fprintf(&path, "%s%g,%g", word, round(x), round(c.y.at(r.Values[k])))
 			word = "L"
 			continue
@@ -150,12 +150,12 @@ func (c *chart) track(look figures.Look, line []curves.Reading, k, aside int) (e
 	}
 	c.mark(`<path class="%s" d="%s" />`, lineClass(look), &path)
 	for _, r := range line {
-		if r.State != "" || !(r.Values[k] > 0) {
+		if r.State != "" || !(r.Values[k] > 0) || math.IsInf(r.Values[k], 1) {
 			continue
 		}
 		x := c.x.at(r.X)
 		if r.Lo[k] > 0 {
-			c.upright(dotClass(look)+" whisker", x+2*float64(aside), c.y.at(r.Lo[k]), c.y.at(r.Hi[k]))
+			c.upright(dotClass(look)+" whisker", x+2*float64(aside), c.y.at(r.Lo[k]), c.y.at(min(r.Hi[k], c.y.hi)))
 		}
 		endY = c.y.at(r.Values[k])
 		c.dot(dotClass(look), x, endY, 2.5)

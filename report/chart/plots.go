@@ -72,7 +72,7 @@ func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, 
 		remark = "not compared, " + m.Shown(f)
 	} else if remark == "" {
 		class, remark = "figure end", s.Estimate(cell, m)+", "+m.Shown(f)
-		c.box(cellClass(cell.Look), foot, c.x.at(f.Ratio.Estimate), y, rowBar-2)
+		c.box(cellClass(cell.Look), foot, c.x.at(max(c.x.lo, min(f.Ratio.Estimate, c.x.hi))), y, rowBar-2)
 	}
 	c.grounded("name", c.left, c.height+rowName-4, cell.Label())
 	c.grounded(class, c.right, c.height+rowName-4, remark)
@@ -81,7 +81,7 @@ func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, 
 		c.whisker("whisker", c.x.at(lo), c.x.at(hi), y, 8)
 	}
 	for k, b := range f.Ratio.Blocks { // the first at the top
-		if !cell.Baseline {
+		if !cell.Baseline && b.Value > 0 && !math.IsInf(b.Value, 1) {
 			c.dot("", c.x.at(b.Value), y+rowBar/2.0+2+(rowBlocks-4)*(float64(k)+0.5)/float64(len(f.Ratio.Blocks)), 1.8)
 		}
 	}
@@ -206,7 +206,7 @@ func (c *chart) lineNumbers(ends []lineEnd, foot float64) {
 	}
 }
 
-// lastPercentile is the highest percentile that the sample supports.
+// lastPercentile is the highest percentile that the sample supports and that is not lost.
 func lastPercentile(d *figures.Distribution) float64 { return d.Quantile(d.Supported) }
 
 // nines is the place of a quantile on the axis: 0 for none, 1 for 90%, 2 for 99%.
@@ -228,7 +228,7 @@ func steps(d *figures.Distribution) (all [][2]float64) {
 			return append(all, [2]float64{nines(d.Supported), v})
 		}
 		seen += bar.Count
-		x = nines(min(d.Supported, float64(seen)/float64(d.Histogram.TotalCount())))
+		x = nines(min(d.Supported, float64(seen)/float64(d.N()+d.Lost)))
 	}
 	return all
 }
@@ -267,7 +267,8 @@ func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
 
 func (c *chart) rangeRow(cell figures.Cell, d *figures.Distribution, u format.Unit, y float64) {
 	c.whisker(cellClass(cell.Look)+" whisker", c.x.at(shortest(d)), c.x.at(d.Max()), y, 8)
-	p50, p99, tail := d.Quantile(0.5), d.Quantile(0.99), d.Quantile(0.999)
+	known := func(p float64) float64 { return map[bool]float64{true: d.Quantile(p)}[p <= d.Supported] }
+	p50, p99, tail := known(0.5), known(0.99), known(0.999)
 	if p99 > 0 {
 		c.box(cellClass(cell.Look), c.x.at(p50), c.x.at(p99), y, 10)
 	}

@@ -7,6 +7,7 @@ package compare
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -199,13 +200,14 @@ func (d *Document) shared(a, b *figures.Summary, all bool) []figures.Metric {
 func (d *Document) compare(m figures.Metric, a, b figures.Cell, bootsA, bootsB map[int]string) {
 	fa, fb := a.Figure(m), b.Figure(m)
 	found := related(fa, fb, bootsA, bootsB)
-	if !found.Known() {
+	gone := math.IsInf(fa.Centre, 1) || math.IsInf(fb.Centre, 1)
+	if !found.Known() || gone {
 		in, other, why := "A", "B", m.Missing(b)
 		if len(fa.Blocks) == 0 {
 			in, other, why = "B", "A", m.Missing(a)
 		}
 		if why == "" {
-			why = "no values above 0"
+			why = map[bool]string{false: "no values above 0", true: "its median was lost"}[gone]
 		}
 		d.Without = append(d.Without, Without{fmt.Sprintf("%s in %s", m.Name, a.Name), in, other + ": " + why})
 		return
@@ -220,10 +222,11 @@ func (d *Document) compare(m figures.Metric, a, b figures.Cell, bootsA, bootsB m
 		found: found, doubts: doubts(fa, fb)})
 }
 
-// doubts are the guards that failed in either cell, once each. A run that carried nothing has no ratio.
+// doubts are the guards that failed in either cell, once each. A run that carried nothing has no ratio, nor
+// has one whose median was lost.
 func doubts(a, b figures.Figure) (all []string) {
 	found := slices.Concat(a.Doubts, b.Doubts)
-	nothing := func(b figures.Block) bool { return b.Value == 0 }
+	nothing := func(b figures.Block) bool { return b.Value == 0 || math.IsInf(b.Value, 1) }
 	if slices.ContainsFunc(a.Blocks, nothing) || slices.ContainsFunc(b.Blocks, nothing) {
 		found = append(found, "left out")
 	}

@@ -122,6 +122,27 @@ func TestZeros(t *testing.T) {
 	}
 }
 
+// Runs whose median was lost are in no ratio either; where that of a cell was, it is compared with nothing.
+func TestLost(t *testing.T) {
+	const cell, trips = "noisy-lane-express", "rtt-udp-64-pingpong"
+	for runs, want := range map[int]string{3: "left out", 10: "B: its median was lost"} {
+		a, b := session.Made(t, "standard", 10, session.SixCells()), later(t, cell, 2)
+		for block := range runs {
+			m := session.RunOf(t, b, cell, 1+block).Measured[0]
+			m.Samples[m.Name] = results.Samples{Histogram: m.Samples[m.Name].Histogram, Wanted: 9000, Lost: 5000}
+		}
+		d := compared(t, a, b, false)
+		text, err := json.Marshal(d)
+		lowered := slices.ContainsFunc(d.Comparisons, func(c Comparison) bool {
+			return c.Cell == cell && c.Metric == trips && slices.Contains(c.Lowered, want)
+		})
+		without := slices.ContainsFunc(d.Without, func(w Without) bool { return w.Why == want })
+		if err != nil || !lowered && !without {
+			t.Errorf("%d runs: expected %q: %v %s", runs, want, err, text)
+		}
+	}
+}
+
 func TestNoVerdict(t *testing.T) {
 	a, b := session.Made(t, "quick", 3, session.SixCells()), later(t, "", 1)
 	d := compared(t, a, b, false)

@@ -6,6 +6,7 @@ package export
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ func level(c figures.Cell, factor string) string {
 
 // quantiles are those of a distribution that its sample supports, of the usual ones.
 func quantiles(d *figures.Distribution) []float64 {
-	return slices.DeleteFunc(figures.Quantiles(), func(p float64) bool { return d == nil || p > d.Supported })
+	return slices.DeleteFunc(figures.Quantiles(), func(p float64) bool { return math.IsNaN(d.Quantile(p)) })
 }
 
 // number prints a value with all its digits, and no exponent.

@@ -3,6 +3,7 @@ package figures
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -77,6 +78,9 @@ func (s *Summary) aims() []Aim {
 				a.State = Open
 			}
 		}
+		if !s.SameLoad(*own, *base) && a.State == Reached {
+			a.State, a.Found = Open, a.Found+", but at another load"
+		}
 		a.Firm = a.Firm && s.Verdicts
 		a.doubted(*m, own.Figure(*m), base.Figure(*m))
 		if s.apart(own, base) && a.State == Reached && !a.Firm {
@@ -147,8 +151,8 @@ func (s *Summary) judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 	return a
 }
 
-// tailAim compares a percentile of the merged histograms, and says in how many blocks or boots the same
-// holds.
+// tailAim compares a percentile of the merged histograms. It is the blocks or boots that show it: of them are
+// the interval, and in how many it is lower.
 func (s *Summary) tailAim(m Metric, g results.Goal, ownCell, baseCell *Cell) Aim {
 	own, base, ratio := ownCell.Figure(m), baseCell.Figure(m), g.Percent/100
 	a := Aim{Text: m.Noun + " " + strings.ToUpper(g.Statistic), State: NoFigure,
@@ -176,13 +180,24 @@ func (s *Summary) tailAim(m Metric, g results.Goal, ownCell, baseCell *Cell) Aim
 			below++
 		}
 	}
-	if n := len(found.Blocks); n > 0 {
-		a.Found += fmt.Sprintf(", lower in %d of %d %ss", below, n, found.Of())
+	switch n := len(found.Blocks); {
+	case n > 1:
+		a.Found += fmt.Sprintf(", lower in %d of %s, %s by %[3]s %s%%", below, quantity.Count(n, found.Of()),
+			found.Of(), found.SpreadText())
+	case n == 1:
+		a.Found += fmt.Sprintf(", of one %s", found.Of())
+	default:
+		a.Found += fmt.Sprintf(", and no %s has the samples for it alone", found.Of())
 	}
-	a.Firm = found.Confidence > 0
-	a.State = NotReached
-	if o < b*ratio {
+	_, hi, interval := found.Spread()
+	a.Firm = interval
+	switch {
+	case o < b*ratio && found.N > 1 && hi < ratio:
 		a.State = Reached
+	case o < b*ratio, math.IsNaN(o / b):
+		a.State = Open
+	default:
+		a.State = NotReached
 	}
 	return a
 }

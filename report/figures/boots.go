@@ -59,9 +59,10 @@ func (s *Summary) relate(own, base *Cell, metric string, value func(Block) float
 	for _, r := range c.Blocks {
 		one, _ := a.At(r.Block)
 		other, _ := b.At(r.Block)
-		x, y = append(x, value(one)), append(y, value(other))
+		x, y = append(x, min(value(one), lost)), append(y, min(value(other), lost))
 	}
 	c.Comparison, c.Boots = stats.CompareUnpaired(x, y, confidence), true
+	unlost(&c.Comparison)
 	c.N = len(x)
 	return c
 }
@@ -167,7 +168,7 @@ func (s *Summary) ownEffects() (text string) {
 			if len(values) < 2 {
 				continue
 			}
-			if apart := slices.Max(values)/slices.Min(values) - 1; apart > most {
+			if apart := slices.Max(values)/slices.Min(values) - 1; apart > most && !math.IsInf(apart, 1) {
 				most, in = apart, c.Name
 			}
 		}

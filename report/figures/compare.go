@@ -39,18 +39,35 @@ func (c Comparison) needed(m stats.Margin, comparisons int) int {
 	return design.Needed(c.Comparison, m, c.N, comparisons)
 }
 
-// relate compares own with base, block by block.
+// lost stands for what is longer than all else where logarithms are taken.
+const lost = 1e300
+
+// unlost makes infinite or 0 again what that made huge or tiny.
+func unlost(c *stats.Comparison) {
+	for _, v := range []*float64{&c.Estimate, &c.Lo, &c.Hi} {
+		switch {
+		case *v > 1e100:
+			*v = math.Inf(1)
+		case *v < 1e-100:
+			*v = 0
+		}
+	}
+}
+
+// relate compares own with base, block by block. One that is lost is longer than any that is not; of two that
+// are there is no ratio.
 func relate(own, base Figure, value func(Block) float64) Comparison {
 	var c Comparison
 	var a, b []float64
 	for _, o := range own.Blocks {
 		reference, _ := base.At(o.Block)
-		if v, r := value(o), value(reference); v > 0 && r > 0 { // NaN is not
-			a, b = append(a, v), append(b, r)
+		if v, r := value(o), value(reference); v > 0 && r > 0 && !math.IsNaN(v/r) { // NaN is not above 0
+			a, b = append(a, min(v, lost)), append(b, min(r, lost))
 			c.Blocks = append(c.Blocks, Block{Block: o.Block, Value: v / r})
 		}
 	}
 	c.Comparison = stats.Compare(a, b, confidence)
+	unlost(&c.Comparison)
 	return c
 }
 
@@ -148,7 +165,10 @@ func (s *Summary) Undecided() string {
 	return text
 }
 
-// judge gives the verdicts on one family.
+// otherLoad is in the place of a verdict where open loops asked more or less of a cell than of the baseline.
+const otherLoad = "another load"
+
+// judge gives the verdicts on one family, of cells of which as much was asked as of the baseline.
 func (s *Summary) judge(family ...Metric) {
 	var all []*stats.Comparison
 	judges := []func(){}
@@ -156,6 +176,10 @@ func (s *Summary) judge(family ...Metric) {
 		for _, c := range s.Cells {
 			f := c.Figures[m.Name]
 			if f == nil || c.Baseline || !f.Ratio.Known() {
+				continue
+			}
+			if !s.SameLoad(c, *s.Cell(s.Baseline)) {
+				f.Lowered = otherLoad
 				continue
 			}
 			all = append(all, &f.Ratio.Comparison)

@@ -60,6 +60,40 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
+// A cell of which twice as much was asked is no better by what was asked, nor worse by what that takes: it has no
+// verdict, and takes no part in the correction of the others. How much closed loops sent follows from the answers.
+func TestAnotherLoad(t *testing.T) {
+	const other, lane = "noisy-floating-bridge", "noisy-lane-express"
+	s := session.Made(t, "standard", 10, session.SixCells())
+	plain := summarize(t, s)
+	for i, r := range s.Runs {
+		for k, m := range r.Measured {
+			for name, samples := range m.Samples {
+				if r.Cell == other && name == "rtt-udp-64-open" || r.Cell == lane && name == "rtt-udp-64-pingpong" {
+					samples.Wanted *= 2
+					s.Runs[i].Measured[k].Samples[name] = samples
+				}
+			}
+		}
+	}
+	sum := summarize(t, s)
+	for _, m := range sum.Ordered() {
+		f := sum.Cell(other).Figures[m.Name]
+		if f.Verdict != "" || f.Lowered != otherLoad || !math.IsNaN(f.Ratio.Adjusted) || !f.Ratio.Known() {
+			t.Errorf("%s: %s (%s), adjusted to %g", m.Name, f.Verdict, f.Lowered, f.Ratio.Adjusted)
+		}
+	}
+	was, is := plain.Cell(lane).Figures["throughput"], sum.Cell(lane).Figures["throughput"]
+	if is.Verdict != stats.Better || !(is.Ratio.Adjusted < was.Ratio.Adjusted) {
+		t.Errorf("%s, of a family of fewer adjusted to %g, before to %g", is.Verdict, is.Ratio.Adjusted, was.Ratio.Adjusted)
+	}
+	s.Scenario.Aims.Cell = other
+	s.Scenario.Aims.Goals = []results.Goal{{Metric: "rtt-udp-64-pingpong", Percent: 50}}
+	if a := summarize(t, s).Aims[0]; a.State != Open || !strings.Contains(a.Found, "but at another load") {
+		t.Errorf("%+v", a)
+	}
+}
+
 // An aim may be against another cell than the baseline; against one that was not measured there is none.
 func TestAimAgainstAnotherCell(t *testing.T) {
 	s := session.Made(t, "standard", 10, session.SixCells())

@@ -2,6 +2,7 @@ package figures
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -154,10 +155,10 @@ func (s *Summary) survivors() Guard {
 	}
 	var parts []string
 	if len(found) > 0 {
-		parts = append(parts, "not carried, lost or skipped, and in no figure: "+strings.Join(found, "; "))
+		parts = append(parts, "not carried, lost or skipped: "+strings.Join(found, "; "))
 	}
 	if zeros := s.zeros(); len(zeros) > 0 {
-		parts = append(parts, "0 has no ratio: "+strings.Join(zeros, "; "))
+		parts = append(parts, "no ratio, for 0 or lost on both sides: "+strings.Join(zeros, "; "))
 	}
 	if len(parts) == 0 {
 		return Guard{}
@@ -179,7 +180,8 @@ func (s *Summary) zeros() (found []string) {
 			}
 			n := 0
 			for _, b := range f.Blocks {
-				if other, both := base.figure(m.Name).At(b.Block); both && (b.Value == 0 || other.Value == 0) {
+				other, both := base.figure(m.Name).At(b.Block)
+				if both && (b.Value == 0 || other.Value == 0 || math.IsNaN(b.Value/other.Value)) {
 					n++
 				}
 			}
@@ -192,28 +194,44 @@ func (s *Summary) zeros() (found []string) {
 	return found
 }
 
-// omission: a closed loop waits for each reply, and so misses what a stall would have delayed.
+// omission: a closed loop waits for each reply, and so misses what a stall would have delayed. In each cell
+// an open loop has to have a figure of the same quantity.
 func (s *Summary) omission() Guard {
-	var closed []Metric
-	for _, m := range s.Metrics {
-		switch {
-		case m.Loop == results.Open && s.Has(m):
-			return Guard{omitted, Kept, m.Name + " counts from the intended time; closed loops are service time"}
-		case m.Loop == results.Closed, m.Sampled && m.Loop == "":
-			closed = append(closed, m)
-		}
-	}
-	if len(closed) == 0 {
-		return Guard{}
-	}
-	for _, m := range closed {
-		for i := range s.Cells {
-			if f := s.Cells[i].Figures[m.Name]; f != nil {
-				f.doubt(omitted)
+	g := Guard{Name: omitted}
+	lacks := map[string][]string{} // cells, by metric
+	for i := range s.Cells {
+		c := &s.Cells[i]
+		for _, m := range s.Metrics {
+			switch closed := m.Loop == results.Closed || m.Sampled && m.Loop == ""; {
+			case len(c.Figure(m).Blocks) == 0:
+			case m.Loop == results.Open:
+				g.State, g.Text = Kept, m.Name+" counts from the intended time; closed loops are service time"
+			case closed && !s.onTime(*c, m.Quantity):
+				s.touched(omitted, m.Name, c, func(_ Metric, f *Figure) { f.lower(omitted) })
+				lacks[m.Name] = append(lacks[m.Name], c.Name)
 			}
 		}
 	}
-	return Guard{omitted, Failed, missesStalls + "in an open loop"}
+	switch {
+	case len(lacks) == 0 && g.State == "":
+		return Guard{}
+	case g.State == "":
+		g.fail(missesStalls + "in an open loop")
+	case len(lacks) > 0:
+		var found []string
+		for _, name := range slices.Sorted(maps.Keys(lacks)) {
+			found = append(found, fmt.Sprintf("%s in %s", name, strings.Join(lacks[name], ", ")))
+		}
+		g.State, g.Text = Failed, "no open loop has a figure beside "+strings.Join(found, "; ")
+	}
+	return g
+}
+
+// onTime says whether an open loop has a figure of a quantity in a cell.
+func (s *Summary) onTime(c Cell, quantity string) bool {
+	return slices.ContainsFunc(s.Metrics, func(m Metric) bool {
+		return m.Loop == results.Open && m.Quantity == quantity && len(c.Figure(m).Blocks) > 0
+	})
 }
 
 // Has says whether some cell has a figure of the metric.

@@ -41,6 +41,19 @@ func versions(tb testing.TB, s *results.Session, cell, probe string) {
 	}
 }
 
+// late makes the open loop of a cell void.
+func late(cell string) func(*results.Session) {
+	return func(s *results.Session) {
+		for i, r := range s.Runs {
+			for k, m := range r.Measured {
+				if r.Cell == cell && m.Name == "rtt-udp-64-open" {
+					s.Runs[i].Measured[k].Void = []string{"the client could not keep up"}
+				}
+			}
+		}
+	}
+}
+
 // trend gives all runs a check that holds halves against each other: value in a cell, else about 0; where it
 // is scattered, one run in four is on the other side.
 func trend(s *results.Session, of, cell string, value float64, scattered bool) {
@@ -77,6 +90,10 @@ func TestGuards(t *testing.T) {
 	}{
 		"clean":             {nil, "coordinated omission", Kept, "rtt-udp-64-open", pinned, stats.Worse, "", stats.Better},
 		"only closed loops": {func(s *results.Session) { s.Metrics[4].Loop = results.Closed }, "coordinated omission", Failed, "open loop", pinned, stats.Worse, "", stats.Better},
+		"an open loop elsewhere": {late(lane), "coordinated omission", Failed, "no open loop has a figure beside rtt-udp-64-pingpong in noisy-lane-express",
+			pinned, stats.Worse, "", stats.Better},
+		"an open loop of something else": {func(s *results.Session) { s.Metrics[4].Quantity = "other" }, "coordinated omission", Failed,
+			"rtt-udp-64-pingpong in quiet-floating-bridge, noisy-floating-bridge", pinned, stats.Worse, "", stats.Better},
 		"too short": {func(s *results.Session) {
 			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Block > 6 })
 		}, "too short", Failed, "no P99 of rtt-udp-64-pingpong in noisy-pinned-bridge", pinned, stats.Inconclusive, "", stats.Inconclusive},
@@ -162,19 +179,24 @@ func TestGuardsOpenAims(t *testing.T) {
 		want   string // the states of the aims on throughput, RTT and its P99.9
 		doubt  string // of the last one that is open
 	}{
-		"clean":             {func(*results.Session) {}, "reached, reached, reached", ""},
-		"a slow clock":      {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "reached, open, open", "clock"},
-		"not complete":      {func(s *results.Session) { s.Complete = false }, "open, open, open", "not complete"},
-		"unsteady":          {func(s *results.Session) { frequencies(s, lane, 0.1) }, "open, open, open", "frequency"},
-		"another unsteady":  {func(s *results.Session) { frequencies(s, "noisy-pinned-bridge", 0.1) }, "reached, reached, reached", ""},
-		"baseline's limit":  {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "open, reached, reached", "client's CPU"},
-		"limit of a better": {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "reached, reached, reached", ""},
-		"only closed loops": {func(s *results.Session) { s.Metrics[4].Loop = results.Closed }, "reached, open, open", "coordinated omission"},
+		"clean":                  {func(*results.Session) {}, "reached, reached, reached", ""},
+		"a slow clock":           {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "reached, open, open", "clock"},
+		"not complete":           {func(s *results.Session) { s.Complete = false }, "open, open, open", "not complete"},
+		"unsteady":               {func(s *results.Session) { frequencies(s, lane, 0.1) }, "open, open, open", "frequency"},
+		"another unsteady":       {func(s *results.Session) { frequencies(s, "noisy-pinned-bridge", 0.1) }, "reached, reached, reached", ""},
+		"baseline's limit":       {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "open, reached, reached", "client's CPU"},
+		"limit of a better":      {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "reached, reached, reached", ""},
+		"only closed loops":      {func(s *results.Session) { s.Metrics[4].Loop = results.Closed }, "reached, open, open", "coordinated omission"},
+		"an open loop elsewhere": {late(lane), "reached, open, open", "coordinated omission"},
 		"too little at its limit": {func(s *results.Session) {
 			check(s, "throughput-tcp-up", lane, 95)
 			s.Scenario.Aims.Goals[0].Percent = 500
 		}, "open, reached, reached", "client's CPU"},
 		"too little": {func(s *results.Session) { s.Scenario.Aims.Goals[0].Percent = 500 }, "not reached, reached, reached", ""},
+		"a tail that no block shows": {func(s *results.Session) {
+			s.Scenario.Aims.Cell = "noisy-pinned-bridge"
+			s.Scenario.Aims.Goals[2].Statistic, s.Scenario.Aims.Goals[2].Percent = "p99", 1e6
+		}, "not reached, reached, open", ""},
 		"quick and a slow clock": {func(s *results.Session) {
 			s.Scenario.Mode, s.Environment.Clocksource = "quick", "hpet"
 		}, "reached, open, open", "clock"},
@@ -299,7 +321,7 @@ func TestZeros(t *testing.T) {
 		t.Errorf("%d blocks: %s (%s), aim %s", f.Ratio.N, f.Verdict, f.Lowered, sum.Aims[0].State)
 	}
 	if k := slices.IndexFunc(sum.Guards, func(g Guard) bool { return g.Name == "left out" }); k < 0 ||
-		!strings.Contains(sum.Guards[k].Text, "0 has no ratio: throughput in 3 blocks of noisy-lane-express") {
+		!strings.Contains(sum.Guards[k].Text, "no ratio, for 0 or lost on both sides: throughput in 3 blocks of noisy-lane-express") {
 		t.Errorf("%+v", sum.Guards)
 	}
 }

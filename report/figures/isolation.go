@@ -2,6 +2,7 @@ package figures
 
 import (
 	"fmt"
+	"math"
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
@@ -118,11 +119,13 @@ func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 		return back, fmt.Sprintf(text, loser.Name, format.Percent(loss.Estimate), loss.SpreadWords(), quiet.Name)
 	}
 	var shares []float64
-	none := 0
+	none, gone := 0, 0
 	for _, l := range loss.Blocks {
 		own, counts := c.Figure(a.Metric).At(l.Block)
 		q, _ := quiet.Figure(a.Metric).At(l.Block)
 		switch x := a.of(own) / a.of(q); {
+		case math.IsInf(a.of(own), 1) || math.IsInf(a.of(q), 1) || math.IsInf(l.Value, 1):
+			gone++
 		case !counts || !(x > 0):
 		case l.Value == 1, (l.Value > 1) != lower:
 			none++
@@ -130,6 +133,10 @@ func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 			shares = append(shares, (x-l.Value)/(1-l.Value))
 			back.Blocks = append(back.Blocks, Block{Block: l.Block, Value: shares[len(shares)-1]})
 		}
+	}
+	if gone > 0 {
+		return back, fmt.Sprintf("it is among what was lost in %s of %d, so a share means nothing",
+			quantity.Count(gone, "block"), loss.N)
 	}
 	if none > 0 {
 		return back, fmt.Sprintf("%s loses nothing in %s of %d, so a share of it means nothing", loser.Name,

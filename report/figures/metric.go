@@ -29,7 +29,7 @@ func newMetric(r results.Metric, all []results.Metric) Metric {
 		m.Margin.Goal = stats.LowerIsBetter
 	}
 	if r.Sampled {
-		m.Statistic = "P50"
+		m.Statistic, m.Unit = "P50", m.Unit.OfSamples()
 	}
 	if len(r.MeanOf) > 1 {
 		var parts []string
@@ -65,14 +65,12 @@ func (s *Summary) Distinct(m Metric) Metric {
 }
 
 // SameLoad says whether open loops asked as much a second of a cell as of another one, to a twentieth.
-func (c Cell) SameLoad(as Cell) bool {
-	for name, l := range as.loads {
-		asked := c.loads[name]
-		if more := asked.PerSecond(asked.Wanted) / l.PerSecond(l.Wanted); more < 1/1.05 || more > 1.05 {
-			return false
-		}
-	}
-	return true
+func (s *Summary) SameLoad(a, b Cell) bool {
+	return !slices.ContainsFunc(s.Metrics, func(m Metric) bool {
+		l, as := a.Load(m), b.Load(m)
+		more := l.PerSecond(l.Wanted) / as.PerSecond(as.Wanted)
+		return m.Loop == results.Open && (more < 1/1.05 || more > 1.05)
+	})
 }
 
 // Axis names an axis of it.

@@ -116,34 +116,45 @@ func judgeTrips(b lane.Bound, d *Distribution) lane.Judgement {
 		j.Reason = err.Error()
 		return j
 	}
-	limit, longest := float64(b.MaxNanoseconds), d.Max()
+	limit, low, high := float64(b.MaxNanoseconds), d.Max(), 0.0
 	if q == 1 {
-		j.Evidence.Low = longest
 		j.Reason = "no sample bounds a maximum from above"
 	} else {
-		low, high := stats.QuantileRanks(d.N()+d.Lost, q)
-		j.Evidence.Low, j.Evidence.High = d.ranked(low), d.ranked(high)
+		from, to := stats.QuantileRanks(d.N()+d.Lost, q)
+		low, high = d.ranked(from), d.ranked(to)
 		j.Reason = fmt.Sprintf("the sample is too small to bound it: at least %d are needed", stats.SamplesFor(q))
 	}
-	switch e := j.Evidence; {
-	case e.Low > limit, q == 1 && d.Lost > 0:
+	switch {
+	case low > limit, q == 1 && d.Lost > 0:
 		j.Verdict, j.Reason = lane.Missed, ""
-	case e.High > limit:
+	case high > limit:
 		j.Reason = "the bound is within the interval"
-	case e.High > 0:
+	case high > 0:
 		j.Verdict, j.Reason = lane.Held, ""
 	}
+	j.Evidence.Low, j.Evidence.High = finite(low), finite(high)
 	if d.Lost > 0 && j.Verdict != lane.Held {
 		j.Reason = fmt.Sprintf("%d were lost", d.Lost)
 	}
 	return j
 }
 
-// ranked is the order statistic of a rank that begins with 1, in nanoseconds; 0 for rank 0 and for what was
-// lost.
-func (d *Distribution) ranked(rank uint64) float64 {
-	if rank == 0 || rank > d.N() {
+// finite is 0 for an end that bounds nothing, as programs read it.
+func finite(v float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 1) {
 		return 0
+	}
+	return v
+}
+
+// ranked is the order statistic of a rank that begins with 1, in nanoseconds; 0 for rank 0, infinite for what
+// was lost.
+func (d *Distribution) ranked(rank uint64) float64 {
+	switch {
+	case rank == 0:
+		return 0
+	case rank > d.N():
+		return math.Inf(1)
 	}
 	return float64(d.Histogram.ValueAtQuantile(100 * float64(rank) / float64(d.N())))
 }

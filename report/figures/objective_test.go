@@ -27,11 +27,8 @@ func TestObjective(t *testing.T) {
 		}
 		s.Metrics = s.Metrics[:len(s.Metrics)-1]
 	}
-	lose := func(s *results.Session) {
-		m := s.Runs[5].Measured[1]
-		trips := m.Samples[m.Name]
-		trips.Lost = 4000
-		m.Samples[m.Name] = trips
+	losing := func(n uint64) func(*results.Session) {
+		return func(s *results.Session) { lose(s, s.Cells[0].Name, 10, n) }
 	}
 	for name, c := range map[string]struct {
 		mode    string
@@ -49,7 +46,9 @@ func TestObjective(t *testing.T) {
 		"a maximum":        {"standard", 10, within("max", time.Second), nil, lane.Unproven, "a maximum"},
 		"beyond a maximum": {"standard", 10, within("max", 20*time.Microsecond), nil, lane.Missed, ""},
 		"closed loop":      {"standard", 10, within("p99", time.Second), without, lane.Unproven, "mode open"},
-		"lost":             {"standard", 10, within("p99", time.Second), lose, lane.Unproven, "4000 were lost"},
+		"lost":             {"standard", 10, within("p99", time.Second), losing(4000), lane.Missed, "40000 were lost"},
+		"perhaps lost":     {"standard", 10, within("p99", time.Second), losing(40), lane.Unproven, "400 were lost"},
+		"lost, not there":  {"standard", 10, within("p99", time.Second), losing(20), lane.Held, ""},
 		"rate held":        {"standard", 10, atLeast(20e9), nil, lane.Held, ""},
 		"rate missed":      {"standard", 10, atLeast(40e9), nil, lane.Missed, ""},
 		"rate within":      {"standard", 10, atLeast(27.7e9), nil, lane.Unproven, "within the interval"},

@@ -2,7 +2,8 @@
 // intervals, verdicts, aims, the objective of a lane, and the evidence on where threads ran.
 //
 // Percentiles come from merged histograms and end where the sample ends; what a sample does not support is
-// left out. What a metric is called, and its unit, is in metric.go.
+// left out. What was lost is part of the sample and took longer than all else: a percentile among it is
+// infinite. What a metric is called, and its unit, is in metric.go.
 //
 //	sum, err := figures.Summarize(session)
 //	fmt.Println(sum.Baseline, sum.Aims, sum.Cell("noisy-lane-express").Figures["throughput"].Ratio)
@@ -84,13 +85,13 @@ type Figure struct {
 	Merged  *Distribution // nil where a run gives one value
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
 	Needed  int           // about how many blocks, or boots, another verdict than inconclusive needs
-	Lowered string        // the guard that lowered the verdict, or "at least: " and what limited the figure
+	Lowered string        // the guard that lowered it, "at least: " and what limited the figure, or otherLoad
 	Limit   string        // what was at its limit, so that the true figure may be higher
 	Doubts  []string      // the guards that failed in this cell, whether there is a verdict or not
 }
 
 // Block is one run's value, in the unit of its metric: of a distribution the median. The others are NaN where
-// there is no distribution, or where the run's sample is too small.
+// there is no distribution, or where the run's sample is too small. The mean is of what was not lost.
 type Block struct {
 	Block                  int
 	Value, Mean, P99, P999 float64
@@ -118,12 +119,12 @@ type Distribution struct {
 	Lag       *hdrhistogram.Histogram // open loop: actual minus intended send time
 	Sent      uint64
 	Lost      uint64
-	Supported float64       // the highest quantile that the sample supports
+	Supported float64       // the highest quantile that the sample supports and that is not lost
 	Window    time.Duration // of all runs together
 	Open      bool          // open loop
 }
 
-// N is the size of the sample.
+// N is the size of the sample without what was lost.
 func (d *Distribution) N() uint64 {
 	if d == nil {
 		return 0
@@ -131,15 +132,16 @@ func (d *Distribution) N() uint64 {
 	return uint64(d.Histogram.TotalCount())
 }
 
-// Quantile returns a percentile in nanoseconds, NaN where the sample is too small for it.
+// Quantile returns a percentile in nanoseconds, infinite where it is among what was lost, and NaN where the
+// sample is too small for it.
 func (d *Distribution) Quantile(p float64) float64 {
-	if d == nil || d.N() < stats.SamplesFor(p) {
+	if d == nil || d.N()+d.Lost < stats.SamplesFor(p) {
 		return math.NaN()
 	}
-	return results.Percentile(d.Histogram, p, 0)
+	return results.Percentile(d.Histogram, p, d.Lost)
 }
 
-// Min is the shortest of the sample in nanoseconds, NaN where it is empty, as Max and Mean are.
+// Min is the shortest of what was not lost in nanoseconds, NaN where there is none, as Max and Mean are.
 func (d *Distribution) Min() float64 {
 	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Min()) })
 }
@@ -312,10 +314,13 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	d.Sent += m.Wanted
 	d.Lost += m.Lost
 	d.Window += window
-	d.Supported = stats.SupportedQuantile(d.N())
+	d.Supported = stats.SupportedQuantile(d.N() + d.Lost)
+	for d.Supported > 0 && math.IsInf(d.Quantile(d.Supported), 1) {
+		d.Supported = stats.SupportedQuantile(stats.SamplesFor(d.Supported) - 1)
+	}
 	d.Open = open
-	if one := (&Distribution{Histogram: h}); one.N() > 0 { // else all was lost: that counts, but has no latency
-		f.Blocks = append(f.Blocks, Block{Block: block, Value: results.Percentile(h, 0.5, 0), Mean: h.Mean(),
+	if one := (&Distribution{Histogram: h, Lost: m.Lost}); one.N()+one.Lost > 0 {
+		f.Blocks = append(f.Blocks, Block{Block: block, Value: results.Percentile(h, 0.5, m.Lost), Mean: one.Mean(),
 			P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
 	}
 	return nil

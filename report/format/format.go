@@ -40,8 +40,13 @@ func thousands(v int64) string {
 // Count prints a whole number: 12,345.
 func Count(n uint64) string { return thousands(int64(n)) }
 
-// Percent prints a ratio.
-func Percent(ratio float64) string { return suffixed(Digits(100*ratio), "%") }
+// Percent prints a ratio, which to what was lost is infinite.
+func Percent(ratio float64) string {
+	if math.IsInf(ratio, 1) {
+		return "∞%"
+	}
+	return suffixed(Digits(100*ratio), "%")
+}
 
 // suffixed puts a unit behind a figure that exists.
 func suffixed(figure, unit string) string {
@@ -121,6 +126,26 @@ func UnitOf(name string) Unit {
 	}
 	full := func(v float64) string { return suffixed(Digits(v), behind) }
 	return Unit{Name: name, Plain: Digits, Full: full, Tick: Tick, Axis: name}
+}
+
+// longest is below the last bin of a histogram, in which probes count all that takes 60 s and more.
+const longest = 59.99e9
+
+// OfSamples prints values of a histogram in the unit: an infinite one is among what was lost.
+func (u Unit) OfSamples() Unit {
+	of := func(print func(float64) string) func(float64) string {
+		return func(v float64) string {
+			switch {
+			case math.IsInf(v, 1):
+				return "lost"
+			case v >= longest && v < 60.1e9: // what is beyond is of no histogram
+				return "≥ 60 s"
+			}
+			return print(v)
+		}
+	}
+	u.Plain, u.Full = of(u.Plain), of(u.Full)
+	return u
 }
 
 // Times are nanoseconds.

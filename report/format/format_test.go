@@ -14,3 +14,13 @@ func TestDigits(t *testing.T) {
 		}
 	}
 }
+
+// Samples are of a histogram: what was lost is longer than all of it, and its last bin has no end.
+func TestOfSamples(t *testing.T) {
+	for v, want := range map[float64]string{math.Inf(1): "lost", 60_028_878_847: "≥ 60 s", 59_900_000_000: "59.9 s", 20_000: "20.0 µs",
+		math.NaN(): "–"} {
+		if got := UnitOf("ns").OfSamples().Full(v); got != want {
+			t.Errorf("%v is %q, want %q", v, got, want)
+		}
+	}
+}

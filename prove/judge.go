@@ -86,7 +86,7 @@ func (r *runner) lateMatters(spec scenario.Search, m results.Measurement) (bool,
 func (r *runner) atLimit(metric string, m results.Measurement, beyond bool) (all []string, err error) {
 	metrics, err := r.Scenario.Metrics()
 	for _, check := range metrics {
-		if v, ok := m.Values[check.Name]; ok && check.Guards == metric && v > check.Limit &&
+		if v, ok := m.Values[check.Name]; ok && check.Guards == metric && math.Abs(v) > check.Limit &&
 			(!check.Trend || !beyond && m.Samples[metric].Wanted > 0) {
 			unit := " " + check.Unit
 			if check.Unit == "%" {

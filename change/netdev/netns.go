@@ -222,9 +222,9 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 	})
 }
 
-// shareDir makes the directory of names a mount of its own that other mount namespaces follow, as the first
-// "ip netns add" does and leaves it. Did that come after a name of ours, the name would stand below its mount,
-// where nobody can take it away.
+// shareDir makes the directory of names a mount of its own, which other mount namespaces follow, as the first
+// "ip netns add" does, and leaves it. After a name of ours that would mount over it, and nobody could take
+// the name away.
 func shareDir() error {
 	err := unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
 	if errors.Is(err, unix.EINVAL) { // no mount yet

@@ -228,9 +228,9 @@ func (s *Summary) omission() Guard {
 }
 
 // onTime says whether an open loop has a figure of a quantity in a cell.
-func (s *Summary) onTime(c Cell, quantity string) bool {
+func (s *Summary) onTime(c Cell, of string) bool {
 	return slices.ContainsFunc(s.Metrics, func(m Metric) bool {
-		return m.Loop == results.Open && m.Quantity == quantity && len(c.Figure(m).Blocks) > 0
+		return m.Loop == results.Open && m.Quantity == of && len(c.Figure(m).Blocks) > 0
 	})
 }
 

@@ -38,7 +38,7 @@ lab:
 	CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../bin/isolane-lab ./cmd/isolane-lab
 	bin/isolane-lab build
 
-# Tests in these machines, half an hour.
+# Tests in these machines, without the long ones; with packages, pair, boots and history it was three quarters of an hour.
 test-lab: lab build
 	packaging/build bin/packages amd64
 	$(lintian)
@@ -47,7 +47,7 @@ test-lab: lab build
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times; virtual functions of
 # cards; irqbalance, tuned, networkd and NetworkManager; packages, two machines, other boots, power cuts; the commands of
-# docs/start.md. Two hours, and only where nothing else runs.
+# docs/start.md. An hour and a half and those four more, and only where nothing else runs.
 test-workloads: lab build test-tools
 	packaging/build bin/packages amd64
 	$(next)

@@ -155,7 +155,7 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2500       50  interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce               2550       50  a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
 enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       250       10  out of enforce: workloads that ran before their lanes
 enforce/guard          550        5  drift and repair, out of enforce
@@ -219,7 +219,7 @@ plan                   650       25  which interrupts are a lane's, out of plan/
 plan/search           1800       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
-probe                  755       30  arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
+probe                  765       31  one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          1760        5  frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
@@ -249,7 +249,7 @@ report/curves          250        5  out of report/figures
 report/evidence        250        5  out of report/figures
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
 report/figures        2500       30  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one
-report/format          155       10  numbers and units, which figures, page and plots print; what was lost
+report/format          155       11  numbers and units, which figures, page and plots print; what was lost
 results               1050       85  all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network

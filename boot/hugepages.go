@@ -27,7 +27,7 @@ func hugepageWords(h host.Host, p plan.Placement) []Word {
 	for _, n := range h.NUMANodes {
 		for _, pool := range n.Hugepages {
 			if of := pages[pool.PageBytes]; of != nil && pool.Total != nil && *pool.Total > 0 {
-				of[max(n.ID, 0)] = max(of[max(n.ID, 0)], *pool.Total)
+				of[n.ID] = max(of[n.ID], *pool.Total)
 			}
 		}
 	}

@@ -151,9 +151,13 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	if err := l.keepLevels(&next); err != nil {
 		return err
 	}
+	comes := slices.ContainsFunc(p.Lanes, func(one plan.Lane) bool {
+		_, had := l.Placement.Lane(one.Name)
+		return !had
+	})
 	err := l.reconcile(ctx, &next)
-	if err != nil && len(p.Lanes) == 0 && ctx.Err() == nil {
-		// One thing that was busy would have release put all lanes in force again: what is left is tried once more.
+	if err != nil && !comes && ctx.Err() == nil {
+		// A release would put its lanes in force again for one thing that was busy: the rest is tried once more.
 		err = l.reconcile(ctx, &next)
 	}
 	if err != nil {

@@ -198,8 +198,8 @@ func packetSteering(v View, p plan.Placement) ([]journal.Step, error) {
 	return steps, err
 }
 
-// packetSteeringFiles are those of devices at most four levels below their host bridge; xps_cpus stand in
-// journals of an Isolane before the first release.
+// packetSteeringFiles are those of devices at most four levels below their host bridge. An older
+// Isolane has set xps_cpus too, and its journals are undone.
 func packetSteeringFiles() []string {
 	files := []string{"/sys/devices/virtual/net/*/queues/[rt]x-*/[rx]ps_cpus"}
 	for depth := 1; depth <= 4; depth++ {

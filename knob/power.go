@@ -15,7 +15,8 @@ import (
 )
 
 // idleStates keeps the lanes' CPUs in the shallowest idle state. Those kept idle may sleep deeply: the core
-// goes no deeper than its other thread, and one that polls would take part of it.
+// goes no deeper than its other thread asks for (Documentation/admin-guide/pm/cpuidle.rst), and a thread that
+// polls takes part of the core.
 func idleStates(v View, p plan.Placement) ([]journal.Step, error) {
 	var cpus cpuset.Set
 	for _, l := range p.Lanes {

@@ -195,6 +195,12 @@ type Server interface {
 	Serve(context.Context, Conditions, io.Writer) error // until the context ends
 }
 
+// Merger is a Probe that measures several instances of the application at once: its clients begin at the same
+// time, and theirs become one measurement.
+type Merger interface {
+	Merge(name string, each []results.Measurement) (results.Measurement, error)
+}
+
 // ByHand reads the probe of a kind that `isolane probe` runs; an error of its conditions names the flag.
 func ByHand(kinds []Driver, kind, settings string, c Conditions) (Runner, error) {
 	d, err := Find(kinds, kind)
@@ -208,6 +214,9 @@ func ByHand(kinds []Driver, kind, settings string, c Conditions) (Runner, error)
 	runs, ok := p.(Runner)
 	if !ok {
 		return nil, fmt.Errorf("probe %s: run the program %s itself", kind, kind)
+	}
+	if _, several := p.(Merger); c.Start != 0 && !several {
+		return nil, fmt.Errorf("--start: expected a probe that measures several instances, found %s", kind)
 	}
 	if err = cmp.Or(c.Validate(), p.Validate(c)); err != nil { // it names the fields of a scenario
 		err = errors.New("--" + strings.Replace(err.Error(), "measure:", "window:", 1))

@@ -258,9 +258,8 @@ func tailCaveats(s *figures.Summary) []string {
 		}
 		own, other := f.Merged.Quantile(p), ref.Quantile(p)
 		if f.Ratio.Known() && f.Ratio.Estimate < 1 && own > 2*other {
-			times := strings.TrimSuffix(format.Percent(own/other/100), "%")
 			all = append(all, fmt.Sprintf("%s: %s is below that of %s, but %s is %s× as long (%s against %s %s): "+
-				"judge it by its tail.", c.Name, m.Statistic, s.Baseline, format.Quantile(p), times,
+				"judge it by its tail.", c.Name, m.Statistic, s.Baseline, format.Quantile(p), format.Ratio(own/other),
 				m.Unit.Plain(own), m.Unit.Plain(other), m.Unit.Name))
 		}
 	}

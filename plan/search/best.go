@@ -184,7 +184,7 @@ func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 					continue // with CPUs on fewer nodes, the best memory may be another
 				}
 				if memory == 0 && (p.Nodes|s.m.FarMemory(p.Nodes))&^set != 0 {
-					continue // as here
+					continue // its memory is on a node of another set, and is tried with that
 				}
 				if !found || p.compare(&best) < 0 {
 					best, found = p, true

@@ -115,14 +115,9 @@ type onHost interface {
 	OnHost() (because string)
 }
 
-// merging is a probe that measures several instances of the application at once.
-type merging interface {
-	Merge(name string, each []results.Measurement) (results.Measurement, error)
-}
-
 // Cannot says why a probe cannot run under these conditions, on any machine; "" where it can.
 func (p Probe) Cannot(c factor.Conditions) string {
-	if _, ok := p.Probe.(merging); !ok && c.Instances > 1 {
+	if _, ok := p.Probe.(probe.Merger); !ok && c.Instances > 1 {
 		return fmt.Sprintf("kind %s measures one instance of the application only, not %d", p.Kind, c.Instances)
 	}
 	if h, ok := p.Probe.(onHost); ok && c.Guest.Runtime != "" {

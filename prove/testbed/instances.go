@@ -215,11 +215,6 @@ func (c client) result(spec scenario.Probe, began time.Time, w *witness.Session)
 	return measured, err
 }
 
-// merger is a probe that measures several instances at once, and makes one measurement of theirs.
-type merger interface {
-	Merge(name string, each []results.Measurement) (results.Measurement, error)
-}
-
 // merged waits for all clients, also where one fails, and is what they measured together.
 func merged(all []client, spec scenario.Probe, given factor.Conditions, began time.Time,
 	w *witness.Session) (m results.Measurement, err error) {
@@ -233,7 +228,7 @@ func merged(all []client, spec scenario.Probe, given factor.Conditions, began ti
 		return m, err
 	}
 	m = each[0]
-	if together, is := spec.Probe.(merger); is {
+	if together, is := spec.Probe.(probe.Merger); is {
 		m, err = together.Merge(spec.Name, each)
 	}
 	return m, cmp.Or(err, described(m, spec))

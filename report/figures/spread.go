@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
@@ -31,12 +30,10 @@ func (c Comparison) SpreadText() string {
 	case !c.Known() || lo == hi && !interval: // of one block there is no range
 		return format.None
 	case interval:
-		return fmt.Sprintf("[%s, %s]", digits(lo), digits(hi))
+		return fmt.Sprintf("[%s, %s]", format.Ratio(100*lo), format.Ratio(100*hi))
 	}
-	return fmt.Sprintf("%s to %s", digits(lo), digits(hi))
+	return fmt.Sprintf("%s to %s", format.Ratio(100*lo), format.Ratio(100*hi))
 }
-
-func digits(ratio float64) string { return strings.TrimSuffix(format.Percent(ratio), "%") }
 
 // Estimate prints the ratio of a cell's value to the baseline's, which is 100% by definition.
 func (s *Summary) Estimate(c Cell, m Metric) string {

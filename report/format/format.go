@@ -40,13 +40,16 @@ func thousands(v int64) string {
 // Count prints a whole number: 12,345.
 func Count(n uint64) string { return thousands(int64(n)) }
 
-// Percent prints a ratio, which to what was lost is infinite.
-func Percent(ratio float64) string {
-	if math.IsInf(ratio, 1) {
-		return "∞%"
+// Ratio prints how many times as much something is; what was lost is infinitely many times anything else.
+func Ratio(times float64) string {
+	if math.IsInf(times, 1) {
+		return "∞"
 	}
-	return suffixed(Digits(100*ratio), "%")
+	return Digits(times)
 }
+
+// Percent prints a ratio.
+func Percent(ratio float64) string { return suffixed(Ratio(100*ratio), "%") }
 
 // suffixed puts a unit behind a figure that exists.
 func suffixed(figure, unit string) string {

@@ -38,20 +38,21 @@ lab:
 	CGO_ENABLED=0 $(GO) -C lab build -trimpath -o ../bin/isolane-lab ./cmd/isolane-lab
 	bin/isolane-lab build
 
-# Tests in these machines, without the long ones; with packages, pair, boots and history it was three quarters of an hour.
+# Tests in these machines, without the long ones: half an hour or more.
 test-lab: lab build
 	packaging/build bin/packages amd64
 	$(lintian)
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 55m . -skip '$(long)' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 48m . -skip '$(long)' | $(GO) run ./test/summary
 
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
-# services, containers and machines in lanes beside systemd, and started again a hundred times; virtual functions of
-# cards; irqbalance, tuned, networkd and NetworkManager; packages, two machines, other boots, power cuts; the commands of
-# docs/start.md. An hour and a half and those four more, and only where nothing else runs.
+# services, containers and machines in lanes beside systemd, and started again a hundred times; lanes in groups of their
+# workloads; virtual functions of cards, Open vSwitch; lanes at random, with commands killed; the scenario edge; irqbalance,
+# tuned, networkd and NetworkManager; packages, two machines, other boots, power cuts; the commands of docs/start.md. About
+# three hours, and only where nothing else runs.
 test-workloads: lab build test-tools
 	packaging/build bin/packages amd64
 	$(next)
-	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 150m . -run '$(long)' | $(GO) run ./test/summary
+	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 240m . -run '$(long)' | $(GO) run ./test/summary
 
 # isolane and isolane-lab as .deb and .rpm, with their bills of materials, in bin/packages; the version is that of
 # the commit, or VERSION=1.2.3.
@@ -105,7 +106,7 @@ test-tools: tools
 	@cd bin/programs && [ -e lib/modules/*/modules.dep ] || depmod -b . $$(ls lib/modules)
 
 # Scripts of the lab that take long: on machines of their own, and on the one of many.
-long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|pair|boots|history)$$
+long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|pair|boots|history|resume|edge|ovs|own|random|vf)$$
 
 # The version that the lab upgrades to: it wants another value of a setting.
 next = sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt && \

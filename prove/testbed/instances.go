@@ -159,19 +159,31 @@ type client struct {
 	given probe.Conditions
 }
 
-// together is when the clients of several instances begin, once all are there; 0: there is one.
-func together(given factor.Conditions) (int64, error) {
+// together is when the clients of several instances begin, once all are there; 0: there is one. Where they were
+// not there in time in an earlier run of the session, they have twice as much more.
+func (r *Bed) together(given factor.Conditions) (int64, error) {
 	if given.Instances < 2 {
 		return 0, nil
 	}
 	clock, err := probe.NewClock()
-	return clock.Now() + int64(100*time.Millisecond+time.Duration(given.Instances)*25*time.Millisecond), err
+	lead := 100*time.Millisecond + time.Duration(given.Instances)*25*time.Millisecond + 2*r.late
+	return clock.Now() + int64(lead), err
 }
+
+// wereLate notes how long after the moment that all were to begin at the last of the clients did.
+func (r *Bed) wereLate(clients []client, m results.Measurement) {
+	if given := clients[0].given; given.Start > 0 && m.Begin > 0 {
+		r.late = min(max(r.late, time.Duration(int64(m.Begin)-given.Start)-given.Warmup), latest)
+	}
+}
+
+// latest bounds what a client that did not run for long does to the time that each later run takes.
+const latest = 5 * time.Second
 
 // startClients starts the clients of a probe, one an instance. Where one does not start, the others end.
 func (r *Bed) startClients(ctx context.Context, at place, spec scenario.Probe, w *witness.Session) (
 	all []client, err error) {
-	start, err := together(at.given)
+	start, err := r.together(at.given)
 	if err != nil {
 		return nil, err
 	}

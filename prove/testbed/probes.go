@@ -165,6 +165,7 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 		return results.Measurement{}, starved(err)
 	}
 	measured, err := merged(clients, spec, at.given, began, w)
+	r.wereLate(clients, measured)
 	for _, p := range m.application {
 		err = cmp.Or(err, complete(&measured, guest.Guest{Dir: p.dir}))
 	}

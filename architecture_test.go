@@ -219,7 +219,7 @@ plan                   650       25  which interrupts are a lane's, out of plan/
 plan/search           1800       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
-probe                  765       31  one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
+probe                  775       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          1760        5  frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
@@ -281,7 +281,7 @@ version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
 witness               2350       10  the real-time and the web case study, exports, compare; what came into a container from outside
 witness/judge          150        5  out of witness: the evidence against the plan
-witness/tail           300        5  out of witness and prove: what explains the worst samples
+witness/tail           325        5  which of several threads served, or that nobody knows; out of witness and prove: what explains the worst samples
 `
 }
 

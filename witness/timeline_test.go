@@ -154,7 +154,7 @@ func TestRecordedOwn(t *testing.T) {
 			continue
 		}
 		own++
-		if in.Name != comm() || in.CPU != 0 || in.Woken > in.Begin || in.Woken < 0 || in.Stolen < 0 || in.Late < 0 {
+		if in.Name != comm() || in.CPU != 0 || in.Woken > in.Begin || in.Woken < 0 || in.Server != b.pid() || in.Stolen < 0 || in.Late < 0 {
 			t.Errorf("%+v", in)
 		}
 		if in.Woken > began {

@@ -135,6 +135,9 @@ func (s *Session) Recorded() (all []tail.Intrusion, lost uint64, ok bool) {
 	return all, lost, err == nil
 }
 
+// Warn adds a warning to the evidence.
+func (s *Session) Warn(text string) { s.warnings = append(s.warnings, text) }
+
 // sample looks at /proc in a goroutine until the returned function is called, or ctx ends.
 func (s *Session) sample(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)

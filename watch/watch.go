@@ -229,6 +229,7 @@ func (w *Watch) Read(ctx context.Context) (Reading, error) {
 	if w.trace != nil {
 		found, terr := w.trace.Read()
 		r.Evidence, err = w.trace.Evidence(), terr
+		r.Timed = r.Evidence == "bpf" && terr == nil
 		r.Sources = append(r.Sources, found.Last...)
 		r.SinceStart.Sources = append(r.SinceStart.Sources, found.Since...)
 		r.Warnings = append(r.Warnings, w.trace.Warnings()...)

@@ -253,6 +253,7 @@ func bound(all []Source, client cpuset.Set) []Source {
 			sums[g], order = sum, append(order, sum)
 		}
 		sum.Count, sum.Total = plus(sum.Count, o.Count), plus(sum.Total, o.Total)
+		sum.AtMost = plus(sum.AtMost, o.AtMost)
 		if o.Longest != nil && *o.Longest > value(sum.Longest) {
 			sum.Longest = o.Longest
 		}

@@ -259,7 +259,7 @@ runtime/running       1000       10
 runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once
-stats                  650       25  about how many blocks or boots a verdict needs
+stats                  650       26  shares of runs that have stalls; about how many blocks or boots a verdict needs
 terminal               450       15  strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5

@@ -279,7 +279,7 @@ top                    750        5  lanes live in a terminal
 unit                   150       10  services of a hub too; out of cmd/isolane
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
-witness               2350       10  the real-time and the web case study, exports, compare; what came into a container from outside
+witness               2375       10  ticks and handlers told apart, and what is at most another's time; the real-time and the web case study, exports, compare; what came into a container from outside
 witness/judge          150        5  out of witness: the evidence against the plan
 witness/tail           325        5  which of several threads served, or that nobody knows; out of witness and prove: what explains the worst samples
 `

@@ -45,7 +45,7 @@ domain0 00000000,00000060 1 2
 		"proc/self/mounts": {Data: []byte("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")}, "sys/devices/system/cpu/online": {Data: []byte("0-6\n")}}
 	watched, asks := cpuset.MustParse("1,4-6"), []Source{{Kind: results.Softirq, Name: sched}}
 	remedy := func(cpu int) string {
-		var b balance
+		b := newBalance(root)
 		b.look(root, asks)
 		return b.remedy(cpu, watched)
 	}
@@ -64,6 +64,10 @@ domain0 00000000,00000060 1 2
 		root["sys/devices/system/cpu/nohz_full"] = &fstest.MapFile{Data: []byte(tickless[c.nohzFull])}
 		if got := remedy(c.cpu); !strings.Contains(got, c.want) {
 			t.Errorf("CPU %d: %q", c.cpu, got)
+		}
+		trace, tick := Trace{balance: newBalance(root)}, []Source{{CPU: c.cpu, Kind: results.Tick, Name: localTimer}}
+		if trace.finish(tick); strings.HasPrefix(tick[0].Remedy, "boot with nohz_full") == c.nohzFull {
+			t.Errorf("tick on CPU %d, nohz_full %v: %q", c.cpu, c.nohzFull, tick[0].Remedy)
 		}
 	}
 	root["proc/self/mounts"].Data = []byte("cgroup /c cgroup rw,cpuset 0 0\n")

@@ -125,6 +125,27 @@ func TestRecordedLost(t *testing.T) {
 	}
 }
 
+// Where there is no room for when an own task is woken, that is counted too.
+func TestRecordedWakeUpsLost(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
+	mount, _, err := hierarchy(os.DirFS("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := recording(t, cpuset.Of(0), timelineRoom, mount)
+	for tid := uint32(1 << 30); err == nil; tid++ { // until it is full
+		err = c.coll.Maps["woken"].Put(tid, uint64(0))
+	}
+	b := start(t, "burn", 0)
+	if err = c.record(); err != nil {
+		t.Fatal(err)
+	}
+	b.burn(0)
+	if _, lost, err := c.recorded(of(func(st taskSource) string { return st.Name })); err != nil || lost == 0 {
+		t.Errorf("%d lost, %v", lost, err)
+	}
+}
+
 // The runs of own tasks are noted, with when they were woken, and no task is an intruder where all are own.
 func TestRecordedOwn(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)

@@ -81,7 +81,8 @@ func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
 
 // newTrace attaches the programs, if they are wanted and the kernel takes them; nothing counts before begin.
 func newTrace(root fs.FS, sc scope, own Owned, noBPF bool) (*Trace, error) {
-	t := &Trace{root: root, cpus: sc.measured, own: own, tasks: map[taskID]taskSource{}}
+	t := &Trace{root: root, cpus: sc.measured, own: own, tasks: map[taskID]taskSource{},
+		balance: newBalance(root)}
 	err := errors.New("as requested")
 	if !noBPF {
 		t.kernel, err = newCollector(root, sc)
@@ -208,6 +209,8 @@ func (t *Trace) finish(all []Source) {
 			all[i].Remedy = ""
 		case s.Kind == results.Softirq && s.Name == sched:
 			all[i].Remedy = t.balance.remedy(s.CPU, t.cpus)
+		case s.Kind == results.Tick:
+			all[i].Remedy = cmp.Or(s.Remedy, t.balance.tick(s.CPU), table.find(s.Kind, s.Name, s.PID))
 		default:
 			all[i].Remedy = cmp.Or(s.Remedy, table.find(s.Kind, s.Name, s.PID))
 		}

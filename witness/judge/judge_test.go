@@ -82,7 +82,9 @@ func contradictions() []contradiction {
 			"intruders ran 2ms on the lane's CPUs, at most 1ms expected: " +
 				"sshd (99) 2ms on CPU 0 in 3 runs, the longest 500µs"},
 		{"an intruder of unknown time",
-			func(w *results.Witness, _ *Expect) { w.Sources[1] = results.Source{CPU: 0, TID: 99, Kind: results.Task, Name: "sshd", AtMost: new(2 * ms)} },
+			func(w *results.Witness, _ *Expect) {
+				w.Sources[1] = results.Source{CPU: 0, TID: 99, Kind: results.Task, Name: "sshd", AtMost: new(2 * ms)}
+			},
 			"intruders may have run 2ms on the lane's CPUs, at most 1ms expected: sshd (99) up to 2ms on CPU 0"},
 		{"an intruder of unknown time that is short anyhow",
 			func(w *results.Witness, _ *Expect) { w.Sources[1].Total, w.Sources[1].AtMost = nil, new(ms) }, ""},

@@ -18,7 +18,7 @@ type Intrusion struct {
 	Kind, Name string // of an own run the name is the role
 	Begin, End results.Nanoseconds
 	// Of own runs, and those of the lane's workload.
-	TID    int
+	TID int
 	// Server is the thread's id too, or its process's of a program of Isolane's own: one thread serves there, or
 	// measures, the others are of Go's runtime.
 	Server int

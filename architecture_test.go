@@ -158,7 +158,7 @@ draw                  1000        5
 enforce               2550       50  a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
 enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       250       10  out of enforce: workloads that ran before their lanes
-enforce/guard          550        5  drift and repair, out of enforce
+enforce/guard          560        5  where each lane's tasks belong; drift and repair, out of enforce
 enforce/merge          300        5  out of enforce: wanted lanes beside those in force
 examples                50        5
 examples/embed         100        0
@@ -279,7 +279,7 @@ top                    750        5  lanes live in a terminal
 unit                   150       10  services of a hub too; out of cmd/isolane
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
-witness               2375       10  ticks and handlers told apart, and what is at most another's time; the real-time and the web case study, exports, compare; what came into a container from outside
+witness               2400       10  where each lane's tasks belong; ticks and handlers told apart, and what is at most another's time; the real-time and the web case study, exports, compare; what came into a container from outside
 witness/judge          150        5  out of witness: the evidence against the plan
 witness/tail           325        5  which of several threads served, or that nobody knows; out of witness and prove: what explains the worst samples
 `

@@ -140,7 +140,7 @@ func (w *Watch) begin(now guard.Watched) error {
 		return err
 	}
 	if !now.CPUs.IsEmpty() {
-		own := witness.Owned{Cgroups: now.Groups, Interrupts: now.Interrupts}
+		own := witness.Owned{Cgroups: now.Groups, CPUs: now.On, Interrupts: now.Interrupts}
 		w.trace, err = witness.NewTrace(host.Live(), now.CPUs, own)
 	}
 	w.began = time.Now()
@@ -154,7 +154,7 @@ func (w *Watch) follow() error {
 	if err != nil {
 		return err
 	}
-	same := now.CPUs == w.now.CPUs && slices.Equal(now.Groups, w.now.Groups) &&
+	same := now.CPUs == w.now.CPUs && slices.Equal(now.Groups, w.now.Groups) && slices.Equal(now.On, w.now.On) &&
 		maps.Equal(now.Interrupts, w.now.Interrupts) && (w.trace != nil || now.CPUs.IsEmpty())
 	if !same {
 		return w.begin(now)

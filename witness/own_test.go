@@ -87,3 +87,25 @@ func FuzzParseDomains(f *testing.F) {
 		}
 	})
 }
+
+// Tasks belong where their cgroup does, also where there are more cgroups than bits.
+func TestOwnedPlaces(t *testing.T) {
+	all := Owned{Cgroups: make([]string, 70), CPUs: make([]cpuset.Set, 70)}
+	for i := range all.CPUs {
+		all.CPUs[i] = cpuset.Of(i)
+	}
+	places := all.places()
+	for group := range 63 {
+		for cpu := range 70 {
+			if own := places[group]&all.placesOf(cpu) != 0; own != (group == cpu) || own != all.belongs(group, cpu) {
+				t.Errorf("group %d, CPU %d: %v", group, cpu, own)
+			}
+		}
+	}
+	if places[65]&all.placesOf(65) == 0 {
+		t.Error("the 66th group does not belong on its own CPU")
+	}
+	if anywhere := (Owned{Cgroups: []string{"a", "b"}}); anywhere.placesOf(7) != 3 || !anywhere.belongs(1, 7) {
+		t.Error("no CPUs are all")
+	}
+}

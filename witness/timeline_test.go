@@ -15,7 +15,7 @@ import (
 // recording is a trace that can note single intrusions.
 func recording(t *testing.T, cpus cpuset.Set, room int, own ...string) *collector {
 	t.Helper()
-	tr, err := newTrace(os.DirFS("/"), scope{measured: cpus, own: own, keepOwn: true, room: room}, Owned{}, false)
+	tr, err := newTrace(os.DirFS("/"), scope{measured: cpus, own: Owned{Cgroups: own}, keepOwn: true, room: room}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,9 +86,9 @@ func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 	if s.online, err = host.Online(s.root); err != nil {
 		return nil, err
 	}
-	what := scope{measured: w.Measured.Union(w.Client), counted: s.online, own: w.Own, keepOwn: true,
-		room: timelineRoom}
-	if s.trace, err = newTrace(s.root, what, Owned{Cgroups: w.Own}, w.NoBPF); err != nil {
+	what := scope{measured: w.Measured.Union(w.Client), counted: s.online, own: Owned{Cgroups: w.Own},
+		keepOwn: true, room: timelineRoom}
+	if s.trace, err = newTrace(s.root, what, w.NoBPF); err != nil {
 		return nil, err
 	}
 	sampled := s.trace.kernel == nil

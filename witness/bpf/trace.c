@@ -126,12 +126,13 @@ struct {
 	__type(value, struct source);
 } blank SEC(".maps");
 
-// The ids of the cgroups whose tasks are no intruders, nor those of the cgroups below.
+// The ids of the cgroups whose tasks are no intruders, nor those of the cgroups below, on CPUs that have the
+// same bit of cpu.places.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u64);
-	__type(value, __u8);
+	__type(value, __u64);
 } own SEC(".maps");
 
 // The loader gives it pages for a recording.
@@ -189,6 +190,7 @@ struct cpu {
 	__u64 late;
 	__u64 stolen; // by the hypervisor, when it came
 	__u64 lost;   // notes that found no room, and tasks whose wake-ups did not
+	__u64 places; // as the map own has them
 	struct frame task, soft, hard;
 };
 
@@ -308,13 +310,14 @@ static __always_inline struct cgroup_subsys_state *cpuset_of(struct task_struct 
 	return v1 ? t->cgroups->subsys[0] : &t->cgroups->dfl_cgrp->self;
 }
 
-// owned says whether a cgroup or one above it is a lane's own.
-static __noinline _Bool owned(struct task_struct *t) {
+// owned says whether a cgroup, or the next one above it that the map has, is the CPU's own.
+static __noinline _Bool owned(struct task_struct *t, __u64 places) {
 	struct cgroup_subsys_state *css = cpuset_of(t);
 	for (int i = 0; i < DEPTH && css; i++) {
 		__u64 id = css->cgroup->kn->id;
-		if (bpf_map_lookup_elem(&own, &id))
-			return 1;
+		__u64 *at = bpf_map_lookup_elem(&own, &id);
+		if (at)
+			return (*at & places) != 0;
 		css = css->parent;
 	}
 	return 0;
@@ -348,7 +351,7 @@ static __always_inline void leave(struct cpu *c, struct task_struct *t, __u64 no
 	_Bool mine = keep_own;
 	if (c->mode == MEASURED) {
 		cgroup = cpuset_of(t)->cgroup->kn->id;
-		mine = s && s->cgroup == cgroup ? s->own : owned(t);
+		mine = s && s->cgroup == cgroup ? s->own : owned(t, c->places);
 	}
 	if (recording && c->mode == MEASURED && (mine || now - c->task.since >= LONG)) {
 		struct note n = {
@@ -433,6 +436,7 @@ int set_mode(__u64 *modes) {
 	if (c->mode && t->pid)
 		leave(c, t, now, stolen, COUNT);
 	c->mode = modes[0];
+	c->places = modes[1];
 	c->late = 0;
 	enter(c, t, now, steal(c, t));
 	return 0;

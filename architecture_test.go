@@ -158,7 +158,7 @@ draw                  1000        5
 enforce               2550       50  a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
 enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       250       10  out of enforce: workloads that ran before their lanes
-enforce/guard          550        5  drift and repair, out of enforce
+enforce/guard          560        5  where each lane's tasks belong; drift and repair, out of enforce
 enforce/merge          300        5  out of enforce: wanted lanes beside those in force
 examples                50        5
 examples/embed         100        0
@@ -219,7 +219,7 @@ plan                   650       25  which interrupts are a lane's, out of plan/
 plan/search           1800       20  a refusal says who has the functions
 plan/solver           2000       10  what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
-probe                  765       31  one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
+probe                  775       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          1760        5  frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
@@ -259,7 +259,7 @@ runtime/running       1000       10
 runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once
-stats                  650       25  about how many blocks or boots a verdict needs
+stats                  650       26  shares of runs that have stalls; about how many blocks or boots a verdict needs
 terminal               450       15  strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5
@@ -279,9 +279,9 @@ top                    750        5  lanes live in a terminal
 unit                   150       10  services of a hub too; out of cmd/isolane
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
-witness               2350       10  the real-time and the web case study, exports, compare; what came into a container from outside
+witness               2400       10  where each lane's tasks belong; ticks and handlers told apart, and what is at most another's time; the real-time and the web case study, exports, compare; what came into a container from outside
 witness/judge          150        5  out of witness: the evidence against the plan
-witness/tail           300        5  out of witness and prove: what explains the worst samples
+witness/tail           325        5  which of several threads served, or that nobody knows; out of witness and prove: what explains the worst samples
 `
 }
 

@@ -6,12 +6,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -59,6 +59,7 @@ type Agent struct {
 	mu       sync.Mutex // of what follows
 	last     watch.Reading
 	totals   map[string]*total // by lane, of those in force
+	unjudged bool              // what is proved may have ended since it was last looked at
 	repairs  uint64
 	failed   uint64
 	failure  string // of the last reading, "" where it went well
@@ -146,27 +147,38 @@ func (a *Agent) read(ctx context.Context, changed bool) {
 		return
 	}
 	r, err := a.watch.Read(ctx)
-	var judged map[string][]lane.Judgement
 	changed = changed || drifted(r) != drifted(a.last) // which ends what is proved
-	if changed && err == nil {
-		judged, err = a.judge(ctx)
-	}
-	for _, e := range a.take(r, judged, err) {
+	judged, jerr := a.judge(ctx, a.watch.Lanes(), changed)
+	for _, e := range a.take(r, judged, cmp.Or(err, jerr)) {
 		a.tell(ctx, e)
 	}
 }
 
-// judge returns what was proved of the lanes in force and still holds.
-func (a *Agent) judge(ctx context.Context) (map[string][]lane.Judgement, error) {
-	if !slices.ContainsFunc(a.watch.Lanes(), func(g enforce.LaneGroup) bool {
-		return len(g.Lane.Spec.Objective.Bounds()) > 0
-	}) {
+// judge returns, after a change, what was proved of the lanes in force and still holds. Where that fails, the
+// next reading looks again.
+func (a *Agent) judge(ctx context.Context, all []enforce.LaneGroup, changed bool) (
+	judged map[string][]lane.Judgement, err error) {
+	if !changed && !a.unjudged { // only this goroutine changes it
 		return nil, nil
 	}
-	s, err := a.status.get(ctx, a.o.Lanes, 0)
-	judged := map[string][]lane.Judgement{}
+	judged = map[string][]lane.Judgement{}
+	want := false
+	for _, g := range all {
+		judged[g.Lane.Name] = nil
+		want = want || len(g.Lane.Spec.Objective.Bounds()) > 0
+	}
+	var s enforce.Status
+	if want {
+		s, err = a.status.get(ctx, a.o.Lanes, 0)
+	}
+	a.mu.Lock()
+	a.unjudged = err != nil
+	a.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	for _, l := range s.Lanes {
 		judged[l.Name] = l.Objectives
 	}
-	return judged, err
+	return judged, nil
 }

@@ -7,9 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/watch"
 	"isolane.dev/isolane/witness"
@@ -52,6 +56,70 @@ func TestLongest(t *testing.T) {
 		if l.add(at.Add(step.after), step.took); l.value() != step.want {
 			t.Errorf("after %s: %d, want %d", step.after, l.value(), step.want)
 		}
+	}
+}
+
+// exported are the values of a metric, by its labels.
+func exported(t *testing.T, a *Agent, name string) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(newCollector(a))
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "isolane_"+name {
+				values[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return values
+}
+
+// A proof is looked at again until that has worked once after a change, and is not told to hold meanwhile; a lane
+// that has lost its objective has none.
+func TestJudge(t *testing.T) {
+	held := lane.Judgement{Bound: lane.Bound{Metric: "rtt"}, Verdict: lane.Held}
+	a := &Agent{totals: map[string]*total{"web": {judged: []lane.Judgement{held}}}}
+	group := enforce.LaneGroup{Lane: plan.Lane{Name: "web"}}
+	aimed := group
+	aimed.Lane.Spec.Objective = lane.Objective{Throughput: lane.Throughput{Min: 1}}
+	a.o.Lanes.Dir = "/dev/null" // cannot be read
+	for _, changed := range []bool{true, false} {
+		if judged, err := a.judge(t.Context(), []enforce.LaneGroup{aimed}, changed); err == nil {
+			t.Errorf("changed %v: %v", changed, judged)
+		}
+		if values := exported(t, a, "proof_held"); len(values) != 1 || values["web"] != 0 {
+			t.Errorf("%v", values)
+		}
+	}
+	judged, err := a.judge(t.Context(), []enforce.LaneGroup{group}, false)
+	a.totals["web"].judge("web", judged)
+	if values := exported(t, a, "proof_held"); err != nil || len(values) > 0 {
+		t.Errorf("without an objective: %v, %v", values, err)
+	}
+}
+
+// The longest is told where it is known.
+func TestLongestUnknown(t *testing.T) {
+	a := &Agent{totals: map[string]*total{"web": {}}}
+	for _, timed := range []bool{false, true} {
+		a.last = watch.Reading{Evidence: "bpf", Timed: timed}
+		if values := exported(t, a, "longest_intrusion_seconds"); len(values) == 1 != timed {
+			t.Errorf("timed %v: %v", timed, values)
+		}
+	}
+}
+
+// What took a lane's CPU is recorded with that CPU.
+func TestRecorded(t *testing.T) {
+	s := source(3, results.Task, 1, 50)
+	h, is := recorded(Event{What: Intrusion, Lane: "web", Text: "CPU 3", CPU: &s.CPU, Took: s.Longest})
+	if !is || h.CPU == nil || *h.CPU != 3 || h.Took != 50 {
+		t.Errorf("%v, %+v", is, h)
 	}
 }
 

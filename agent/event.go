@@ -38,6 +38,7 @@ type Event struct {
 	Lane       string               `json:"lane,omitempty"`
 	Text       string               `json:"text,omitempty"` // for people
 	By         string               `json:"by,omitempty"`   // who did it, where that is known
+	CPU        *int                 `json:"cpu,omitempty"`  // of an intrusion
 	Took       *results.Nanoseconds `json:"tookNanoseconds,omitempty"`
 }
 

@@ -24,10 +24,11 @@ func metrics() []metric {
 	lanes, kinds := []string{"lane"}, []string{"lane", "kind"}
 	return []metric{
 		{"lane_cpus", "CPUs that the lane owns.", lanes, gauge},
-		{"disturbance_seconds_total", "Time that others took from the lane's CPUs.", kinds, counter},
+		{"disturbance_seconds_total", "Time that others took from the lane's CPUs, as far as it is known: see " +
+			"trace_info.", kinds, counter},
 		{"disturbances_total", "How often others ran on the lane's CPUs.", kinds, counter},
-		{"longest_intrusion_seconds", "The longest of others on a CPU of the lane, in the last one to two minutes.",
-			lanes, gauge},
+		{"longest_intrusion_seconds", "The longest of others on a CPU of the lane, in the last one to two " +
+			"minutes; absent where nobody knows.", lanes, gauge},
 		{"path_packets_total", "Packets of the lane's own network device.", []string{"lane", "result"}, counter},
 		{"throttled_periods_total", "Periods in which a CPU limit stopped the lane's cgroup.", lanes, counter},
 		{"proof_held", "Whether the last proof of an objective says that it is held, and still stands.",
@@ -77,7 +78,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			send("disturbance_seconds_total", time.Duration(s.took).Seconds(), name, kind)
 			send("disturbances_total", float64(s.count), name, kind)
 		}
-		send("longest_intrusion_seconds", time.Duration(t.longest.value()).Seconds(), name)
+		if c.a.last.Timed {
+			send("longest_intrusion_seconds", time.Duration(t.longest.value()).Seconds(), name)
+		}
 		if p := t.traffic; p != nil {
 			send("path_packets_total", float64(p.Received), name, "received")
 			send("path_packets_total", float64(p.Sent), name, "sent")
@@ -89,7 +92,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		}
 		for _, j := range t.judged {
 			held := 0.0
-			if j.Verdict == lane.Held {
+			if j.Verdict == lane.Held && !c.a.unjudged {
 				held = 1
 			}
 			send("proof_held", held, name, strings.ToValidUTF8(j.Bound.String(), "?"))

@@ -61,7 +61,7 @@ func (r *recorder) close() {
 
 // recorded is an event for the history, where it is one: commands record what they do themselves.
 func recorded(e Event) (history.Event, bool) {
-	h := history.Event{At: e.At, Lane: e.Lane, What: e.Text, By: e.By}
+	h := history.Event{At: e.At, Lane: e.Lane, What: e.Text, By: e.By, CPU: e.CPU}
 	kind, is := map[string]history.Kind{Started: history.AgentStarted, Stopped: history.AgentEnded,
 		Drifted: history.Drifted, Repaired: history.PutBack, Intrusion: history.Intrusion,
 		Packets: history.Packets, Judged: history.Proof}[e.What]

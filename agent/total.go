@@ -69,7 +69,7 @@ func (a *Agent) take(r watch.Reading, judged map[string][]lane.Judgement, err er
 		if value(worst.Longest) > t.record {
 			t.record = *worst.Longest
 			news = append(news, Event{What: Intrusion, Lane: name, Text: fmt.Sprintf("CPU %d", worst.CPU),
-				By: strings.TrimSpace(worst.Kind + " " + worst.Name), Took: worst.Longest})
+				By: strings.TrimSpace(worst.Kind + " " + worst.Name), CPU: &worst.CPU, Took: worst.Longest})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.totals)) {

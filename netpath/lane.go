@@ -207,10 +207,15 @@ func (t Traffic) Since(before Traffic) Traffic {
 	if t.Received < before.Received || t.Sent < before.Sent {
 		return t
 	}
-	if t.Refused >= before.Refused { // else counted anew, as the flows of Open vSwitch that were put back
+	// What has become less is counted anew, as by flows of Open vSwitch that were put back, or by a device that
+	// has carried more than the one before it.
+	if t.Dropped >= before.Dropped {
+		t.Dropped -= before.Dropped
+	}
+	if t.Refused >= before.Refused {
 		t.Refused -= before.Refused
 	}
-	return Traffic{t.Received - before.Received, t.Sent - before.Sent, t.Dropped - before.Dropped, t.Refused}
+	return Traffic{t.Received - before.Received, t.Sent - before.Sent, t.Dropped, t.Refused}
 }
 
 // Plus is both together.

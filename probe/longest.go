@@ -9,36 +9,42 @@ import (
 
 // Longest keeps the longest samples: a heap with the shortest of them on top, in one fixed array.
 type Longest struct {
+	CPU   *int // that the samples to come are taken on, where that is known
 	heap  [64]sample
 	n     int
 	least int64 // only samples longer than that belong in; 0 until the heap is full
 }
 
 // sample is on CLOCK_MONOTONIC, in nanoseconds.
-type sample struct{ begin, end int64 }
+type sample struct {
+	begin, end int64
+	cpu        *int
+}
 
 func (s sample) took() int64 { return s.end - s.begin }
 
 // Add takes in a sample, in nanoseconds on CLOCK_MONOTONIC, if it is among the longest.
 func (l *Longest) Add(begin, end int64) {
 	if end-begin > l.least {
-		l.add(begin, end)
+		l.add(sample{begin, end, l.CPU})
 	}
 }
 
 // Merge takes in what the other has kept.
 func (l *Longest) Merge(other *Longest) {
 	for _, s := range other.heap[:other.n] {
-		l.Add(s.begin, s.end)
+		if s.took() > l.least {
+			l.add(s)
+		}
 	}
 }
 
-func (l *Longest) add(begin, end int64) {
+func (l *Longest) add(s sample) {
 	at := 0
 	if l.n < len(l.heap) {
 		at = l.n
 		l.n++
-		for above := (at - 1) / 2; at > 0 && l.heap[above].took() > end-begin; above = (at - 1) / 2 {
+		for above := (at - 1) / 2; at > 0 && l.heap[above].took() > s.took(); above = (at - 1) / 2 {
 			l.heap[at], at = l.heap[above], above
 		}
 	} else {
@@ -47,13 +53,13 @@ func (l *Longest) add(begin, end int64) {
 			if below+1 < l.n && l.heap[below+1].took() < l.heap[below].took() {
 				below++
 			}
-			if below >= l.n || l.heap[below].took() >= end-begin {
+			if below >= l.n || l.heap[below].took() >= s.took() {
 				break
 			}
 			l.heap[at], at = l.heap[below], below
 		}
 	}
-	l.heap[at] = sample{begin, end}
+	l.heap[at] = s
 	if l.n == len(l.heap) {
 		l.least = l.heap[0].took()
 	}
@@ -68,7 +74,8 @@ func (l *Longest) Samples() []results.Sample {
 	})
 	var all []results.Sample
 	for _, s := range kept {
-		all = append(all, results.Sample{Begin: results.Nanoseconds(s.begin), End: results.Nanoseconds(s.end)})
+		all = append(all, results.Sample{Begin: results.Nanoseconds(s.begin), End: results.Nanoseconds(s.end),
+			CPU: s.cpu})
 	}
 	return all
 }

@@ -38,6 +38,7 @@ func Merge(name string, each []results.Measurement, value func(metric string, al
 			m.Facts[fact] = text
 		}
 		for _, s := range one.Worst {
+			longest.CPU = s.CPU
 			longest.Add(int64(s.Begin), int64(s.End))
 		}
 	}

@@ -35,6 +35,9 @@ func sum(_ string, all []float64) (v float64) {
 // said once, with its number, as what it is.
 func TestMerge(t *testing.T) {
 	a, b := one(t, 3, 100, 200, 300), one(t, 2, 900, 1000)
+	for i := range b.Worst {
+		b.Worst[i].CPU = new(int)
+	}
 	b.Facts["arrivals"] = "poisson"
 	m, err := Merge("get", []results.Measurement{a, b}, sum)
 	if err != nil {
@@ -45,7 +48,7 @@ func TestMerge(t *testing.T) {
 	if err != nil || s.Wanted != 7 || s.Lost != 2 || h.TotalCount() != 5 || h.Max() != 1000 || h.Min() != 100 {
 		t.Errorf("%v, wanted %d, lost %d, histogram of %d", err, s.Wanted, s.Lost, h.TotalCount())
 	}
-	if m.Values["get-rate"] != 5 || len(m.Void) > 0 || len(m.Worst) != 5 || m.Worst[0].End != 1000 {
+	if m.Values["get-rate"] != 5 || len(m.Void) > 0 || len(m.Worst) != 5 || m.Worst[0].End != 1000 || m.Worst[0].CPU == nil || m.Worst[2].CPU != nil {
 		t.Errorf("%+v", m)
 	}
 	if m.Facts["arrivals"] != "paced" || m.Facts["arrivals of instance 2"] != "poisson" {

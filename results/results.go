@@ -321,7 +321,7 @@ type Measurement struct {
 	Conditions []string `json:"conditions,omitempty"`
 	// the longest of the metric named as the probe, at most 64
 	Worst []Sample `json:"worst,omitempty"`
-	Tail  *Tail    `json:"tail,omitempty"` // what they met; nil where nothing recorded it
+	Tail  *Tail    `json:"tail,omitempty"` // what they met; nil where nothing recorded it, or nobody knows where
 }
 
 // Samples are those of one metric in one run. In an open loop they count from the intended time.
@@ -337,6 +337,7 @@ type Samples struct {
 type Sample struct {
 	Begin Nanoseconds `json:"beginNanoseconds"`
 	End   Nanoseconds `json:"endNanoseconds"`
+	CPU   *int        `json:"cpu,omitempty"` // that the application measured itself on; absent: not known
 }
 
 // Tail links the longest samples of a measurement, by time, to what happened on the CPUs of the application

@@ -70,6 +70,8 @@ type Source struct {
 
 	Count *uint64      `json:"count"`
 	Total *Nanoseconds `json:"totalNanoseconds"`
+	// AtMost is what a task ran on all CPUs, where what it ran on this one is not known.
+	AtMost *Nanoseconds `json:"atMostNanoseconds,omitempty"`
 	// the upper bound of its bucket, an eighth wide at most; of 100 at least
 	P99     *Nanoseconds `json:"p99Nanoseconds"`
 	Longest *Nanoseconds `json:"longestNanoseconds"`

@@ -47,3 +47,26 @@ func Variation(x []float64) float64 {
 	}
 	return math.Sqrt(squares/float64(len(x)-1)) / mean
 }
+
+// UpperMean bounds from above the mean that x is a sample of: Student's two-sided interval. NaN for fewer
+// than two values.
+func UpperMean(x []float64, confidence float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v
+	}
+	if sum == 0 && len(x) > 1 {
+		return 0
+	}
+	n := float64(len(x))
+	return sum / n * (1 + student(confidence, n-1)*Variation(x)/math.Sqrt(n))
+}
+
+// student is the two-sided quantile of Student's t, by the expansion of Abramowitz and Stegun (26.7.5):
+// within 0.2% from five degrees of freedom on.
+func student(confidence, free float64) float64 {
+	z := math.Sqrt2 * math.Erfinv(confidence)
+	z2 := z * z
+	return z * (1 + (z2+1)/(4*free) + ((5*z2+16)*z2+3)/(96*free*free) +
+		(((3*z2+19)*z2+17)*z2-15)/(384*free*free*free))
+}

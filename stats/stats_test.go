@@ -279,3 +279,20 @@ func TestBlockedOrderAndPower(t *testing.T) {
 		t.Errorf("a cell that is 5%% better is found in %.1f%% of the sessions", 100*rate)
 	}
 }
+
+// The quantiles are those of tables, and one run with all that was late weighs more than the same in each.
+func TestUpperMean(t *testing.T) {
+	for free, want := range map[float64]float64{5: 2.5706, 9: 2.2622, 19: 2.0930} {
+		if got := student(0.95, free); math.Abs(got/want-1) > 0.002 {
+			t.Errorf("%g degrees of freedom: %g, want %g", free, got, want)
+		}
+	}
+	one := make([]float64, 10)
+	if got := UpperMean(one, 0.95); got != 0 {
+		t.Errorf("of nothing: %g", got)
+	}
+	one[3] = 0.1 // a mean of 0.01, a standard error of 0.01
+	if got := UpperMean(one, 0.95); math.Abs(got-0.0326) > 0.0001 {
+		t.Errorf("%g, want 0.0326", got)
+	}
+}

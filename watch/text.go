@@ -32,6 +32,7 @@ type Reading struct {
 	Warnings   []string         `json:"warnings"`
 
 	Fresh []enforce.Drift `json:"-"` // what no reading before had
+	Timed bool            `json:"-"` // the trace has all times of this window, the longest too
 }
 
 // SinceStart is what was found since the watch began.

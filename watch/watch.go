@@ -140,7 +140,7 @@ func (w *Watch) begin(now guard.Watched) error {
 		return err
 	}
 	if !now.CPUs.IsEmpty() {
-		own := witness.Owned{Cgroups: now.Groups, Interrupts: now.Interrupts}
+		own := witness.Owned{Cgroups: now.Groups, CPUs: now.On, Interrupts: now.Interrupts}
 		w.trace, err = witness.NewTrace(host.Live(), now.CPUs, own)
 	}
 	w.began = time.Now()
@@ -154,7 +154,7 @@ func (w *Watch) follow() error {
 	if err != nil {
 		return err
 	}
-	same := now.CPUs == w.now.CPUs && slices.Equal(now.Groups, w.now.Groups) &&
+	same := now.CPUs == w.now.CPUs && slices.Equal(now.Groups, w.now.Groups) && slices.Equal(now.On, w.now.On) &&
 		maps.Equal(now.Interrupts, w.now.Interrupts) && (w.trace != nil || now.CPUs.IsEmpty())
 	if !same {
 		return w.begin(now)
@@ -229,6 +229,7 @@ func (w *Watch) Read(ctx context.Context) (Reading, error) {
 	if w.trace != nil {
 		found, terr := w.trace.Read()
 		r.Evidence, err = w.trace.Evidence(), terr
+		r.Timed = r.Evidence == "bpf" && terr == nil
 		r.Sources = append(r.Sources, found.Last...)
 		r.SinceStart.Sources = append(r.SinceStart.Sources, found.Since...)
 		r.Warnings = append(r.Warnings, w.trace.Warnings()...)

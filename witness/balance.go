@@ -24,6 +24,11 @@ type balance struct {
 	v1       bool       // cpusets are of cgroup v1
 }
 
+func newBalance(root fs.FS) (b balance) {
+	b.tickless, _ = cpuset.Read(root, "sys/devices/system/cpu/nohz_full") // none without CONFIG_NO_HZ_FULL
+	return b
+}
+
 // look reads anew now and then, if the sources ask for it at all.
 func (b *balance) look(root fs.FS, all []Source) {
 	if !slices.ContainsFunc(all, func(s Source) bool { return s.Kind == results.Softirq && s.Name == sched }) {
@@ -32,8 +37,6 @@ func (b *balance) look(root fs.FS, all []Source) {
 	if b.looked%domainsEvery == 0 {
 		b.domains, _ = readAs(root, "proc/schedstat", parseDomains) // none without CONFIG_SCHEDSTATS
 		b.online, _ = host.Online(root)
-		// none without CONFIG_NO_HZ_FULL
-		b.tickless, _ = cpuset.Read(root, "sys/devices/system/cpu/nohz_full")
 		_, b.v1, _ = hierarchy(root)
 	}
 	b.looked++
@@ -60,6 +63,15 @@ func (b *balance) remedy(cpu int, watched cpuset.Set) string {
 }
 
 const sched = "SCHED"
+
+// tick says the same of the local timer's interrupt; "" where there is nothing special about the CPU.
+func (b *balance) tick(cpu int) string {
+	if !b.tickless.Contains(cpu) {
+		return ""
+	}
+	return "the CPU is in nohz_full: what fires are timers, also those of the lane's own programs; " +
+		"keep a single task on it"
+}
 
 // parseDomains returns for each CPU of /proc/schedstat (Documentation/scheduler/sched-stats.rst) those that
 // the scheduler balances it with, of its widest domain: of an isolated one none.

@@ -97,7 +97,7 @@ func BenchmarkGaps(b *testing.B) {
 		if !ok || lost > 0 {
 			b.Fatalf("recorded: %v, %d lost", ok, lost)
 		}
-		t := tail.Explain(found, 0, all)
+		t, _ := tail.Explain(found, 0, all)
 		total.Samples += t.Samples
 		total.Excess += t.Excess
 		total.Unexplained += t.Unexplained

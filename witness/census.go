@@ -67,9 +67,11 @@ func (c census) since(before census, cpus cpuset.Set) []taskSource {
 		if now.stat.Kernel {
 			s.Kind, s.PID = results.KernelThread, 0
 		}
+		runs, ran := now.runs-was.runs, now.ran-was.ran
 		if now.allowed == cpuset.Of(now.stat.Processor) {
-			runs, ran := now.runs-was.runs, now.ran-was.ran
 			s.Count, s.Total = &runs, &ran
+		} else {
+			s.AtMost = &ran
 		}
 		stays = append(stays, s)
 	}

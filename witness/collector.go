@@ -49,9 +49,9 @@ type collector struct {
 type scope struct {
 	measured cpuset.Set
 	counted  cpuset.Set // of other CPUs only the tasks
-	own      []string   // directories of cgroups
-	keepOwn  bool       // own tasks are counted too
-	room     int        // bytes of notes that a recording may leave, a power of two; 0: no recording
+	own      Owned
+	keepOwn  bool // own tasks are counted too
+	room     int  // bytes of notes that a recording may leave, a power of two; 0: no recording
 }
 
 // The structs of bpf/trace.c.
@@ -68,8 +68,8 @@ type (
 	}
 	frame    struct{ Since, Inner, ID uint64 }
 	cpuState struct {
-		Mode, Switches, Inner, Missed, Tick, Work, Start, TGID, Woken, Known, Late, Stolen, Lost uint64
-		Task, Soft, Hard                                                                         frame
+		Mode, Switches, Inner, Missed, Tick, Work, Start, TGID, Woken, Known, Late, Stolen, Lost, Places uint64
+		Task, Soft, Hard                                                                                 frame
 	}
 )
 
@@ -104,7 +104,7 @@ func newCollector(root fs.FS, sc scope) (c *collector, err error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := cgroupIDs(mount, sc.own)
+	ids, err := cgroupIDs(mount, sc.own.Cgroups)
 	if err != nil {
 		return nil, err
 	}
@@ -213,8 +213,8 @@ func (c *collector) fill(own []uint64) error {
 			}
 		}
 	}
-	for _, id := range own {
-		if err := c.coll.Maps["own"].Put(id, uint8(1)); err != nil {
+	for i, id := range own {
+		if err := c.coll.Maps["own"].Put(id, c.scope.own.places()[i]); err != nil {
 			return err
 		}
 	}
@@ -257,7 +257,8 @@ const onCPU = 1
 func (c *collector) setMode(cpus cpuset.Set, mode uint64) error {
 	var failed []error
 	for cpu := range cpus.All() {
-		_, err := c.coll.Programs["set_mode"].Run(&ebpf.RunOptions{Context: mode, Flags: onCPU, CPU: uint32(cpu)})
+		_, err := c.coll.Programs["set_mode"].Run(&ebpf.RunOptions{Flags: onCPU, CPU: uint32(cpu),
+			Context: [2]uint64{mode, c.scope.own.placesOf(cpu)}})
 		if err != nil {
 			failed = append(failed, fmt.Errorf("CPU %d: %w", cpu, err))
 		}

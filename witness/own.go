@@ -3,6 +3,7 @@ package witness
 import (
 	"strings"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/results"
 )
@@ -12,6 +13,8 @@ type Owned struct {
 	// Cgroups are directories of the hierarchy that has the cpuset controller: the tasks in them, and below, are
 	// the lanes' own work and no sources, but for what came into a container from outside.
 	Cgroups []string
+	// CPUs are where the tasks of each of these belong; nil: on all that are watched.
+	CPUs []cpuset.Set
 	// Interrupts are those of the lanes' own devices, and the CPU that each belongs on. They, their threads and
 	// their network softirqs are sources that are marked as own.
 	Interrupts map[int]int
@@ -46,6 +49,28 @@ func (o Owned) mark(all []Source) {
 			all[i].Own = true
 		}
 	}
+}
+
+// belongs says whether tasks of a cgroup do on a CPU.
+func (o Owned) belongs(group, cpu int) bool { return o.CPUs == nil || o.CPUs[group].Contains(cpu) }
+
+// places are a bit for each cgroup; where there are more than bits, the last have one together.
+func (o Owned) places() []uint64 {
+	all := make([]uint64, len(o.Cgroups))
+	for group := range all {
+		all[group] = 1 << min(group, 63)
+	}
+	return all
+}
+
+// placesOf are the bits of the cgroups whose tasks belong on a CPU.
+func (o Owned) placesOf(cpu int) (bits uint64) {
+	for group, bit := range o.places() {
+		if o.belongs(group, cpu) {
+			bits |= bit
+		}
+	}
+	return bits
 }
 
 func (o Owned) has(irq, cpu int) bool {

@@ -45,7 +45,7 @@ domain0 00000000,00000060 1 2
 		"proc/self/mounts": {Data: []byte("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")}, "sys/devices/system/cpu/online": {Data: []byte("0-6\n")}}
 	watched, asks := cpuset.MustParse("1,4-6"), []Source{{Kind: results.Softirq, Name: sched}}
 	remedy := func(cpu int) string {
-		var b balance
+		b := newBalance(root)
 		b.look(root, asks)
 		return b.remedy(cpu, watched)
 	}
@@ -65,6 +65,10 @@ domain0 00000000,00000060 1 2
 		if got := remedy(c.cpu); !strings.Contains(got, c.want) {
 			t.Errorf("CPU %d: %q", c.cpu, got)
 		}
+		trace, tick := Trace{balance: newBalance(root)}, []Source{{CPU: c.cpu, Kind: results.Tick, Name: localTimer}}
+		if trace.finish(tick); strings.HasPrefix(tick[0].Remedy, "boot with nohz_full") == c.nohzFull {
+			t.Errorf("tick on CPU %d, nohz_full %v: %q", c.cpu, c.nohzFull, tick[0].Remedy)
+		}
 	}
 	root["proc/self/mounts"].Data = []byte("cgroup /c cgroup rw,cpuset 0 0\n")
 	if got := remedy(4); !strings.HasSuffix(got, "isolated: boot with nohz_full for it") {
@@ -82,4 +86,26 @@ func FuzzParseDomains(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Tasks belong where their cgroup does, also where there are more cgroups than bits.
+func TestOwnedPlaces(t *testing.T) {
+	all := Owned{Cgroups: make([]string, 70), CPUs: make([]cpuset.Set, 70)}
+	for i := range all.CPUs {
+		all.CPUs[i] = cpuset.Of(i)
+	}
+	places := all.places()
+	for group := range 63 {
+		for cpu := range 70 {
+			if own := places[group]&all.placesOf(cpu) != 0; own != (group == cpu) || own != all.belongs(group, cpu) {
+				t.Errorf("group %d, CPU %d: %v", group, cpu, own)
+			}
+		}
+	}
+	if places[65]&all.placesOf(65) == 0 {
+		t.Error("the 66th group does not belong on its own CPU")
+	}
+	if anywhere := (Owned{Cgroups: []string{"a", "b"}}); anywhere.placesOf(7) != 3 || !anywhere.belongs(1, 7) {
+		t.Error("no CPUs are all")
+	}
 }

@@ -19,7 +19,8 @@ import (
 
 // read returns the sums, and what was added since it was called before. A run that goes on still counts as
 // if it ended now: a task that never lets go would not be seen otherwise.
-func (c *collector) read(ownThreads func() map[int]bool) (since []taskSource, last []Source, err error) {
+func (c *collector) read(ownThreads func() func(tid, cpu int) bool) (
+	since []taskSource, last []Source, err error) {
 	if err = c.lookup(); err != nil {
 		return nil, nil, err
 	}
@@ -83,7 +84,7 @@ func (c *collector) lookup() error {
 }
 
 // running adds the runs of the tasks that are on the CPUs now, and returns the CPUs' states.
-func (c *collector) running(ownThreads func() map[int]bool) ([]cpuState, error) {
+func (c *collector) running(ownThreads func() func(tid, cpu int) bool) ([]cpuState, error) {
 	var states []cpuState
 	now, err := monotonic()
 	if err == nil {
@@ -93,7 +94,7 @@ func (c *collector) running(ownThreads func() map[int]bool) ([]cpuState, error) 
 		return nil, err
 	}
 	c.missed = 0
-	var own map[int]bool
+	var own func(tid, cpu int) bool
 	for cpu := range c.scope.measured.Union(c.scope.counted).All() {
 		s := states[cpu]
 		c.missed += s.Missed
@@ -109,7 +110,7 @@ func (c *collector) running(ownThreads func() map[int]bool) ([]cpuState, error) 
 		}
 		tid := int(s.Task.ID)
 		st, err := task.ReadStat(c.root, task.Dir(tid))
-		if own[tid] || err != nil || ticks(st.Start) != bootTicks(s.Start) {
+		if own(tid, cpu) || err != nil || ticks(st.Start) != bootTicks(s.Start) {
 			continue
 		}
 		key := sourceKey{CPU: uint32(cpu), ID: s.Task.ID, Start: s.Start, Work: s.Work}

@@ -68,14 +68,17 @@ func hierarchy(root fs.FS) (dir string, v1 bool, err error) {
 	return dir, !v2, err
 }
 
-// ownThreads returns the thread ids of all tasks in the own cgroups and those below.
-func (t *Trace) ownThreads() map[int]bool {
-	own := map[int]bool{}
-	for _, dir := range t.own.Cgroups {
+// ownThreads returns the tasks in the own cgroups and those below, on the CPUs where they belong.
+func (t *Trace) ownThreads() func(tid, cpu int) bool {
+	of := map[int]int{} // by thread id, the cgroup
+	for group, dir := range t.own.Cgroups {
 		tids, _ := cgroup.Threads(t.root, dir)
 		for _, tid := range tids {
-			own[tid] = true
+			of[tid] = group
 		}
 	}
-	return own
+	return func(tid, cpu int) bool {
+		group, own := of[tid]
+		return own && t.own.belongs(group, cpu)
+	}
 }

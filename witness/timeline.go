@@ -64,6 +64,10 @@ func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (
 		k.Work = 0
 		known[k] = c.taskSource(k, &c.values[i])
 	}
+	self, err := fs.ReadFile(c.root, "proc/self/comm")
+	if err != nil {
+		return nil, 0, err
+	}
 	var role func(taskSource) string
 	if roles != nil {
 		role = roles(slices.Collect(maps.Values(known)))
@@ -86,13 +90,15 @@ func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (
 			n.Woken = max(n.Woken, ended[n.ID]) // it may have been woken before it was asleep
 		}
 		if ended[n.ID] = n.End; role != nil {
-			all = append(all, n.intrusion(known, role))
+			all = append(all, n.intrusion(known, role, string(bytes.TrimSpace(self))))
 		}
 	}
 }
 
-func (n sourceNote) intrusion(known map[sourceKey]taskSource, role func(taskSource) string) tail.Intrusion {
-	in := tail.Intrusion{CPU: int(n.CPU), Kind: tail.Own, Begin: nanoseconds(n.Begin), End: nanoseconds(n.End)}
+// intrusion is what was noted; self is the name of Isolane's own program.
+func (n sourceNote) intrusion(known map[sourceKey]taskSource, role func(taskSource) string, self string) (
+	in tail.Intrusion) {
+	in = tail.Intrusion{CPU: int(n.CPU), Kind: tail.Own, Begin: nanoseconds(n.Begin), End: nanoseconds(n.End)}
 	key := sourceKey{CPU: n.CPU, Kind: n.Kind, ID: n.ID, Start: n.Start}
 	if int(n.Kind) < len(kinds()) {
 		in.Kind = kinds()[n.Kind]
@@ -103,6 +109,9 @@ func (n sourceNote) intrusion(known map[sourceKey]taskSource, role func(taskSour
 	st := known[key]
 	if in.Name, in.TID = role(st), int(n.ID); in.Name == "" && st.Name != "" {
 		in.Kind, in.Name = results.Task, st.Name
+	}
+	if in.Server = in.TID; st.Name == self {
+		in.Server = st.process.id
 	}
 	in.Woken, in.Stolen, in.Late = nanoseconds(n.Woken), nanoseconds(n.Stolen), nanoseconds(n.Late)
 	return in

@@ -15,7 +15,7 @@ import (
 // recording is a trace that can note single intrusions.
 func recording(t *testing.T, cpus cpuset.Set, room int, own ...string) *collector {
 	t.Helper()
-	tr, err := newTrace(os.DirFS("/"), scope{measured: cpus, own: own, keepOwn: true, room: room}, Owned{}, false)
+	tr, err := newTrace(os.DirFS("/"), scope{measured: cpus, own: Owned{Cgroups: own}, keepOwn: true, room: room}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +125,27 @@ func TestRecordedLost(t *testing.T) {
 	}
 }
 
+// Where there is no room for when an own task is woken, that is counted too.
+func TestRecordedWakeUpsLost(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
+	mount, _, err := hierarchy(os.DirFS("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := recording(t, cpuset.Of(0), timelineRoom, mount)
+	for tid := uint32(1 << 30); err == nil; tid++ { // until it is full
+		err = c.coll.Maps["woken"].Put(tid, uint64(0))
+	}
+	b := start(t, "burn", 0)
+	if err = c.record(); err != nil {
+		t.Fatal(err)
+	}
+	b.burn(0)
+	if _, lost, err := c.recorded(of(func(st taskSource) string { return st.Name })); err != nil || lost == 0 {
+		t.Errorf("%d lost, %v", lost, err)
+	}
+}
+
 // The runs of own tasks are noted, with when they were woken, and no task is an intruder where all are own.
 func TestRecordedOwn(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
@@ -154,7 +175,7 @@ func TestRecordedOwn(t *testing.T) {
 			continue
 		}
 		own++
-		if in.Name != comm() || in.CPU != 0 || in.Woken > in.Begin || in.Woken < 0 || in.Stolen < 0 || in.Late < 0 {
+		if in.Name != comm() || in.CPU != 0 || in.Woken > in.Begin || in.Woken < 0 || in.Server != b.pid() || in.Stolen < 0 || in.Late < 0 {
 			t.Errorf("%+v", in)
 		}
 		if in.Woken > began {

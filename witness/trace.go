@@ -69,7 +69,7 @@ func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
 	if !cpus.IsSubsetOf(online) || cpus.IsEmpty() {
 		return nil, fmt.Errorf("CPUs %s: expected some of those online, %s", named(cpus), online)
 	}
-	t, err := newTrace(root, scope{measured: cpus, own: own.Cgroups}, own, false)
+	t, err := newTrace(root, scope{measured: cpus, own: own}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,9 @@ func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
 }
 
 // newTrace attaches the programs, if they are wanted and the kernel takes them; nothing counts before begin.
-func newTrace(root fs.FS, sc scope, own Owned, noBPF bool) (*Trace, error) {
-	t := &Trace{root: root, cpus: sc.measured, own: own, tasks: map[taskID]taskSource{}}
+func newTrace(root fs.FS, sc scope, noBPF bool) (*Trace, error) {
+	t := &Trace{root: root, cpus: sc.measured, own: sc.own, tasks: map[taskID]taskSource{},
+		balance: newBalance(root)}
 	err := errors.New("as requested")
 	if !noBPF {
 		t.kernel, err = newCollector(root, sc)
@@ -208,6 +209,8 @@ func (t *Trace) finish(all []Source) {
 			all[i].Remedy = ""
 		case s.Kind == results.Softirq && s.Name == sched:
 			all[i].Remedy = t.balance.remedy(s.CPU, t.cpus)
+		case s.Kind == results.Tick:
+			all[i].Remedy = cmp.Or(s.Remedy, t.balance.tick(s.CPU), table.find(s.Kind, s.Name, s.PID))
 		default:
 			all[i].Remedy = cmp.Or(s.Remedy, table.find(s.Kind, s.Name, s.PID))
 		}
@@ -256,7 +259,7 @@ func (t *Trace) readProc() ([]taskSource, error) {
 	}
 	own := t.ownThreads()
 	for _, s := range takeCensus(t.root).since(t.census, t.cpus) {
-		if own[s.TID] {
+		if own(s.TID, s.CPU) {
 			continue
 		}
 		s.Cgroup = cgroup.PathOf(t.root, task.Dir(s.TID))

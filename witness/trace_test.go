@@ -37,7 +37,12 @@ func collecting() string {
 // trace watches a CPU until the test ends.
 func trace(tb testing.TB, cpu int, own ...string) *Trace {
 	tb.Helper()
-	t, err := NewTrace(os.DirFS("/"), cpuset.Of(cpu), Owned{Cgroups: own})
+	return traceOwned(tb, cpu, Owned{Cgroups: own})
+}
+
+func traceOwned(tb testing.TB, cpu int, own Owned) *Trace {
+	tb.Helper()
+	t, err := NewTrace(os.DirFS("/"), cpuset.Of(cpu), own)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -164,16 +169,19 @@ func TestTraceOfRunThatGoesOn(t *testing.T) {
 	}
 }
 
-// Tasks of an own cgroup and of one below it are no sources; all others on the same CPU are.
+// Tasks of an own cgroup and of one below it are no sources; all others on the same CPU are, also those of a
+// cgroup that is own on another CPU.
 func TestTraceLeavesOwnOut(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
 	dir := makeCgroup(t, "isolane-test-"+strconv.Itoa(os.Getpid()))
 	below := makeCgroup(t, filepath.Join(filepath.Base(dir), "below"))
-	app, nested, intruder := start(t, "burn", 0), start(t, "burn", 0), start(t, "burn", 0)
+	other := makeCgroup(t, filepath.Base(dir)+"-other")
+	app, nested, intruder, stray := start(t, "burn", 0), start(t, "burn", 0), start(t, "burn", 0), start(t, "burn", 0)
 	join(t, dir, app.pid())
 	join(t, below, nested.pid())
-	tr := trace(t, 0, dir)
-	for _, b := range []*burner{app, nested, intruder} {
+	join(t, other, stray.pid())
+	tr := traceOwned(t, 0, Owned{Cgroups: []string{dir, other}, CPUs: []cpuset.Set{cpuset.Of(0), cpuset.Of(1)}})
+	for _, b := range []*burner{app, nested, intruder, stray} {
 		b.burn(20)
 	}
 	all := read(t, tr)
@@ -183,9 +191,12 @@ func TestTraceLeavesOwnOut(t *testing.T) {
 		}
 		b.end() // so that its cgroup can go
 	}
-	if found, _ := ofProcess(all, intruder.pid()); len(found) == 0 {
-		t.Errorf("process %d is missing: %+v", intruder.pid(), all)
+	for _, b := range []*burner{intruder, stray} {
+		if found, _ := ofProcess(all, b.pid()); len(found) == 0 {
+			t.Errorf("process %d is missing: %+v", b.pid(), all)
+		}
 	}
+	stray.end()
 	if _, err := NewTrace(os.DirFS("/"), cpuset.Of(0), Owned{Cgroups: []string{t.TempDir()}}); err == nil {
 		t.Error("a directory that is no cgroup is taken")
 	}
@@ -342,7 +353,7 @@ func TestTraceFromProc(t *testing.T) {
 		{CPU: 1, Kind: results.Softirq, Name: "NET_RX", Count: new(uint64(4))},
 		{CPU: 1, Kind: results.Interrupt, Name: "eth0", IRQ: &irq, Count: new(uint64(3))},
 		{CPU: 1, Kind: results.Tick, Name: "local timer", Count: new(uint64(2))},
-		{CPU: 1, Kind: results.Task, Name: "p11", Cgroup: "/system.slice", PID: 11, TID: 11},
+		{CPU: 1, Kind: results.Task, Name: "p11", Cgroup: "/system.slice", PID: 11, TID: 11, AtMost: new(results.Nanoseconds(300))},
 	}
 	for i := range want {
 		want[i].Remedy = remedies().find(want[i].Kind, want[i].Name, want[i].PID)

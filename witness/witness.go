@@ -86,9 +86,9 @@ func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 	if s.online, err = host.Online(s.root); err != nil {
 		return nil, err
 	}
-	what := scope{measured: w.Measured.Union(w.Client), counted: s.online, own: w.Own, keepOwn: true,
-		room: timelineRoom}
-	if s.trace, err = newTrace(s.root, what, Owned{Cgroups: w.Own}, w.NoBPF); err != nil {
+	what := scope{measured: w.Measured.Union(w.Client), counted: s.online, own: Owned{Cgroups: w.Own},
+		keepOwn: true, room: timelineRoom}
+	if s.trace, err = newTrace(s.root, what, w.NoBPF); err != nil {
 		return nil, err
 	}
 	sampled := s.trace.kernel == nil
@@ -134,6 +134,9 @@ func (s *Session) Recorded() (all []tail.Intrusion, lost uint64, ok bool) {
 	}
 	return all, lost, err == nil
 }
+
+// Warn adds a warning to the evidence.
+func (s *Session) Warn(text string) { s.warnings = append(s.warnings, text) }
 
 // sample looks at /proc in a goroutine until the returned function is called, or ctx ends.
 func (s *Session) sample(ctx context.Context) (stop func()) {
@@ -250,6 +253,7 @@ func bound(all []Source, client cpuset.Set) []Source {
 			sums[g], order = sum, append(order, sum)
 		}
 		sum.Count, sum.Total = plus(sum.Count, o.Count), plus(sum.Total, o.Total)
+		sum.AtMost = plus(sum.AtMost, o.AtMost)
 		if o.Longest != nil && *o.Longest > value(sum.Longest) {
 			sum.Longest = o.Longest
 		}

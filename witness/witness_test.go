@@ -255,11 +255,12 @@ func TestCensus(t *testing.T) {
 	bound, free, idle, elsewhere := taskID{1, 1}, taskID{2, 1}, taskID{3, 1}, taskID{4, 1}
 	before := census{bound: at(0, 5, "0"), free: at(0, 5, "0-1"), idle: at(0, 5, "0"), elsewhere: at(0, 5, "0")}
 	after := census{bound: at(0, 9, "0"), free: at(0, 9, "0-1"), idle: at(0, 5, "0"), elsewhere: at(1, 9, "0")}
-	got := map[int]*results.Nanoseconds{}
+	got := map[int][2]*results.Nanoseconds{} // total, and at most
 	for _, st := range after.since(before, cpuset.Of(0)) {
-		got[st.TID] = st.Total
+		got[st.TID] = [2]*results.Nanoseconds{st.Total, st.AtMost}
 	}
-	if diff := cmp.Diff(map[int]*results.Nanoseconds{1: new(results.Nanoseconds(4)), 2: nil}, got); diff != "" {
+	four := new(results.Nanoseconds(4))
+	if diff := cmp.Diff(map[int][2]*results.Nanoseconds{1: {four, nil}, 2: {nil, four}}, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -13,6 +13,7 @@ import (
 type Watched struct {
 	CPUs       cpuset.Set
 	Groups     []string
+	On         []cpuset.Set // where the tasks of each belong
 	Interrupts map[int]int
 	Lanes      []enforce.LaneGroup
 }
@@ -30,6 +31,7 @@ func (g *Guard) Watched(name string) (w Watched, err error) {
 			continue
 		}
 		w.CPUs, w.Groups = w.CPUs.Union(group.Lane.Owned()), append(w.Groups, group.Dir)
+		w.On = append(w.On, group.Lane.Owned())
 		w.Lanes = append(w.Lanes, group)
 		for _, i := range group.Lane.Interrupts {
 			w.Interrupts[i.IRQ] = i.CPU
@@ -37,7 +39,8 @@ func (g *Guard) Watched(name string) (w Watched, err error) {
 	}
 	for _, at := range g.lanes.Attached {
 		if at.Group != "" && (name == "" || at.Lane == name) {
-			w.Groups = append(w.Groups, at.Group)
+			placed, _ := g.lanes.Placement.Lane(at.Lane)
+			w.Groups, w.On = append(w.Groups, at.Group), append(w.On, placed.Owned())
 		}
 	}
 	return w, nil

@@ -69,8 +69,11 @@ func (p Probe) threads() ([]*thread, error) {
 				continue
 			}
 		}
-		all = append(all, &thread{Probe: p, clock: clock, cpu: cpu, latency: probe.NewHistogram(),
-			later: probe.NewHistogram()})
+		t := &thread{Probe: p, clock: clock, cpu: cpu, latency: probe.NewHistogram(), later: probe.NewHistogram()}
+		if p.Pin {
+			t.longest.CPU = &t.cpu
+		}
+		all = append(all, t)
 	}
 	return all, nil
 }
@@ -156,6 +159,8 @@ func summarize(m *results.Measurement, threads []*thread) error {
 	all.Merge(later)
 	latency, err := results.Encode(all)
 	m.Samples = map[string]results.Samples{m.Name: {Wanted: due, Histogram: latency}}
-	m.Worst = longest.Samples()
+	if len(threads) == 1 || threads[0].cpu >= 0 { // else nobody knows where they were
+		m.Worst = longest.Samples()
+	}
 	return err
 }

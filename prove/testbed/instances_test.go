@@ -30,13 +30,13 @@ func TestTogether(t *testing.T) {
 	}
 	began := int64(time.Hour)
 	given := probe.Conditions{Start: began, Warmup: time.Second}
+	more := map[time.Duration]time.Duration{3 * time.Second: 6 * time.Second, time.Hour: 2*latest - 6*time.Second}
 	for _, late := range []time.Duration{0, 3 * time.Second, time.Second, time.Hour} {
 		before := lead()
 		m := results.Measurement{Begin: results.Nanoseconds(began + int64(given.Warmup+late))}
 		r.wereLate([]client{{given: given}}, m)
 		got := lead() - before
-		want := map[time.Duration]time.Duration{3 * time.Second: 6 * time.Second, time.Hour: 2*latest - 6*time.Second}[late]
-		if (got - want).Abs() > time.Second {
+		if want := more[late]; (got - want).Abs() > time.Second {
 			t.Errorf("late by %s: %s more, expected %s", late, got, want)
 		}
 	}

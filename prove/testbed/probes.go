@@ -173,7 +173,10 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 		return measured, starved(err)
 	}
 	if all, lost, ok := w.Recorded(); ok {
-		measured.Tail, err = tail.Of(measured, all, lost)
+		var why string
+		if measured.Tail, why, err = tail.Of(measured, all, lost); why != "" {
+			w.Warn("no tail of " + why)
+		}
 	}
 	return measured, err
 }

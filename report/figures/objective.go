@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -103,9 +104,37 @@ func judgeFigure(b lane.Bound, f Figure) lane.Judgement {
 	case len(f.Blocks) == 0 && f.Merged == nil:
 		return lane.Judgement{Bound: b, Verdict: lane.Void, Reason: "no measurement counts"}
 	case b.Metric == "rtt" && f.Merged != nil:
-		return judgeTrips(b, f.Merged)
+		j := judgeTrips(b, f.Merged)
+		if j.Verdict == lane.Held {
+			j.Verdict, j.Reason = heldByRuns(b, f.runs)
+		}
+		return j
 	}
 	return judgeRates(b, f.Blocks)
+}
+
+// heldByRuns bounds the share of samples beyond the bound once more, with the run as the unit: a stall makes
+// many late samples at once, so those of a run are not independent.
+func heldByRuns(b lane.Bound, runs []*Distribution) (lane.Verdict, string) {
+	if len(runs) < verdictBlocks {
+		return lane.Unproven, fmt.Sprintf("an interval needs %d runs: --standard has them", verdictBlocks)
+	}
+	var shares []float64
+	for _, d := range runs {
+		late := d.Lost
+		for _, bar := range d.Histogram.Distribution() {
+			if bar.To > b.MaxNanoseconds {
+				late += uint64(bar.Count)
+			}
+		}
+		shares = append(shares, float64(late)/float64(d.N()+d.Lost))
+	}
+	q, _ := lane.Quantile(b.Percentile) // it was read
+	if most := stats.UpperMean(shares, confidence); most > 1-q {
+		return lane.Unproven, fmt.Sprintf("the runs differ: by them up to %s of the samples may be beyond it",
+			format.Percent(most))
+	}
+	return lane.Held, ""
 }
 
 // judgeTrips bounds the percentile by order statistics. What was lost took longer than all else.

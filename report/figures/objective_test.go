@@ -41,7 +41,7 @@ func TestObjective(t *testing.T) {
 		"held":             {"standard", 10, within("p99", 30*time.Microsecond), nil, lane.Held, ""},
 		"missed":           {"standard", 10, within("p50", 10*time.Microsecond), nil, lane.Missed, ""},
 		"missed, quick":    {"quick", 4, within("p50", 10*time.Microsecond), nil, lane.Missed, ""},
-		"held, quick":      {"quick", 4, within("p99", 30*time.Microsecond), nil, lane.Unproven, "quick session"},
+		"held, quick":      {"quick", 4, within("p99", 30*time.Microsecond), nil, lane.Unproven, "6 runs"},
 		"too few":          {"standard", 10, within("p99.999", time.Second), nil, lane.Unproven, "368887 are needed"},
 		"a maximum":        {"standard", 10, within("max", time.Second), nil, lane.Unproven, "a maximum"},
 		"beyond a maximum": {"standard", 10, within("max", 20*time.Microsecond), nil, lane.Missed, ""},
@@ -49,10 +49,13 @@ func TestObjective(t *testing.T) {
 		"lost":             {"standard", 10, within("p99", time.Second), losing(4000), lane.Missed, "40000 were lost"},
 		"perhaps lost":     {"standard", 10, within("p99", time.Second), losing(40), lane.Unproven, "400 were lost"},
 		"lost, not there":  {"standard", 10, within("p99", time.Second), losing(20), lane.Held, ""},
-		"rate held":        {"standard", 10, atLeast(20e9), nil, lane.Held, ""},
-		"rate missed":      {"standard", 10, atLeast(40e9), nil, lane.Missed, ""},
-		"rate within":      {"standard", 10, atLeast(27.7e9), nil, lane.Unproven, "within the interval"},
-		"rate, few runs":   {"standard", 5, atLeast(1e9), nil, lane.Unproven, "6 runs"},
+		"lost, in one run": {"standard", 10, within("p99", time.Second), func(s *results.Session) {
+			lose(s, s.Cells[0].Name, 1, 250)
+		}, lane.Unproven, "the runs differ"},
+		"rate held":      {"standard", 10, atLeast(20e9), nil, lane.Held, ""},
+		"rate missed":    {"standard", 10, atLeast(40e9), nil, lane.Missed, ""},
+		"rate within":    {"standard", 10, atLeast(27.7e9), nil, lane.Unproven, "within the interval"},
+		"rate, few runs": {"standard", 5, atLeast(1e9), nil, lane.Unproven, "6 runs"},
 		"void": {"standard", 10, within("p50", time.Second), func(s *results.Session) {
 			for i := range s.Runs {
 				s.Runs[i].Measured[1].Void = []string{"the client could not keep up"}

@@ -83,6 +83,7 @@ type Figure struct {
 	Ratio   Comparison
 	Means   Comparison    // of the means of distributions, as papers print them
 	Merged  *Distribution // nil where a run gives one value
+	runs    []*Distribution
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
 	Needed  int           // about how many blocks, or boots, another verdict than inconclusive needs
 	Lowered string        // the guard that lowered it, "at least: " and what limited the figure, or otherLoad
@@ -320,6 +321,7 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	}
 	d.Open = open
 	if one := (&Distribution{Histogram: h, Lost: m.Lost}); one.N()+one.Lost > 0 {
+		f.runs = append(f.runs, one)
 		f.Blocks = append(f.Blocks, Block{Block: block, Value: results.Percentile(h, 0.5, m.Lost), Mean: one.Mean(),
 			P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
 	}

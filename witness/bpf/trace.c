@@ -84,7 +84,7 @@ struct key {
 	__u32 cpu;
 	__u32 kind;
 	__u64 id;    // thread id, interrupt number, vector of a softirq or IPI
-	__u64 start; // of a task: thread ids are used again, start times are not
+	__u64 start; // of a task: thread ids are used again, start times are not; of an interrupt its handler
 	__u64 work;  // of a kworker: the function that it ran
 };
 
@@ -126,12 +126,13 @@ struct {
 	__type(value, struct source);
 } blank SEC(".maps");
 
-// The ids of the cgroups whose tasks are no intruders, nor those of the cgroups below.
+// The ids of the cgroups whose tasks are no intruders, nor those of the cgroups below, on CPUs that have the
+// same bit of cpu.places.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u64);
-	__type(value, __u8);
+	__type(value, __u64);
 } own SEC(".maps");
 
 // The loader gives it pages for a recording.
@@ -180,7 +181,7 @@ struct cpu {
 	__u64 switches;
 	__u64 inner;  // time of all interrupts and softirqs so far
 	__u64 missed; // what found no room, not even in REST
-	__u64 tick;   // why the tick could not stop: TICK_DEP_MASK_* of include/linux/tick.h
+	__u64 tick;   // why the tick could not stop last: TICK_DEP_MASK_* of include/linux/tick.h
 	__u64 work;   // what the kworker on the CPU began last
 	__u64 start;  // of the task on the CPU, whose thread id is task.id
 	__u64 tgid;   // and its process
@@ -188,7 +189,8 @@ struct cpu {
 	__u64 known;  // it is in the map woken
 	__u64 late;
 	__u64 stolen; // by the hypervisor, when it came
-	__u64 lost;   // notes that found no room
+	__u64 lost;   // notes that found no room, and tasks whose wake-ups did not
+	__u64 places; // as the map own has them
 	struct frame task, soft, hard;
 };
 
@@ -285,15 +287,15 @@ static __always_inline void note(struct cpu *c, struct note *n) {
 }
 
 // finish ends what begin began; where that is not known, it began before the CPU was measured.
-static __noinline struct source *finish(struct cpu *c, struct frame *f, __u32 kind, __u64 id) {
+static __noinline struct source *finish(struct cpu *c, struct frame *f, __u32 kind, __u64 id, __u64 start) {
 	if (!f->since || f->id != id)
 		return NULL;
 	__u64 since = f->since, now;
 	__u64 ns = end(c, f, &now);
 	__sync_fetch_and_add(&c->inner, ns); // a softirq can be interrupted right here
-	struct key k = {.cpu = bpf_get_smp_processor_id(), .kind = kind, .id = id};
+	struct key k = {.cpu = bpf_get_smp_processor_id(), .kind = kind, .id = id, .start = start};
 	if (recording && now - since >= LONG) {
-		struct note n = {.cpu = k.cpu, .kind = kind, .id = id, .begin = since, .end = now};
+		struct note n = {.cpu = k.cpu, .kind = kind, .id = id, .start = start, .begin = since, .end = now};
 		note(c, &n);
 	}
 	struct source *s = room(&k);
@@ -308,13 +310,14 @@ static __always_inline struct cgroup_subsys_state *cpuset_of(struct task_struct 
 	return v1 ? t->cgroups->subsys[0] : &t->cgroups->dfl_cgrp->self;
 }
 
-// owned says whether a cgroup or one above it is a lane's own.
-static __noinline _Bool owned(struct task_struct *t) {
+// owned says whether a cgroup, or the next one above it that the map has, is the CPU's own.
+static __noinline _Bool owned(struct task_struct *t, __u64 places) {
 	struct cgroup_subsys_state *css = cpuset_of(t);
 	for (int i = 0; i < DEPTH && css; i++) {
 		__u64 id = css->cgroup->kn->id;
-		if (bpf_map_lookup_elem(&own, &id))
-			return 1;
+		__u64 *at = bpf_map_lookup_elem(&own, &id);
+		if (at)
+			return (*at & places) != 0;
 		css = css->parent;
 	}
 	return 0;
@@ -348,7 +351,7 @@ static __always_inline void leave(struct cpu *c, struct task_struct *t, __u64 no
 	_Bool mine = keep_own;
 	if (c->mode == MEASURED) {
 		cgroup = cpuset_of(t)->cgroup->kn->id;
-		mine = s && s->cgroup == cgroup ? s->own : owned(t);
+		mine = s && s->cgroup == cgroup ? s->own : owned(t, c->places);
 	}
 	if (recording && c->mode == MEASURED && (mine || now - c->task.since >= LONG)) {
 		struct note n = {
@@ -358,8 +361,8 @@ static __always_inline void leave(struct cpu *c, struct task_struct *t, __u64 no
 		note(c, &n);
 		__u32 tid = t->pid;
 		__u64 never = 0;
-		if (mine && !c->known)
-			bpf_map_update_elem(&woken, &tid, &never, BPF_ANY);
+		if (mine && !c->known && bpf_map_update_elem(&woken, &tid, &never, BPF_ANY))
+			c->lost++;
 	}
 	if (mine && !keep_own)
 		return;
@@ -433,6 +436,7 @@ int set_mode(__u64 *modes) {
 	if (c->mode && t->pid)
 		leave(c, t, now, stolen, COUNT);
 	c->mode = modes[0];
+	c->places = modes[1];
 	c->late = 0;
 	enter(c, t, now, steal(c, t));
 	return 0;
@@ -458,10 +462,11 @@ int BPF_PROG(irq_handler_entry, int irq) {
 	return 0;
 }
 
+// On a line that devices share it comes once for the handler of each.
 SEC("tp_btf/irq_handler_exit")
 int BPF_PROG(irq_handler_exit, int irq, struct irqaction *action) {
 	struct cpu *c = this_cpu(MEASURED);
-	struct source *s = c ? finish(c, &c->hard, INTERRUPT, irq) : NULL;
+	struct source *s = c ? finish(c, &c->hard, INTERRUPT, irq, (__u64)action) : NULL;
 	if (s && s->count == 1)
 		bpf_probe_read_kernel_str(s->name, sizeof(s->name), action->name);
 	return 0;
@@ -479,7 +484,7 @@ SEC("tp_btf/softirq_exit")
 int BPF_PROG(softirq_exit, unsigned int vector) {
 	struct cpu *c = this_cpu(MEASURED);
 	if (c)
-		finish(c, &c->soft, SOFTIRQ, vector);
+		finish(c, &c->soft, SOFTIRQ, vector, 0);
 	return 0;
 }
 
@@ -496,7 +501,7 @@ int BPF_PROG(softirq_exit, unsigned int vector) {
 	int BPF_PROG(name##_exit, int vector) {                                                    \
 		struct cpu *c = this_cpu(MEASURED);                                                         \
 		if (c)                                                                             \
-			finish(c, &c->hard, kind, id);                                             \
+			finish(c, &c->hard, kind, id, 0);                                          \
 		return 0;                                                                          \
 	}
 
@@ -511,7 +516,9 @@ SEC("tp_btf/tick_stop")
 int BPF_PROG(tick_stop, int success, int dependency) {
 	struct cpu *c = this_cpu(MEASURED);
 	if (c && !success)
-		c->tick |= dependency;
+		c->tick = dependency;
+	else if (c && c->task.id) // beside a task; while the CPU idles it stops whatever it depends on
+		c->tick = 0;
 	return 0;
 }
 

@@ -81,6 +81,13 @@ func contradictions() []contradiction {
 		{"an intruder", func(w *results.Witness, _ *Expect) { w.Sources[1].Total = new(2 * ms) },
 			"intruders ran 2ms on the lane's CPUs, at most 1ms expected: " +
 				"sshd (99) 2ms on CPU 0 in 3 runs, the longest 500µs"},
+		{"an intruder of unknown time",
+			func(w *results.Witness, _ *Expect) {
+				w.Sources[1] = results.Source{CPU: 0, TID: 99, Kind: results.Task, Name: "sshd", AtMost: new(2 * ms)}
+			},
+			"intruders may have run 2ms on the lane's CPUs, at most 1ms expected: sshd (99) up to 2ms on CPU 0"},
+		{"an intruder of unknown time that is short anyhow",
+			func(w *results.Witness, _ *Expect) { w.Sources[1].Total, w.Sources[1].AtMost = nil, new(ms) }, ""},
 		{"an intruder in a long window",
 			func(w *results.Witness, _ *Expect) { w.Sources[1].Total, w.Window = new(2*ms), 3000*ms }, ""},
 		{"an intruder where there is no lane",

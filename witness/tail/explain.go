@@ -2,6 +2,7 @@ package tail
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"isolane.dev/isolane/results"
@@ -17,7 +18,10 @@ type Intrusion struct {
 	Kind, Name string // of an own run the name is the role
 	Begin, End results.Nanoseconds
 	// Of own runs, and those of the lane's workload.
-	TID    int
+	TID int
+	// Server is the thread's id too, or its process's of a program of Isolane's own: one thread serves there, or
+	// measures, the others are of Go's runtime.
+	Server int
 	Woken  results.Nanoseconds // when somebody began to wake the thread; 0: it did not sleep before
 	Stolen results.Nanoseconds // by the hypervisor within the run
 	Late   results.Nanoseconds // the same before it, while the CPU was idle
@@ -34,18 +38,30 @@ const maxMet = 16
 // time, clipped to the sample. What is on the application's CPU counts before what is on the client's.
 // Where intrusions nest, the innermost counts, so none is counted twice; where they cover more than the
 // excess, as the packet's own softirqs do, all are scaled down to it. Of several CPUs only those count on
-// which the application and the client ran last before the reply. Of a wake-up only that part counts that
-// is beyond the usual one's.
-func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []Intrusion) results.Tail {
-	runs, usual := serving(intrusions)
-	tail := results.Tail{Samples: len(samples), Met: []results.Met{}}
+// which the application and the client ran last before the reply, or that of the sample. Of a wake-up only
+// that part counts that is beyond the usual one's. Why says why nobody can tell.
+func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []Intrusion) (
+	tail results.Tail, why string) {
+	on := map[int]served{}
+	tail = results.Tail{Samples: len(samples), Met: []results.Met{}}
 	for _, s := range samples {
 		excess := s.End - s.Begin - median
 		if excess <= 0 {
 			continue
 		}
 		tail.Excess += excess
-		met := explainOne(s, intrusions, runs, usual)
+		cpu := unknown
+		if s.CPU != nil {
+			cpu = *s.CPU
+		}
+		by, known := on[cpu]
+		if !known {
+			if by, why = serving(intrusions, cpu); why != "" {
+				return results.Tail{}, why
+			}
+			on[cpu] = by
+		}
+		met := explainOne(s, intrusions, by)
 		var covered results.Nanoseconds
 		for _, m := range met {
 			covered += m.Took
@@ -69,43 +85,61 @@ func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []
 		tail.Met[last-1] = results.Met{Name: results.Others, Took: tail.Met[last-1].Took + tail.Met[last].Took}
 		tail.Met = tail.Met[:last]
 	}
-	return tail
+	return tail, ""
 }
 
-// serving returns the runs of the thread of each role that ran longest in all: it serves, or measures; what
-// its process does beside it delays nobody. Usual is the median of its wake-ups.
-func serving(all []Intrusion) (runs map[string][]Intrusion, usual map[string]results.Nanoseconds) {
+// served is what served, or measured: by role the runs of a thread, and the median of its wake-ups.
+type served struct {
+	cpu   int // of the application, or unknown
+	runs  map[string][]Intrusion
+	usual map[string]results.Nanoseconds
+}
+
+// alone is how many times as long as any other thread of its role one ran that serves alone.
+const alone = 4
+
+// serving returns the thread of each role that ran longest, on cpu where that is known: it serves, or
+// measures; what its process does beside it delays nobody. Of several that do, why says so: any of them may
+// have been late.
+func serving(all []Intrusion, cpu int) (by served, why string) {
 	type thread struct {
-		role string
-		tid  int
+		role        string
+		server, tid int
 	}
 	ran := map[thread]results.Nanoseconds{}
-	of, longest := map[thread][]Intrusion{}, map[string]results.Nanoseconds{}
+	of, longest := map[thread][]Intrusion{}, map[string]thread{}
 	for _, in := range all {
-		if in.Kind == Own {
-			t := thread{in.Name, in.TID}
+		if in.Kind == Own && (cpu == unknown || in.CPU == cpu) {
+			t := thread{in.Name, in.Server, in.TID}
 			ran[t] += in.End - in.Begin
 			of[t] = append(of[t], in)
 		}
 	}
-	runs, usual = map[string][]Intrusion{}, map[string]results.Nanoseconds{}
+	by = served{cpu, map[string][]Intrusion{}, map[string]results.Nanoseconds{}}
 	for t, took := range ran {
-		if took > longest[t.role] {
-			longest[t.role], runs[t.role] = took, of[t]
+		if took > ran[longest[t.role]] {
+			longest[t.role], by.runs[t.role] = t, of[t]
 		}
 	}
-	for role, all := range runs {
+	for t, took := range ran {
+		most := longest[t.role]
+		if cpu == unknown && t.role != "" && t.server != most.server && alone*took > ran[most] {
+			return by, fmt.Sprintf("several threads of the %s work, as %d and %d: which of them the longest samples "+
+				"are of is not known, nor what they met", t.role, min(t.tid, most.tid), max(t.tid, most.tid))
+		}
+	}
+	for role, runs := range by.runs {
 		var waits []results.Nanoseconds
-		for _, in := range all {
+		for _, in := range runs {
 			if in.Woken > 0 {
 				waits = append(waits, in.Begin-in.Woken)
 			}
 		}
 		if slices.Sort(waits); len(waits) > 0 {
-			usual[role] = waits[(len(waits)-1)/2]
+			by.usual[role] = waits[(len(waits)-1)/2]
 		}
 	}
-	return runs, usual
+	return by, ""
 }
 
 // The ranks of what overlaps: the lowest counts.
@@ -127,16 +161,15 @@ func (s span) before(o span) bool {
 	return cmp.Or(cmp.Compare(s.rank, o.rank), cmp.Compare(o.Begin, s.Begin), cmp.Compare(s.End, o.End)) < 0
 }
 
-func explainOne(sample results.Sample, all []Intrusion, runs map[string][]Intrusion,
-	usual map[string]results.Nanoseconds) (met []results.Met) {
-	spans, stolen := spansOf(sample, all, runs)
+func explainOne(sample results.Sample, all []Intrusion, by served) (met []results.Met) {
+	spans, stolen := spansOf(sample, all, by)
 	free := sample.End - sample.Begin
 	for i, took := range cover(spans) {
 		s := spans[i]
 		free -= took
 		if s.Kind == wakeUp {
 			late := min(s.Late, took)
-			stolen, took = stolen+late, took-late-usual[s.Name]
+			stolen, took = stolen+late, took-late-by.usual[s.Name]
 			free += late
 		}
 		met = addMet(met, results.Met{Kind: s.Kind, Name: s.Name, Side: s.side(), Took: took})
@@ -146,17 +179,16 @@ func explainOne(sample results.Sample, all []Intrusion, runs map[string][]Intrus
 
 // spansOf returns what overlaps with the sample on the CPUs of the application and the client, clipped to it,
 // and what the hypervisor took of their runs; of a run that is longer than the sample in proportion.
-func spansOf(sample results.Sample, all []Intrusion, runs map[string][]Intrusion) (
-	spans []span, stolen results.Nanoseconds) {
+func spansOf(sample results.Sample, all []Intrusion, by served) (spans []span, stolen results.Nanoseconds) {
 	add := func(in Intrusion, rank int) {
 		in.Begin, in.End = max(in.Begin, sample.Begin), min(in.End, sample.End)
 		if in.Begin < in.End {
 			spans = append(spans, span{in, rank})
 		}
 	}
-	at := map[string]int{results.Application: unknown, results.Client: unknown} // the CPU
+	at := map[string]int{results.Application: by.cpu, results.Client: unknown} // the CPU
 	for role, wait := range map[string]int{results.Application: applicationWaits, results.Client: clientWaits} {
-		for _, in := range runs[role] {
+		for _, in := range by.runs[role] {
 			if in.Begin >= sample.End {
 				break
 			}

@@ -33,6 +33,7 @@ func TestExplain(t *testing.T) {
 		in.TID = 7
 		return in
 	}
+	at := func(cpu int) []results.Sample { return []results.Sample{{Begin: 100 * µs, End: 210 * µs, CPU: &cpu}} }
 	one := []results.Sample{{Begin: 100 * µs, End: 210 * µs}} // 100 µs beyond the median
 	for _, c := range []struct {
 		name        string
@@ -83,6 +84,12 @@ func TestExplain(t *testing.T) {
 			100, []results.Met{took(results.Steal, results.Hypervisor, 50)}, 50},
 		{"another thread of the application wakes up", one,
 			[]Intrusion{woken(1, 3, 5), beside(woken(110, 160, 161)), on(1, Own, results.Application, 205, 300)}, 100, []results.Met{}, 100},
+		{"on the CPU of the sample, whoever ran longer elsewhere", at(3),
+			[]Intrusion{woken(1, 3, 90), on(3, Own, results.Application, 205, 209), on(1, results.Task, "a", 110, 200), on(3, results.Task, "b", 120, 170)},
+			100, []results.Met{took(results.Task, "b", 50)}, 50},
+		{"on the CPU of the sample, where nothing of the application was seen", at(3),
+			[]Intrusion{woken(1, 3, 90), on(1, results.Task, "a", 110, 200), on(3, results.Task, "b", 120, 170)},
+			100, []results.Met{took(results.Task, "b", 50)}, 50},
 		{"no more steal than is free", one,
 			[]Intrusion{stolen(on(1, Own, results.Application, 90, 220), 0, 130), on(1, results.Task, "a", 122, 210)},
 			100, []results.Met{took(results.Task, "a", 80), took(results.Steal, results.Hypervisor, 20)}, 0},
@@ -92,10 +99,28 @@ func TestExplain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want := results.Tail{Samples: len(c.samples), Excess: c.excess * µs, Met: c.met, Unexplained: c.unexplained * µs}
-			if diff := cmp.Diff(want, Explain(c.samples, 10*µs, c.all)); diff != "" {
-				t.Error(diff)
+			got, why := Explain(c.samples, 10*µs, c.all)
+			if diff := cmp.Diff(want, got); diff != "" || why != "" {
+				t.Error(diff, why)
 			}
 		})
+	}
+}
+
+// Where several threads serve, nobody knows what the samples met, but for those of a program of Isolane's own,
+// in which one serves.
+func TestExplainServers(t *testing.T) {
+	sample := []results.Sample{{End: 1000}}
+	run := func(tid, server int, took results.Nanoseconds) Intrusion {
+		return Intrusion{Kind: Own, Name: results.Application, TID: tid, Server: server, End: took}
+	}
+	for _, c := range []struct {
+		second Intrusion
+		told   bool
+	}{{run(2, 2, 25), false}, {run(2, 2, 24), true}, {run(2, 1, 90), true}} {
+		if tail, why := Explain(sample, 0, []Intrusion{run(1, 1, 99), c.second}); (why == "") != c.told || (tail.Samples == 1) != c.told {
+			t.Errorf("%+v: %q, %+v", c.second, why, tail)
+		}
 	}
 }
 
@@ -106,7 +131,7 @@ func TestExplainBoundsSources(t *testing.T) {
 	for i := range results.Nanoseconds(20) {
 		all = append(all, Intrusion{Kind: results.Task, Name: string(rune('a' + i)), Begin: 20 * i, End: 21*i + 1})
 	}
-	tail := Explain([]results.Sample{sample}, 0, all)
+	tail, _ := Explain([]results.Sample{sample}, 0, all)
 	sum := tail.Unexplained
 	for _, m := range tail.Met {
 		sum += m.Took

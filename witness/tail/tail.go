@@ -10,15 +10,16 @@ import (
 )
 
 // Of links the longest samples of a measurement to what intruded meanwhile: those from P99.9 on where
-// the sample supports it, else from P99 on, else the longest hundredth. Nil: there are none.
-func Of(m results.Measurement, all []Intrusion, lost uint64) (*results.Tail, error) {
+// the sample supports it, else from P99 on, else the longest hundredth. Nil: there are none, or why says why
+// not.
+func Of(m results.Measurement, all []Intrusion, lost uint64) (t *results.Tail, why string, err error) {
 	samples, ok := m.Samples[m.Name]
 	if len(m.Worst) == 0 || !ok {
-		return nil, nil // no tail is no error
+		return nil, "", nil // no tail is no error
 	}
 	latency, err := samples.Histogram.Decode()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	n := uint64(latency.TotalCount())
 	of, quantile := 0.99, 0.0
@@ -30,7 +31,10 @@ func Of(m results.Measurement, all []Intrusion, lost uint64) (*results.Tail, err
 	}
 	from := int(n) - int(math.Ceil(of*float64(n))) + 1
 	known := min(from, len(m.Worst))
-	found := Explain(m.Worst[:known], results.Nanoseconds(latency.ValueAtQuantile(50)), all)
+	found, why := Explain(m.Worst[:known], results.Nanoseconds(latency.ValueAtQuantile(50)), all)
+	if why != "" {
+		return nil, m.Name + ": " + why, nil
+	}
 	found.Quantile, found.Missing, found.Lost = quantile, from-known, lost
-	return &found, nil
+	return &found, "", nil
 }

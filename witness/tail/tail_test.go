@@ -28,7 +28,7 @@ func TestTail(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Samples = map[string]results.Samples{"rtt": trips}
-		got, err := Of(m, []Intrusion{{Kind: results.Task, Name: "a", Begin: 5000, End: 6000}}, 3)
+		got, _, err := Of(m, []Intrusion{{Kind: results.Task, Name: "a", Begin: 5000, End: 6000}}, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestTail(t *testing.T) {
 			t.Errorf("of %d: %+v", c.n, got)
 		}
 	}
-	if got, err := Of(results.Measurement{Name: "rtt"}, nil, 0); got != nil || err != nil {
+	if got, _, err := Of(results.Measurement{Name: "rtt"}, nil, 0); got != nil || err != nil {
 		t.Errorf("of nothing: %+v, %v", got, err)
 	}
 }

@@ -256,6 +256,9 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	if err == nil {
 		err = json.Unmarshal([]byte(machine), &lanes)
 	}
+	if err == nil { // what a host says is not what it has read: the planner counts on it
+		err = copied.Machine.Validate()
+	}
 	if err != nil {
 		return copied, fmt.Errorf("host %s: status.machine: %w", h.Name, err)
 	}

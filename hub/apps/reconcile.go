@@ -80,7 +80,9 @@ func (c *Controller) of(ctx context.Context, app string) ([]api.Instance, error)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, i)
+		if i.Name == app { // whoever may label an Instance makes it no other App's
+			all = append(all, i)
+		}
 	}
 	return all, nil
 }

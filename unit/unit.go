@@ -97,8 +97,7 @@ func laneOfFile(name string) (lane.Lane, error) {
 type Service struct {
 	Name  string // "web.service"
 	Group string // its cgroup, "system.slice/web.service"
-	// State is active, activating, inactive or failed; SubState is more of it, as auto-restart: systemctl(1).
-	State, SubState string
+	State, SubState string // active and running, activating and auto-restart, inactive, failed: systemctl(1)
 }
 
 // Find returns a service by its name, or an *InputError where systemd does not know it.

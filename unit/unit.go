@@ -95,8 +95,8 @@ func laneOfFile(name string) (lane.Lane, error) {
 
 // Service is one that systemd knows.
 type Service struct {
-	Name  string // "web.service"
-	Group string // its cgroup, "system.slice/web.service"
+	Name            string // "web.service"
+	Group           string // its cgroup, "system.slice/web.service"
 	State, SubState string // active and running, activating and auto-restart, inactive, failed: systemctl(1)
 }
 

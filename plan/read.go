@@ -48,15 +48,23 @@ func Read(name string, r io.Reader) (Placement, error) {
 		return p, fmt.Errorf("%s: apiVersion, kind: expected %s %s, found %q %q",
 			name, APIVersion, Kind, p.APIVersion, p.Kind)
 	}
-	for i, l := range p.Lanes {
-		if err := l.validate(); err != nil {
-			return p, fmt.Errorf("%s: lanes[%d]: %w", name, i, err)
-		}
-		if _, twice := Find(p.Lanes[:i], l.Name); twice {
-			return p, fmt.Errorf("%s: lanes[%d].name: %q is the name of a lane above already", name, i, l.Name)
-		}
+	if err := p.Validate(); err != nil {
+		return p, fmt.Errorf("%s: %w", name, err)
 	}
 	return p, nil
+}
+
+// Validate says which lanes no machine could hold; the error names the field.
+func (p Placement) Validate() error {
+	for i, l := range p.Lanes {
+		if err := l.validate(); err != nil {
+			return fmt.Errorf("lanes[%d]: %w", i, err)
+		}
+		if _, twice := Find(p.Lanes[:i], l.Name); twice {
+			return fmt.Errorf("lanes[%d].name: %q is the name of a lane above already", i, l.Name)
+		}
+	}
+	return nil
 }
 
 func (l Lane) validate() error {

@@ -95,14 +95,14 @@ func laneOfFile(name string) (lane.Lane, error) {
 
 // Service is one that systemd knows.
 type Service struct {
-	Name  string // "web.service"
-	Group string // its cgroup, "system.slice/web.service"
-	State string // active, activating, inactive, failed: systemctl(1)
+	Name            string // "web.service"
+	Group           string // its cgroup, "system.slice/web.service"
+	State, SubState string // active and running, activating and auto-restart, inactive, failed: systemctl(1)
 }
 
 // Find returns a service by its name, or an *InputError where systemd does not know it.
 func Find(ctx context.Context, name string) (s Service, err error) {
-	text, err := systemctl(ctx, "show", "--property=Id,LoadState,ActiveState,Slice", "--", name)
+	text, err := systemctl(ctx, "show", "--property=Id,LoadState,ActiveState,SubState,Slice", "--", name)
 	if err != nil {
 		return s, err
 	}
@@ -111,7 +111,7 @@ func Find(ctx context.Context, name string) (s Service, err error) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		properties[key] = value
 	}
-	s.Name, s.State = properties["Id"], properties["ActiveState"]
+	s.Name, s.State, s.SubState = properties["Id"], properties["ActiveState"], properties["SubState"]
 	slice := strings.TrimSuffix(properties["Slice"], ".slice")
 	if properties["LoadState"] != "loaded" || filepath.Ext(s.Name) != ".service" || slice == "" {
 		return s, &InputError{fmt.Errorf("%s: expected a service that systemd knows (systemctl list-unit-files)",

@@ -169,7 +169,7 @@ func begin(o Options) (*Agent, error) {
 	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
 		cluster: o.Cluster, seen: map[string]pledged{},
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
-		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{}}
+		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]problem{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)
 	if err != nil {
 		return nil, err

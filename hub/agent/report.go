@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"slices"
 	"time"
@@ -63,10 +64,27 @@ func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 	return nil
 }
 
+// problem is why an Instance does not run.
+type problem struct {
+	generation int64  // of the Instance when it was looked at
+	text       string // "": it runs
+	starting   bool   // it may still come up by itself
+}
+
+func problemOf(i desired.Instance, err error) problem {
+	p := problem{generation: i.Generation}
+	if err != nil {
+		p.text = err.Error()
+	}
+	_, p.starting = errors.AsType[api.NotYet](err)
+	return p
+}
+
 // statusOf is what there is to say of an Instance.
 func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.Findings) api.InstanceStatus {
 	has, known := a.desired.State.Instances[uid]
-	problem, tried := a.processes.problem[uid]
+	is, tried := a.processes.problem[uid]
+	tried = tried && is.generation == has.Generation // the spec that is to run was looked at
 	s := api.InstanceStatus{Phase: "Waiting", Generation: max(has.Generation, 0)}
 	switch {
 	case f.Regressed != "":
@@ -77,12 +95,15 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		s.Message = "changes are put off at the site: " + a.desired.State.Hold.Reason
 	case known && has.Ending:
 		s.Phase = "Ending"
-	case known && problem != "":
-		s.Phase, s.Message = "Failed", problem
-	case known && tried:
-		s.Phase = "Running"
-	case known:
+	case known && (!tried || is.starting):
 		s.Phase = "Starting"
+	case known && is.text != "":
+		s.Phase = "Failed"
+	case known:
+		s.Phase = "Running"
+	}
+	if known && tried && !has.Ending && s.Message == "" {
+		s.Message = is.text
 	}
 	placed, err := l.Lane(i.Name)
 	if there, seen := a.processes.seen[i.Name]; seen {

@@ -32,7 +32,7 @@ type processes struct {
 	dir     string               // of what was started, and what it has printed
 	ended   chan struct{}        // gets something when a process has ended
 	began   map[string]time.Time // when this agent has started what, by name
-	problem map[string]string    // why an Instance does not run, by its UID; "": it does
+	problem map[string]problem   // why an Instance does not run, by its UID
 
 	cluster *pods.Cluster      // nil: this host is no node of one
 	seen    map[string]pledged // of Instances there, by name
@@ -48,11 +48,7 @@ func (p *processes) log(name string) string { return p.record(name) + ".log" }
 
 // Ensure starts what does not run. What runs by another spec is ended and started anew.
 func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) (err error) {
-	defer func() {
-		if p.problem[uid] = ""; err != nil {
-			p.problem[uid] = err.Error()
-		}
-	}()
+	defer func() { p.problem[uid] = problemOf(i, err) }()
 	started, was, err := p.started(i.Name)
 	ours := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

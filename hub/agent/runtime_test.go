@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 func newProcesses(dir string) *processes {
 	return &processes{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, users: Users{First: 1879048300, Last: 1879048301}, ended: make(chan struct{}, 1),
-		began: map[string]time.Time{}, problem: map[string]string{}}
+		began: map[string]time.Time{}, problem: map[string]problem{}}
 }
 
 // What is left of a reservation, as by a kill, ends nothing of an Instance that has its name.
@@ -328,4 +328,36 @@ func TestProofs(t *testing.T) {
 	other.Metadata.Name, other.Spec.Objective = "other", lane.Objective{}
 	put(other)
 	told(lane.Unproven)
+}
+
+// An Instance is said to run only when what is to run was looked at since it changed, and what has begun is there.
+func TestStatusOf(t *testing.T) {
+	i := desired.Instance{Name: "default.web", Generation: 2}
+	before := i
+	before.Generation = 1
+	for _, row := range []struct {
+		name, phase, message string
+		tried                *problem
+	}{
+		{"not tried", "Starting", "", nil},
+		{"as it was before", "Starting", "", new(problemOf(before, nil))},
+		{"what was wrong before", "Starting", "", new(problemOf(before, errors.New("no image")))},
+		{"it runs", "Running", "", new(problemOf(i, nil))},
+		{"it does not", "Failed", "no image", new(problemOf(i, errors.New("no image")))},
+		{"not yet", "Starting", "activating", new(problemOf(i, errors.Join(api.NotYet("activating"))))},
+	} {
+		p := newProcesses(t.TempDir())
+		if row.tried != nil {
+			p.problem["u"] = *row.tried
+		}
+		a := &Agent{processes: p, desired: &desired.Agent{State: desired.State{Instances: map[string]desired.Instance{"u": i}}}}
+		l, err := lanes.Look(p.lanes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := a.statusOf("u", api.Instance{}, l, desired.Findings{})
+		if s.Phase != row.phase || s.Message != row.message || s.Generation != 2 {
+			t.Errorf("%s: found %+v, expected %s %q", row.name, s, row.phase, row.message)
+		}
+	}
 }

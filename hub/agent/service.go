@@ -43,7 +43,20 @@ func (s service) runs(ctx context.Context, _ []int) (bool, error) {
 		return false, err
 	}
 	_, missing := os.Stat(dropIn(found))
-	return missing == nil && found.Runs(), nil
+	if missing != nil || !found.Runs() {
+		return false, nil
+	}
+	return true, started(found)
+}
+
+// started says of a service that is about to run, also between two starts that have failed, that it is not
+// there yet.
+func started(s unit.Service) error {
+	if s.State != "activating" {
+		return nil
+	}
+	return api.NotYet(fmt.Sprintf("service %s is activating (%s): expected active; journalctl -u %[1]s says why",
+		s.Name, s.SubState))
 }
 
 func (s service) begin(ctx context.Context, _ *lanes.Lanes) error {

@@ -180,7 +180,11 @@ func Status(ctx context.Context, o Options, w io.Writer) error {
 			return err
 		}
 		if g, pids, gerr := p.group(i.Name); gerr == nil {
-			if runs, _ := p.workload(i.Name, spec).runs(ctx, pids); runs {
+			runs, why := p.workload(i.Name, spec).runs(ctx, pids)
+			switch {
+			case why != nil:
+				state += ": " + why.Error()
+			case runs:
 				state = fmt.Sprintf("runs on CPUs %s, processes %v", g.Lane.CPUs, pids)
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/unit"
 )
 
 // running are the processes whose command line ends so, once so many of them may use the lane's CPUs only.
@@ -29,7 +30,8 @@ func running(t *testing.T, p *processes, i desired.Instance, program string, wan
 	var seen string
 	ends := strings.ReplaceAll(program, " ", "\x00") + "\x00"
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
-		if err := p.Ensure(t.Context(), "u", i); err != nil {
+		err := p.Ensure(t.Context(), "u", i)
+		if _, starts := errors.AsType[api.NotYet](err); err != nil && !starts {
 			said, _ := os.ReadFile(p.log(i.Name)) // a service has none
 			t.Fatalf("%v: %s", err, said)
 		}
@@ -274,5 +276,17 @@ func TestService(t *testing.T) {
 	}
 	if _, _, err = p.group(i.Name); !isNoLane(err) {
 		t.Errorf("the lane is still in force: %v", err)
+	}
+}
+
+// A service that systemd starts again and again, as where its lane cannot be attached, is not said to run.
+func TestServiceNotYet(t *testing.T) {
+	s := unit.Service{Name: "web.service", State: "activating", SubState: "auto-restart"}
+	err := started(s)
+	if _, notYet := errors.AsType[api.NotYet](err); !notYet || !strings.Contains(err.Error(), "is activating (auto-restart): expected active") {
+		t.Error(err)
+	}
+	if s.State = "active"; started(s) != nil {
+		t.Error(started(s))
 	}
 }

@@ -42,6 +42,11 @@ const (
 	Lapsed   = "Lapsed"   // it was not confirmed in time, and the lane was taken back
 )
 
+// NotYet is why what has begun on a host is not there yet. It may come up by itself.
+type NotYet string
+
+func (n NotYet) Error() string { return string(n) }
+
 // Resource names a kind's resource.
 func Resource(name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: name}

@@ -41,7 +41,8 @@ type Controller struct {
 	told              map[string]string        // what was said last of an App that is not placed
 
 	lock    sync.Mutex
-	changed map[string]bool // hosts, as NAMESPACE/NAME, whose copies are old
+	changed map[string]bool      // hosts, as NAMESPACE/NAME, whose copies are old
+	silent  map[string]time.Time // hosts whose Leases have run out, and when they were last there
 }
 
 // no is that a host does not take an App. It is not asked again until it has something new to say, or for a
@@ -98,6 +99,8 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+	c.roll(ctx)
+	go c.listen(ctx)
 	go func() {
 		<-ctx.Done()
 		c.queue.ShutDown()
@@ -255,6 +258,9 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	}
 	if err == nil {
 		err = json.Unmarshal([]byte(machine), &lanes)
+	}
+	if err == nil { // what a host says is not what it has read: the planner counts on it
+		err = copied.Machine.Validate()
 	}
 	if err != nil {
 		return copied, fmt.Errorf("host %s: status.machine: %w", h.Name, err)

@@ -3,6 +3,7 @@ package apps
 import (
 	"context"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,16 +17,16 @@ const quota = "tenant"
 
 // used is what Instances of a namespace's Apps have together, without those of one App, "": of all.
 func (c *Controller) used(ctx context.Context, space, without string) (all amounts, err error) {
-	list, err := c.Client.Resource(api.Resource("instances")).List(ctx, metav1.ListOptions{
-		LabelSelector: api.TenantOf + "=" + space + "," + api.AppOf + "!=" + without})
+	has, err := c.labelled(ctx, api.TenantOf, space)
 	if err != nil {
 		return all, err
 	}
-	for n := range list.Items {
-		i, err := api.From[api.Instance](&list.Items[n])
-		if err != nil {
-			return all, err
-		}
+	return sum(slices.DeleteFunc(has, func(i api.Instance) bool { return i.Name == without }))
+}
+
+// sum is what Instances have together.
+func sum(instances []api.Instance) (all amounts, err error) {
+	for _, i := range instances {
 		has, err := api.Lane(i.Name, i.Spec.Lane)
 		if err != nil {
 			return all, err

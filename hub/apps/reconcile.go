@@ -67,14 +67,20 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return c.scale(ctx, app, has)
 }
 
-// of are the Instances of an App on all hosts, as they are now.
+// of are the Instances of an App on all hosts, as they are now. One of another name is none, however it is
+// labelled.
 func (c *Controller) of(ctx context.Context, app string) ([]api.Instance, error) {
+	all, err := c.labelled(ctx, api.AppOf, app)
+	return slices.DeleteFunc(all, func(i api.Instance) bool { return i.Name != app }), err
+}
+
+// labelled are the Instances that have a label.
+func (c *Controller) labelled(ctx context.Context, label, value string) (all []api.Instance, err error) {
 	list, err := c.Client.Resource(api.Resource("instances")).List(ctx,
-		metav1.ListOptions{LabelSelector: api.AppOf + "=" + app})
+		metav1.ListOptions{LabelSelector: label + "=" + value})
 	if err != nil {
 		return nil, err
 	}
-	var all []api.Instance
 	for n := range list.Items {
 		i, err := api.From[api.Instance](&list.Items[n])
 		if err != nil {
@@ -131,6 +137,9 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 		except[hostOf(i)] = "it has one of this App's Instances"
 	}
 	live, err := c.keep(ctx, app, has)
+	if err == nil {
+		err = t.end(has, live)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -265,7 +274,7 @@ func (c *Controller) version(host string) string {
 // conclude says what an App has. What would help one that has no host is looked for when the answer is given.
 func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Instance, d place.Decision,
 	l lane.Lane) (time.Duration, error) {
-	s := statusOf(app, live)
+	s := c.statusOf(app, live)
 	if len(live) >= app.Spec.Replicas {
 		delete(c.told, l.Metadata.Name)
 		return 0, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, ""))
@@ -290,27 +299,9 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 	return retry, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, d.Why()))
 }
 
-// statusOf is what Instances of an App say together.
-func statusOf(app api.App, live []api.Instance) api.AppStatus {
-	s := api.AppStatus{Phase: Starting, Generation: app.Generation}
-	for _, i := range live {
-		s.Hosts = append(s.Hosts, hostOf(i))
-		switch {
-		case i.Status.Phase == Running && i.DeletionTimestamp == nil:
-			s.Running++
-		case i.Status.Message != "":
-			s.Message = "host " + hostOf(i) + ": " + i.Status.Phase
-		}
-	}
-	if s.Running == len(live) && len(live) >= app.Spec.Replicas {
-		s.Phase = Running
-	}
-	return s
-}
-
 // refuse says that no more of an App can be. What runs of it goes on.
 func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance, why error) error {
-	s := statusOf(app, has)
+	s := c.statusOf(app, has)
 	s.Phase, s.Message = Refused, why.Error()
 	return c.say(ctx, app, s)
 }

@@ -74,8 +74,7 @@ func (c *Controller) present(ctx context.Context, host string) error {
 	if err != nil || lease.Spec.LeaseDurationSeconds == nil {
 		return errors.Join(errors.New("it was never there"), err)
 	}
-	life := time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
-	if at := renewed(lease); time.Since(at) > life {
+	if at, is := away(lease); is {
 		return fmt.Errorf("it was last there at %s", at.UTC().Format(time.RFC3339))
 	}
 	return nil

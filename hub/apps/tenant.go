@@ -24,7 +24,7 @@ type amounts struct {
 func of(l lane.Spec) amounts {
 	a := amounts{cpus: uint64(max(0, l.CPUs.Count)), functions: uint64(max(0, l.Network.VFs)), instances: 1,
 		memory: l.Memory.Size}
-	if l.Network.Path == "sriov" {
+	if p := l.Network.Path; p == "sriov" || p == "auto" && l.Network.Device != "" { // auto may become sriov
 		a.functions = max(a.functions, 1)
 	}
 	for _, size := range l.Memory.Hugepages {
@@ -44,6 +44,20 @@ type tenant struct {
 	name         string
 	quota        api.TenantSpec
 	others, each amounts
+	ending       []string // hosts that have not ended an Instance of the App yet: others has it too
+}
+
+// end has those Instances of an App counted that it does not want any more, for as long as they are there.
+func (t *tenant) end(has, live []api.Instance) error {
+	ending := slices.DeleteFunc(slices.Clone(has), func(i api.Instance) bool {
+		return slices.ContainsFunc(live, func(l api.Instance) bool { return l.UID == i.UID })
+	})
+	for _, i := range ending {
+		t.ending = append(t.ending, hostOf(i))
+	}
+	more, err := sum(ending)
+	t.others = t.others.plus(more, 1)
+	return err
 }
 
 // tenant is that of an App's namespace.
@@ -74,10 +88,14 @@ func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tena
 func (t tenant) takes(instances int) error {
 	all := t.others.plus(t.each, instances)
 	var over []error
+	also := ""
+	if len(t.ending) > 0 {
+		also = ", with what has not ended yet on " + strings.Join(t.ending, ", ")
+	}
 	exceeds := func(what string, asked, most any, is bool) {
 		if is {
-			over = append(over, fmt.Errorf("tenant %s may have %v %s, and this App would make it %v: expected a "+
-				"smaller one, or that a platform admin raises the quota", t.name, most, what, asked))
+			over = append(over, fmt.Errorf("tenant %s may have %v %s, and this App would make it %v%s: expected a "+
+				"smaller one, or that a platform admin raises the quota", t.name, most, what, asked, also))
 		}
 	}
 	for _, n := range []struct {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"isolane.dev/isolane/hub/api"
 )
 
@@ -21,6 +23,12 @@ func TestQuota(t *testing.T) {
 	two, none := 2, 0
 	each := lane(`{"cpus": {"count": 1}, "memory": {"size": "1Gi", "hugepages": {"2Mi": "512Mi", "1Gi": "1Gi"}},
 		"network": {"path": "sriov", "device": "eth0"}}`)
+	if a := lane(`{"cpus": {"count": 1}, "network": {"path": "auto", "device": "eth0"}}`); a.functions != 1 {
+		t.Errorf("path auto, which may be sriov, counts as %d functions", a.functions)
+	}
+	if a := lane(`{"cpus": {"count": 1}, "network": {"path": "auto"}}`); a.functions != 0 {
+		t.Errorf("path auto without a device counts as %d functions", a.functions)
+	}
 	for _, row := range []struct {
 		name  string
 		quota api.TenantSpec
@@ -98,5 +106,28 @@ func TestQuotaReferee(t *testing.T) {
 	}
 	if t.Logf("%d taken, %d refused", taken, refused); taken == 0 || refused == 0 {
 		t.Error("expected some of each")
+	}
+}
+
+// What an App does not want any more counts for as long as a host has not ended it.
+func TestQuotaOfEnding(t *testing.T) {
+	four := 4
+	instance := func(host string) api.Instance {
+		i := api.Instance{Spec: api.InstanceSpec{Lane: []byte(`{"cpus": {"count": 4}}`)}}
+		i.Name, i.Namespace, i.UID = "a.b", api.Namespace(host), types.UID(host)
+		return i
+	}
+	has := []api.Instance{instance("one")}
+	for _, row := range []struct {
+		live []api.Instance
+		says string // of one Instance
+	}{{has, ""}, {nil, "and this App would make it 8, with what has not ended yet on one"}} {
+		tn := tenant{name: "a", quota: api.TenantSpec{CPUs: &four}, each: amounts{cpus: 4}}
+		if err := tn.end(has, row.live); err != nil {
+			t.Fatal(err)
+		}
+		if err := tn.takes(1); (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%d live: %v, expected %q", len(row.live), err, row.says)
+		}
 	}
 }

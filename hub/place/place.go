@@ -106,8 +106,12 @@ type entry struct {
 	cost   plan.Cost // of what is placed
 }
 
-// Put sets the copy of a host. The error is a *plan.Mismatch where what is placed is not for its machine.
+// Put sets the copy of a host, whose machine is valid. The error is a *plan.Mismatch where what is placed is
+// not for its machine.
 func (x *Index) Put(h Host) error {
+	if err := h.Placed.Validate(); err != nil { // a host may say anything
+		return fmt.Errorf("host %s: %w", h.Name, err)
+	}
 	room, err := solver.Free(h.Machine, h.Placed)
 	if err != nil {
 		return fmt.Errorf("host %s: %w", h.Name, err)

@@ -80,7 +80,8 @@ func (p Pod) Possible(ctx context.Context) error {
 
 func (p Pod) pods() podsOf { return podsOf{p.Client.CoreV1().Pods(p.Namespace)} }
 
-// Runs says whether the pod is bound and has not ended. That its container does not come up is the error.
+// Runs says whether the pod is bound and has not ended. The error says why its container does not come up, an
+// api.NotYet where it still may.
 func (p Pod) Runs(ctx context.Context) (bool, error) {
 	is, err := p.pods().find(ctx, p.object())
 	if is == nil || err != nil || is.Spec.NodeName == "" {
@@ -97,7 +98,17 @@ func (p Pod) Runs(ctx context.Context) (bool, error) {
 			return true, fmt.Errorf("pod %s: %s: %s", p.object(), w.Reason, w.Message)
 		}
 	}
-	return true, nil
+	if is.Status.Phase == corev1.PodRunning {
+		return true, nil
+	}
+	why := "the kubelet of node " + p.Node + " has said nothing of it"
+	for _, c := range is.Status.ContainerStatuses {
+		if c.State.Waiting != nil {
+			why = c.State.Waiting.Reason
+		}
+	}
+	return true, api.NotYet(fmt.Sprintf("pod %s has not started: %s; kubectl describe pod --namespace %s %[1]s "+
+		"has its events", p.object(), why, p.Namespace))
 }
 
 // Begin binds the pod, which the reservation has made. One that was lost since, or has ended, is made anew.

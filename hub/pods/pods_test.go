@@ -116,3 +116,33 @@ func TestReserve(t *testing.T) {
 		}
 	}
 }
+
+// A pod runs when its container has started, and before that the answer says that it has not.
+func TestRuns(t *testing.T) {
+	waits := func(reason, message string) []corev1.ContainerStatus {
+		return []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+	}
+	for _, c := range []struct {
+		name   string
+		status corev1.PodStatus
+		is     bool
+		says   string
+		notYet bool
+	}{
+		{"the kubelet is down", corev1.PodStatus{Phase: corev1.PodPending}, true, "the kubelet of node n0 has said nothing of it", true},
+		{"its claim is not prepared", corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: waits("ContainerCreating", "")}, true,
+			"pod default.web.n0 has not started: ContainerCreating; kubectl describe pod --namespace isolane-hub default.web.n0", true},
+		{"no image", corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: waits("ErrImageNeverPull", "not present")}, true, "not present", false},
+		{"it runs", corev1.PodStatus{Phase: corev1.PodRunning}, true, "", false},
+		{"it has ended", corev1.PodStatus{Phase: corev1.PodFailed}, false, "", false},
+	} {
+		client := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default.web.n0", Namespace: "isolane-hub"},
+			Spec: corev1.PodSpec{NodeName: "n0"}, Status: c.status})
+		p := Pod{Name: "default.web", Cluster: Cluster{Client: client, Node: "n0", Namespace: "isolane-hub"}}
+		is, err := p.Runs(t.Context())
+		_, notYet := errors.AsType[api.NotYet](err)
+		if is != c.is || notYet != c.notYet || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, %v", c.name, is, err)
+		}
+	}
+}

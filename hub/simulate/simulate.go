@@ -201,7 +201,8 @@ func (h *Host) heard(ctx context.Context, u *unstructured.Unstructured, gone boo
 	switch {
 	case gone || i.DeletionTimestamp != nil:
 		return h.release(ctx, i)
-	case i.Spec.Reserve && i.Status.Phase == "", !i.Spec.Reserve && i.Status.Phase != "Running":
+	case i.Spec.Reserve && i.Status.Phase == "",
+		!i.Spec.Reserve && (i.Status.Phase != "Running" || i.Status.Generation != i.Generation):
 		if i.Status, err = h.take(i); err == nil {
 			_, err = api.WriteStatus(ctx, h.resource("instances"), i)
 		}
@@ -229,7 +230,7 @@ func (h *Host) take(i api.Instance) (s api.InstanceStatus, err error) {
 		}
 		h.placed, h.mine[string(i.UID)] = p, true
 	}
-	s.Phase = "Running"
+	s.Phase, s.Generation = "Running", i.Generation
 	if i.Spec.Reserve {
 		s.Phase = api.Reserved
 		s.Placement, err = json.Marshal(h.placed)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
@@ -20,9 +21,11 @@ func (m *Machine) groupOf(id int, level string) int {
 		return m.coreOf[id] + 1
 	case "node":
 		return at.Node + 1
-	case "package":
+	case "package": // by its first CPU: the kernel's numbers may be larger than those of a set
 		c, _ := m.Host.CPU(id)
-		return known(c.Package, -1) + 1
+		return 1 + slices.IndexFunc(m.Host.CPUs, func(o host.CPU) bool {
+			return c.Package != nil && o.Package != nil && *o.Package == *c.Package
+		})
 	default:
 		if at.L3 >= 0 {
 			return at.Cache + 1
@@ -36,7 +39,7 @@ func (m *Machine) groups(cpus cpuset.Set, level string) cpuset.Set {
 	var groups []int
 	for id := range cpus.All() {
 		if g := m.groupOf(id, level); g >= 0 {
-			groups = append(groups, g)
+			groups = append(groups, min(g, cpuset.Max)) // the most CPUs are one more than that
 		}
 	}
 	return cpuset.Of(groups...)

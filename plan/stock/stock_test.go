@@ -58,3 +58,17 @@ func TestAllocate(t *testing.T) {
 		}
 	}
 }
+
+// Packages are told apart whatever numbers the kernel has for them: on Arm they may be places in a table of the firmware.
+func TestPackages(t *testing.T) {
+	h := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 1}.Host(t)
+	for i := range h.CPUs {
+		*h.CPUs[i].Package += 20000
+	}
+	m := stock.New(h, nil)
+	for cpus, want := range map[string]bool{"1": true, "2": false} {
+		if got := m.OverlapAt(cpuset.Of(0), cpuset.MustParse(cpus), "package"); got != want {
+			t.Errorf("CPUs 0 and %s: %v, expected %v", cpus, got, want)
+		}
+	}
+}

@@ -159,8 +159,8 @@ type client struct {
 	given probe.Conditions
 }
 
-// together is when the clients of several instances begin, once all are there; 0: there is one. Where they were
-// not there in time in an earlier run of the session, they have twice as much more.
+// together is when the clients of several instances begin, once all are there; 0: there is one. Where they
+// were not there in time in an earlier run of the session, they have twice as much more.
 func (r *Bed) together(given factor.Conditions) (int64, error) {
 	if given.Instances < 2 {
 		return 0, nil

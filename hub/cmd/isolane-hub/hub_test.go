@@ -268,7 +268,6 @@ func TestHub(t *testing.T) {
 		}
 	}
 	until(t, "it runs", phase("Running"))
-	mayOnly(t, b, admin, name)
 
 	first := running(t, name)
 	b.end(t, hub, syscall.SIGKILL)
@@ -353,20 +352,58 @@ func TestHub(t *testing.T) {
 	})
 }
 
-// mayOnly checks what the certificate of the host is good for: its own Instances, and not what they are to run.
-func mayOnly(t *testing.T, b *bench, admin *rest.Config, name string) {
-	t.Helper()
+// What the certificate of a host is good for: its own Instances, and of them neither what they are to run nor whose they
+// are; only its own finalizer comes and goes.
+func TestHostMayOnly(t *testing.T) {
+	b := withoutHost(t)
+	_, join := b.hub(t, "hub")
+	if out, err := exec.Command(b.binary, append(join, "--dir", b.file("agent"), "--name", "one")...).CombinedOutput(); err != nil {
+		t.Fatalf("join: %s%v", out, err)
+	}
+	admin, err := clientcmd.BuildConfigFromFlags("", filepath.Join(b.file("hub"), "admin.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "default.web"
+	made, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "Instance",
+		"metadata": map[string]any{"name": name, "labels": map[string]any{api.AppOf: name}, "finalizers": []any{"example.test/other"}},
+		"spec":     map[string]any{"lane": map[string]any{"cpus": map[string]any{"count": 1}}, "command": []any{"true"}}})
+	if err == nil {
+		_, err = instances(t, admin, "one").Create(t.Context(), made, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	own := rest.AnonymousClientConfig(admin)
 	own.CertFile, own.KeyFile = filepath.Join(b.file("agent"), "hub", "host.crt"), filepath.Join(b.file("agent"), "host.key")
-	if _, err := instances(t, own, "one").Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-		t.Error(err)
-	}
 	if _, err := instances(t, own, "two").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("Instances of another host: %v; expected them to be forbidden", err)
 	}
-	_, err := instances(t, own, "one").Patch(context.Background(), name, types.MergePatchType,
-		[]byte(`{"spec": {"command": ["true"]}}`), metav1.PatchOptions{})
-	if err == nil || !strings.Contains(err.Error(), "a host does not change what it is to run") {
-		t.Errorf("a host changes what it is to run: %v", err)
+	patch := func(change string) error {
+		_, perr := instances(t, own, "one").Patch(t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{})
+		return perr
+	}
+	until(t, "the rule holds", func() error {
+		perr := patch(fmt.Sprintf(`{"spec": {"command": ["%d"]}}`, time.Now().UnixNano()))
+		if perr == nil || !strings.Contains(perr.Error(), "a host does not change what it is to run") {
+			return fmt.Errorf("a host changes what it is to run: %w", perr)
+		}
+		return nil
+	})
+	const metadata = "a host changes no more of an Instance's metadata"
+	for _, row := range []struct{ patch, says string }{
+		{`{"metadata": {"finalizers": ["example.test/other", "isolane.dev/host"]}}`, ""},
+		{`{"metadata": {"labels": {"isolane.dev/app": "victim.web"}}}`, metadata},
+		{`{"metadata": {"labels": null}}`, metadata},
+		{`{"metadata": {"labels": {"isolane.dev/tenant": "victim"}}}`, metadata},
+		{`{"metadata": {"annotations": {"a": "b"}}}`, metadata},
+		{`{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "x", "uid": "y"}]}}`, metadata},
+		{`{"metadata": {"finalizers": ["isolane.dev/host"]}}`, metadata},
+		{`{"metadata": {"finalizers": ["example.test/other"]}}`, ""},
+	} {
+		perr := patch(row.patch)
+		if row.says == "" && perr != nil || row.says != "" && (perr == nil || !strings.Contains(perr.Error(), row.says)) {
+			t.Errorf("%s: %v; expected %q", row.patch, perr, row.says)
+		}
 	}
 }

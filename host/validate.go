@@ -1,0 +1,40 @@
+package host
+
+import (
+	"fmt"
+
+	"isolane.dev/isolane/cpuset"
+)
+
+// maxVFs is the most virtual functions of a device: its numbers have 16 bits (PCI Express, 9.3.3).
+const maxVFs = 65535
+
+// Validate says what no machine has of one that somebody else describes; the error names the field. One that
+// was read has nothing of it.
+func (h Host) Validate() error {
+	last := -1
+	for i, c := range h.CPUs {
+		if c.ID <= last || c.ID > cpuset.Max {
+			return fmt.Errorf("cpus[%d].id: expected %d to %d, in ascending order, found %d",
+				i, last+1, cpuset.Max, c.ID)
+		}
+		if n := c.NUMANode; n != nil && (*n < 0 || *n > cpuset.Max) {
+			return fmt.Errorf("cpus[%d].numaNode: expected 0 to %d, found %d", i, cpuset.Max, *n)
+		}
+		last = c.ID
+	}
+	last = -1
+	for i, n := range h.NUMANodes {
+		if n.ID <= last || n.ID > cpuset.Max {
+			return fmt.Errorf("numaNodes[%d].id: expected %d to %d, in ascending order, found %d",
+				i, last+1, cpuset.Max, n.ID)
+		}
+		last = n.ID
+	}
+	for i, d := range h.PCIDevices {
+		if s := d.SRIOV; s != nil && s.NumVFs > maxVFs {
+			return fmt.Errorf("pciDevices[%d].sriov.numVFs: expected %d at most, found %d", i, maxVFs, s.NumVFs)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package apps
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"isolane.dev/isolane/hub/api"
+)
+
+// sweep is how often it is looked which hosts are there.
+const sweep = 30 * time.Second
+
+// away says when a host was last there, and whether its Lease has run out since.
+func away(lease *coordinationv1.Lease) (at time.Time, is bool) {
+	if lease.Spec.LeaseDurationSeconds == nil {
+		return at, true
+	}
+	at = renewed(lease)
+	return at, time.Since(at) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second
+}
+
+// listen looks which hosts are there until the context ends.
+func (c *Controller) listen(ctx context.Context) {
+	for ticker := time.NewTicker(sweep); ; {
+		select {
+		case <-ctx.Done():
+			ticker.Stop()
+			return
+		case <-ticker.C:
+			c.roll(ctx)
+		}
+	}
+}
+
+// roll finds the hosts whose Leases have run out, and has Apps looked after on those that have gone or are
+// back: no object tells that.
+func (c *Controller) roll(ctx context.Context) {
+	leases, err := c.Core.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		if ctx.Err() == nil {
+			c.Log.WarnContext(ctx, "which hosts are there is not known", "error", err)
+		}
+		return
+	}
+	now := map[string]time.Time{}
+	for n := range leases.Items {
+		lease := &leases.Items[n]
+		if at, is := away(lease); is && lease.Namespace == api.Namespace(lease.Name) {
+			now[lease.Name] = at
+		}
+	}
+	c.lock.Lock()
+	was := c.silent
+	c.silent = now
+	c.lock.Unlock()
+	other := func(host string) bool {
+		_, before := was[host]
+		_, after := now[host]
+		return before != after
+	}
+	for _, object := range c.apps.List() {
+		if app, is := object.(*unstructured.Unstructured); is {
+			hosts, _, _ := unstructured.NestedStringSlice(app.Object, "status", "hosts")
+			if slices.ContainsFunc(hosts, other) {
+				c.queue.Add(key(app))
+			}
+		}
+	}
+}
+
+// statusOf is what Instances of an App say together. Those of hosts that are away, and of what the App was
+// before, do not count as running.
+func (c *Controller) statusOf(app api.App, live []api.Instance) api.AppStatus {
+	s := api.AppStatus{Phase: Starting, Generation: app.Generation}
+	gone := map[string]string{}
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	for _, i := range live {
+		host := hostOf(i)
+		s.Hosts = append(s.Hosts, host)
+		at, silent := c.silent[host]
+		switch {
+		case silent:
+			gone[host] = host + " (last there at " + at.UTC().Format(time.RFC3339) + ")"
+		case i.Status.Phase == Running && i.Status.Generation == i.Generation && i.DeletionTimestamp == nil:
+			s.Running++
+		case i.Status.Message != "":
+			s.Message = "host " + host + ": " + i.Status.Phase
+		}
+	}
+	if len(gone) > 0 {
+		var hosts []string
+		for _, host := range slices.Sorted(maps.Keys(gone)) {
+			hosts = append(hosts, gone[host])
+		}
+		s.Message = "what runs is not known of hosts that say nothing: " + strings.Join(hosts, ", ")
+	}
+	if s.Running == len(live) && len(live) >= app.Spec.Replicas {
+		s.Phase = Running
+	}
+	return s
+}

@@ -86,7 +86,7 @@ func (l Link) add(target string, group uint32) error {
 }
 
 func (l Link) addVLAN(h *netlink.Handle, attrs netlink.LinkAttrs) error {
-	err := h.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: l.Tag, VlanProtocol: l.protocol()})
+	err := h.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: l.Tag, VlanProtocol: l.Protocol()})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = fmt.Errorf("this kernel has no VLAN devices (8021q): %w", err)
 	}

@@ -323,7 +323,7 @@ func (o link) Write(ctx context.Context, s journal.Step, value string) error {
 	default:
 		return fmt.Errorf("there is already %s", now)
 	}
-	return spec.configure(s.Target)
+	return spec.configure(ctx, s.Target)
 }
 
 // Shell is ip-link(8).

@@ -212,7 +212,7 @@ netpath/drivers         50        5  one list of paths, for the commands and for
 netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
 netpath/macvlan        100        5
 netpath/ovs           1800       10  receive queues of cards, both paths on one bridge, and customers behind one outer tag
-netpath/sriov         1250        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset
+netpath/sriov         1300        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found
 netpath/vpp            900       10  path vpp, and VPP in a lane
 noise                  100        5
 plan                   650       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane

@@ -52,7 +52,7 @@ func TestRouterAdvertisements(t *testing.T) {
 	})
 	advertise(t, ends[testWire().Netns])
 	for end := time.Now().Add(5 * time.Second); !slices.ContainsFunc(differs(), given) && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 	}
 	if what := differs(); !slices.ContainsFunc(what, given) || !slices.Contains(what, accepts) {
 		t.Errorf("somebody let it accept them: differs %v", what)
@@ -140,7 +140,8 @@ func TestPortForwards(t *testing.T) {
 	i := slices.IndexFunc(steps, func(s journal.Step) bool { return s.Kind == netdev.KindLink && s.Target == port })
 	listening, found, want := steps[i], "", bridged+" does not let "+port+" forward"
 	listening.Before = listening.After
-	for end := time.Now().Add(5 * time.Second); found != want && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); found != want && time.Now().Before(end); {
+		<-time.After(10 * time.Millisecond)
 		_, found = ops()[netdev.KindLink].(interface {
 			DescribeDrift(journal.Step) (string, string)
 		}).DescribeDrift(listening)

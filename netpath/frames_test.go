@@ -105,6 +105,7 @@ func crafted(mac map[string]string) []frame {
 		{"from outside to a group", "wire", group, "", ipv4(wire4, "0000", 0), 0, "a b host", "", "a b host", ""},
 		{"from outside to nobody", "wire", nobody, "", ipv4(wire4, "0000", 0), 0, "a b", "", "a b", "host"},
 		{"from outside with a tag", "wire", a, "", "81000064" + ipv4(wire4, "0000", 0), 0, "a", "a", "", ""},
+		{"from outside with a priority", "wire", a, "", "8100a000" + ipv4(wire4, "0000", 0), 0, "a", "a", "a", either},
 		{"from outside with two tags", "wire", a, "", "88a8006481000007" + ipv4(wire4, "0000", 0), 0, "a", "a", "", "a"},
 		{"from outside, a runt", "wire", a, "", "88b5", 0, "a", "a", "a", either},
 		{"a storm from outside", "wire", all, "", arp(mac["wire"], wire4), 2000, "a b host", "a b", "a b host", "a b host"},

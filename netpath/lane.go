@@ -48,14 +48,29 @@ type PlacedFunctions struct {
 
 // Of returns what a path is to bring to a lane of the machine that root shows.
 func Of(root fs.FS, name string, n lane.Network) Lane {
-	if device := host.NetworkDevice(root, n.Device); device != "" { // it is named by its PCI address
-		n.Device = device
-	}
+	n.Device = deviceName(root, n.Device)
 	l := Lane{Name: name, MAC: mac(root, name), Uplink: n.Device, Network: n}
 	if tags := l.tags(); len(tags) > 0 {
 		l.Uplink = tags[len(tags)-1].device
 	}
 	return l
+}
+
+// deviceName is the kernel's own name of a device that is named by its PCI address, or, on the machine that
+// runs, by an alternative name: by whatever name, it is one uplink.
+func deviceName(root fs.FS, device string) string {
+	if name := host.NetworkDevice(root, device); name != "" {
+		return name
+	}
+	if _, err := fs.Stat(root, "sys/class/net/"+device); device == "" || err == nil || root != host.Live() {
+		return device
+	}
+	h, l, err := netdev.Find("", device)
+	if l == nil || err != nil { // it is not there, or one of a switch in user space
+		return device
+	}
+	h.Close()
+	return l.Attrs().Name
 }
 
 // Netns is the name of the network namespace that the path leads to. That of a running workload has its inode

@@ -14,8 +14,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/lane"
 )
 
@@ -33,6 +35,9 @@ const (
 func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address, leaving []string) error {
 	if l.Device == "" || len(addresses) == 0 {
 		return nil
+	}
+	if err := l.checkHost(addresses); err != nil {
+		return err
 	}
 	s, err := openSegment(l)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,6 +68,48 @@ func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address, leavin
 		}
 	}
 	return nil
+}
+
+// checkHost fails where the host itself has one of the addresses on the lane's segment: it would not answer,
+// for what a packet socket sends does not come to its own stack.
+func (l Lane) checkHost(addresses []lane.Address) error {
+	h, err := netdev.Open("")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	links, lerr := h.LinkList()
+	found, err := h.AddrList(nil, unix.AF_UNSPEC)
+	for _, device := range l.ofHost(links) {
+		for _, f := range found {
+			has, _ := netip.AddrFromSlice(f.IP)
+			if f.LinkIndex == device.Attrs().Index && slices.ContainsFunc(addresses,
+				func(a lane.Address) bool { return a.Addr() == has.Unmap() }) {
+				return fmt.Errorf("spec.network.addresses: the host has %s itself, on %s: expected a free one",
+					has.Unmap(), device.Attrs().Name)
+			}
+		}
+	}
+	return errors.Join(lerr, err)
+}
+
+// ofHost are those of the host's devices that are on the lane's segment: its device and what has frames by
+// that, and behind its tags the VLANs of these.
+func (l Lane) ofHost(links []netlink.Link) []netlink.Link {
+	on := slices.DeleteFunc(slices.Clone(links), func(d netlink.Link) bool { return d.Attrs().Name != l.Device })
+	on = above(links, on, sharing()...)
+	for _, t := range l.tags() {
+		var behind []netlink.Link
+		for _, d := range links {
+			v, is := d.(*netlink.Vlan)
+			if is && v.VlanId == t.link.Tag && v.VlanProtocol == t.link.Protocol() && slices.ContainsFunc(on,
+				func(below netlink.Link) bool { return below.Attrs().Index == v.ParentIndex }) {
+				behind = append(behind, d)
+			}
+		}
+		on = above(links, behind, sharing()...)
+	}
+	return on
 }
 
 // wireTags are tags as they stand in a frame: alone one of IEEE 802.1Q, around another one of 802.1ad.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
@@ -75,6 +76,46 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 				t.Errorf("%s, which %s is to leave: %v", a.Addr(), mac, err)
 			}
 		}
+	}
+}
+
+// The host itself answers nobody who asks by its own device: what it has there is known without.
+func TestAddressOfTheHost(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, c := range []struct {
+		name  string
+		make  []string
+		vlan  lane.VLAN
+		where string // the address is, "" where the lane may have it too
+	}{
+		{"on the device", []string{"addr add 198.18.7.9/24 dev isl-test-r"}, lane.VLAN{}, "isl-test-r"},
+		{"on the device, with a tag", []string{"addr add 198.18.7.9/24 dev isl-test-r"}, lane.VLAN{Outer: 100}, ""},
+		{"elsewhere", []string{"addr add 198.18.7.9/24 dev isl-test-q"}, lane.VLAN{}, ""},
+		{"on its bridge", []string{"link add isl-test-b type bridge", "link set isl-test-r master isl-test-b",
+			"addr add 198.18.7.9/24 dev isl-test-b"}, lane.VLAN{}, "isl-test-b"},
+		{"on a device like a lane's", []string{"link add isl-test-m link isl-test-r type macvlan mode bridge",
+			"addr add 198.18.7.9/24 dev isl-test-m"}, lane.VLAN{}, "isl-test-m"},
+		{"behind a tag", []string{"link add isl-test-v link isl-test-r type vlan id 100",
+			"addr add 198.18.7.9/24 dev isl-test-v"}, lane.VLAN{Outer: 100}, "isl-test-v"},
+		{"behind another tag", []string{"link add isl-test-v link isl-test-r type vlan id 101",
+			"addr add 198.18.7.9/24 dev isl-test-v"}, lane.VLAN{Outer: 100}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if lacks := netpath.LacksTags(host.Live()); lacks != nil && strings.Contains(c.make[0], " vlan ") {
+				t.Skip("skipped: ", lacks)
+			}
+			alone(t)
+			ip(t, "link add isl-test-r type veth peer name isl-test-q")
+			for _, args := range c.make {
+				ip(t, args)
+			}
+			l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "sriov", Device: "isl-test-r", VLAN: c.vlan})
+			err := l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.9/24")}}, nil)
+			if (err == nil) != (c.where == "") || err != nil && !strings.Contains(err.Error(),
+				"spec.network.addresses: the host has 198.18.7.9 itself, on "+c.where+": expected a free one") {
+				t.Error(err)
+			}
+		})
 	}
 }
 

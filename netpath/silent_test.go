@@ -129,13 +129,19 @@ func segment(t *testing.T, p measured) (l netpath.Lane, ends map[string]int) {
 	return l, ends
 }
 
-// router has the test run in a network namespace whose devices forward, as those of a router do.
-func router(t *testing.T) {
+// alone has the test run in a network namespace of its own.
+func alone(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread() // for good: the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// router has the test run in one whose devices forward, as those of a router do.
+func router(t *testing.T) {
+	t.Helper()
+	alone(t)
 	for _, name := range []string{"ipv6/conf/all/forwarding", "ipv4/conf/all/forwarding"} {
 		if err := os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0); err != nil {
 			t.Fatal(err)

@@ -71,15 +71,23 @@ func findUplink(name string) (Uplink, error) {
 		}
 	}
 	if err == nil {
-		err = u.findRoute(h, l)
+		err = u.findRoute(h, a.Index)
 	}
 	return u, err
 }
 
-// findRoute looks for a route that is not of each device that is up.
-func (u *Uplink) findRoute(h *netlink.Handle, l netlink.Link) error {
-	routes, err := h.RouteList(l, unix.AF_UNSPEC)
+// findRoute looks for a route that is not of each device that is up, and may be by others too.
+func (u *Uplink) findRoute(h *netlink.Handle, device int) error {
+	routes, err := h.RouteList(nil, unix.AF_UNSPEC)
 	for _, r := range routes {
+		for _, hop := range r.MultiPath {
+			if hop.LinkIndex == device {
+				r.LinkIndex, r.Gw = device, hop.Gw
+			}
+		}
+		if r.LinkIndex != device {
+			continue
+		}
 		to, text := netip.Addr{}, "default"
 		if r.Dst != nil {
 			to, _ = netip.AddrFromSlice(r.Dst.IP)
@@ -120,6 +128,18 @@ func (u Uplink) Check(n lane.Network) error {
 	return nil
 }
 
+// VethMTU is the MTU of a veth that is told none.
+const VethMTU = 1500
+
+// CheckVeth is Check where the device of a lane without an MTU has that of a veth.
+func (u Uplink) CheckVeth(n lane.Network) error {
+	if err := u.Check(n); err != nil || n.MTU > 0 || u.MTU >= VethMTU {
+		return err
+	}
+	return fmt.Errorf("spec.network.mtu: a lane without one has %d with path %s, more than the %d of %s: "+
+		"expected mtu %[3]d or less", VethMTU, n.Path, u.MTU, u.Name)
+}
+
 // CheckPort says why the device cannot become a port of a bridge: it is one of another, "" for any, or has
 // addresses. Instead is what else than a device without one is expected.
 func (u Uplink) CheckPort(bridge, instead string) error {
@@ -134,6 +154,40 @@ func (u Uplink) CheckPort(bridge, instead string) error {
 			"bridge: expected a device without one%s", u.Name, u.Route, instead)
 	}
 	return nil
+}
+
+// above are devices of the host with all that are on them in turn: what they are ports of, and devices of
+// these types that have one of them below.
+func above(links, on []netlink.Link, types ...string) []netlink.Link {
+	for i := 0; i < len(on); i++ { // which grows
+		below := on[i].Attrs()
+		for _, l := range links {
+			a := l.Attrs()
+			is := a.Index == below.MasterIndex || a.ParentIndex == below.Index && slices.Contains(types, l.Type())
+			if is && !slices.ContainsFunc(on, func(o netlink.Link) bool { return o.Attrs().Index == a.Index }) {
+				on = append(on, l)
+			}
+		}
+	}
+	return on
+}
+
+// sharing are the types of devices that have the frames of the one below too, as they are.
+func sharing() []string { return []string{netdev.Macvlan, "macvtap", "ipvlan", "ipvtap"} }
+
+// Above are the devices of the host on the uplink: its VLANs, what it is a port of, and so on.
+func (u Uplink) Above() (all []Uplink, err error) {
+	h, l, err := netdev.Find("", u.Name)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	links, err := h.LinkList()
+	for _, on := range above(links, []netlink.Link{l}, append(sharing(), netdev.VLAN)...)[1:] {
+		more, ferr := findUplink(on.Attrs().Name)
+		all, err = append(all, more), errors.Join(err, ferr)
+	}
+	return all, err
 }
 
 // tag is a device of Isolane's that takes one tag off the frames of the one below it.
@@ -294,14 +348,10 @@ func FreeTags(p Path, l Lane) error {
 		index[other.Attrs().Name] = other.Attrs().Index
 	}
 	for _, t := range tags {
-		protocol := netlink.VLAN_PROTOCOL_8021Q
-		if t.link.Service {
-			protocol = netlink.VLAN_PROTOCOL_8021AD
-		}
 		for _, other := range links {
 			v, is := other.(*netlink.Vlan)
 			if is && v.Name != t.device && v.ParentIndex == index[t.link.Parent] && v.VlanId == t.link.Tag &&
-				v.VlanProtocol == protocol {
+				v.VlanProtocol == t.link.Protocol() {
 				return fmt.Errorf("spec.network.vlan: %s is that of %d on %s already: expected it as "+
 					"spec.network.device without that tag, or another tag", v.Name, t.link.Tag, t.link.Parent)
 			}

@@ -1,42 +1,49 @@
 package netpath_test
 
 import (
-	"context"
 	"io/fs"
 	"os/exec"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
+	"isolane.dev/isolane/netpath/macvlan"
 )
 
-// A device that carries routes of the host cannot become a port of a bridge; those that each device has do not count.
+// ip runs ip(8) in the namespace of the test.
+func ip(t *testing.T, args string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", args, err, out)
+	}
+}
+
+// A device that carries routes of the host cannot become a port of a bridge, also where others carry them too; those
+// that each device has do not count.
 func TestUplinkWithRoute(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	const name = "isl-test-r"
-	run := func(args ...string) {
-		t.Helper()
-		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "ip", args...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %q: %v: %s", args, err, out)
-		}
-	}
-	run("link", "add", name, "type", "veth", "peer", "name", "isl-test-q")
-	defer run("link", "del", name)
-	run("link", "set", name, "up")
-	run("link", "set", "isl-test-q", "up")
+	alone(t)
+	ip(t, "link add eth1 type veth peer name eth2")
+	ip(t, "link set eth1 up")
+	ip(t, "link set eth2 up")
 	for _, c := range []struct{ route, want string }{
 		{"", ""},
-		{"198.18.200.0/24", "carries the host's route \"198.18.200.0/24\""},
-		{"2001:db8:200::/64 via fe80::1", "carries the host's route \"2001:db8:200::/64 via fe80::1\""},
+		{"198.18.200.0/24 dev eth1", "carries the host's route \"198.18.200.0/24\""},
+		{"2001:db8:200::/64 via fe80::1 dev eth1", "carries the host's route \"2001:db8:200::/64 via fe80::1\""},
+		{"default nexthop dev eth2 nexthop dev eth1", "carries the host's route \"default\""},
+		{"2001:db8:200::/64 nexthop via fe80::2 dev eth2 nexthop via fe80::1 dev eth1",
+			"carries the host's route \"2001:db8:200::/64 via fe80::1\""},
+		{"default dev eth2", ""},
 	} {
-		if args := strings.Fields("route add " + c.route + " dev " + name); c.route != "" {
-			run(args...)
+		if c.route != "" {
+			ip(t, "route add "+c.route)
 		}
-		u, err := netpath.Of(fstest.MapFS{}, "a", lane.Network{Device: name}).CheckedUplink()
+		u, err := netpath.Of(fstest.MapFS{}, "a", lane.Network{Device: "eth1"}).CheckedUplink()
 		if err == nil {
 			err = u.CheckPort("", "")
 		}
@@ -44,7 +51,38 @@ func TestUplinkWithRoute(t *testing.T) {
 			t.Errorf("route %q: %v, expected %q", c.route, err, c.want)
 		}
 		if c.route != "" {
-			run(append([]string{"route", "del"}, strings.Fields(c.route+" dev "+name)...)...)
+			ip(t, "route del "+c.route)
+		}
+	}
+}
+
+// A device by an alternative name is the same uplink as by its own.
+func TestDeviceByAlternativeName(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	alone(t)
+	ip(t, "link add isl-test-r type veth peer name isl-test-q")
+	paths := []netpath.Path{macvlan.Path{}, bridge.Path{}}
+	for _, name := range []string{"isl-test-alt", "isl-test-alternative-name"} {
+		if out, err := exec.CommandContext(t.Context(), "ip", "link", "property", "add", "dev", "isl-test-r", "altname",
+			name).CombinedOutput(); err != nil {
+			t.Skipf("skipped: no alternative names: %s", out)
+		}
+		l := netpath.Of(host.Live(), "a", lane.Network{Path: "macvlan", Device: name})
+		on := netpath.Of(host.Live(), "b", lane.Network{Path: "bridge", Device: "isl-test-r"})
+		if err := netpath.Beside(paths, l, []netpath.Lane{on}); l.Uplink != "isl-test-r" || err == nil {
+			t.Errorf("%s: uplink %s, %v", name, l.Uplink, err)
+		}
+	}
+}
+
+// A lane that says no MTU has that of a veth where the path does not take the uplink's.
+func TestUplinkWithSmallMTU(t *testing.T) {
+	u := netpath.Uplink{Name: "eth1", Ethernet: true, Up: true, MTU: 1460}
+	for mtu, want := range map[int]string{0: "a lane without one has 1500 with path ovs, more than the 1460 of eth1: expected mtu 1460 or less",
+		1461: "spec.network.mtu: 1461 is more than the 1460 of eth1", 1460: ""} {
+		err := u.CheckVeth(lane.Network{Path: "ovs", MTU: mtu})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("mtu %d: %v, expected %q", mtu, err, want)
 		}
 	}
 }

@@ -121,8 +121,8 @@ func Queues(h host.Host, device string) (queues int, known bool) {
 // queueOf is the number of the queue of a network card that an interrupt is of, "" where it is of the card's
 // link or control. Drivers number queues at the end of the name ("eth0-TxRx-3", "mlx5_comp3@pci:…"), alike
 // for both directions ("virtio2-input.0", "virtio2-output.0"), and name the others otherwise ("eth0", also
-// when that interface has another name by now, "virtio2-config", "i40e-0000:3b:00.0:misc"). One without a
-// name may be of a queue.
+// when that interface has another name by now, "virtio2-config", "i40e-0000:3b:00.0:misc"), but for
+// "mlx5_async0@pci:…" of mlx5 and "eth0-event-4" of vmxnet3. One without a name may be of a queue.
 func queueOf(h host.Host, i host.Interrupt) string {
 	if i.Name == nil {
 		return fmt.Sprint("of interrupt ", i.IRQ)
@@ -131,5 +131,9 @@ func queueOf(h host.Host, i host.Interrupt) string {
 	if h.FindDevice(name) >= 0 || !strings.ContainsAny(name, "-_.:") {
 		return ""
 	}
-	return name[len(strings.TrimRight(name, "0123456789")):]
+	kind := strings.TrimRight(name, "0123456789")
+	if strings.HasSuffix(kind, "_async") || strings.HasSuffix(kind, "-event-") {
+		return ""
+	}
+	return name[len(kind):]
 }

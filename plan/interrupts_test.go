@@ -34,6 +34,8 @@ func queues(name string, n int, had ...plan.Interrupt) plan.Lane {
 func TestInterrupts(t *testing.T) {
 	virtio := card(address, 50, "virtio5-config", "virtio5-input.0", "virtio5-output.0", "virtio5-input.1", "virtio5-output.1")
 	igb := card(address, 60, "eth1", "eth1-rx-0", "eth1-rx-1", "eth1-tx-0", "eth1-tx-1", "eth1-TxRx-2")
+	mlx5 := card(address, 70, "mlx5_async0@pci:0000:31:00.0", "mlx5_comp0@pci:0000:31:00.0", "mlx5_comp1@pci:0000:31:00.0")
+	vmxnet3 := card(address, 80, "eth1-rxtx-0", "eth1-rxtx-1", "eth1-event-2")
 	renamed := card(address, 60, "eth7", "eth7-TxRx-0")
 	for _, c := range []struct {
 		host        host.Host
@@ -45,6 +47,8 @@ func TestInterrupts(t *testing.T) {
 		{igb, 3, 2, "[{61 2} {62 3} {63 2} {64 3}]"},
 		{igb, 3, 3, "[{61 2} {62 3} {63 2} {64 3} {65 2}]"},
 		{renamed, 1, 2, "[{61 2}]"},
+		{mlx5, 2, 1, "[{71 2}]"},
+		{vmxnet3, 2, 3, "[{80 2} {81 3}]"},
 	} {
 		if has, known := plan.Queues(c.host, address); has != c.has || !known {
 			t.Errorf("%s: %d queues, %v; expected %d", *c.host.Interrupts[0].Name, has, known, c.has)

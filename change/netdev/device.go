@@ -2,6 +2,7 @@ package netdev
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,7 +87,7 @@ func (l Link) add(target string, group uint32) error {
 }
 
 func (l Link) addVLAN(h *netlink.Handle, attrs netlink.LinkAttrs) error {
-	err := h.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: l.Tag, VlanProtocol: l.protocol()})
+	err := h.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: l.Tag, VlanProtocol: l.Protocol()})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = fmt.Errorf("this kernel has no VLAN devices (8021q): %w", err)
 	}
@@ -124,7 +125,7 @@ func (l Link) addPeer(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 }
 
 // configure sets what there is as it is wanted; what is so already stays.
-func (l Link) configure(target string) error {
+func (l Link) configure(ctx context.Context, target string) error {
 	set := l.configurePort
 	if l.inside() {
 		set = l.rename
@@ -137,6 +138,9 @@ func (l Link) configure(target string) error {
 	}
 	if err := l.Peer.Configure(); err != nil {
 		return fmt.Errorf("%s in %s: %w", l.Peer.Name, l.Peer.Netns, err)
+	}
+	if l.Master != "" {
+		return waitForwarding(ctx, target, l.Master)
 	}
 	return nil
 }
@@ -238,6 +242,11 @@ func (p Peer) Configure() error {
 	if err = setMTU(h, l, p.MTU); err != nil {
 		return err
 	}
+	if p.declares() {
+		if err = p.refuseAdvertisements(h, l); err != nil {
+			return fmt.Errorf("router advertisements: %w", err)
+		}
+	}
 	for _, a := range p.Addresses {
 		ipnet := &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}
 		err = h.AddrReplace(l, &netlink.Addr{IPNet: ipnet, Flags: unix.IFA_F_NODAD})
@@ -270,8 +279,11 @@ func (l Link) differs(target string) (string, error) {
 		}
 		if l.Master != "" {
 			m, merr := h.LinkByName(l.Master)
-			if merr != nil || port.Attrs().MasterIndex != m.Attrs().Index {
+			switch {
+			case merr != nil || port.Attrs().MasterIndex != m.Attrs().Index:
 				what = append(what, target+" is no port of "+l.Master)
+			case port.Attrs().RawFlags&unix.IFF_RUNNING != 0 && !forwards(target):
+				what = append(what, l.Master+" does not let "+target+" forward")
 			}
 		}
 	}
@@ -308,6 +320,9 @@ func (p Peer) Differs() (what []string, err error) {
 	found, err := h.AddrList(l, unix.AF_UNSPEC)
 	if err != nil {
 		return nil, err
+	}
+	if p.declares() {
+		what = append(what, p.advertised(found)...)
 	}
 	for _, want := range p.Addresses {
 		if !slices.ContainsFunc(found, func(f netlink.Addr) bool { return f.IPNet.String() == want.String() }) {

@@ -206,7 +206,7 @@ func (l Link) String() string {
 		words = append(words, "of "+l.Parent)
 	}
 	if l.Tag > 0 {
-		words = append(words, fmt.Sprint(l.protocol(), " tag ", l.Tag))
+		words = append(words, fmt.Sprint(l.Protocol(), " tag ", l.Tag))
 	}
 	if l.Master != "" {
 		words = append(words, "master "+l.Master)
@@ -226,8 +226,8 @@ func (l Link) String() string {
 	return strings.Join(words, " ")
 }
 
-// protocol is that of a tag, as ip-link(8) calls it and as the kernel knows it.
-func (l Link) protocol() netlink.VlanProtocol {
+// Protocol is that of a tag, as ip-link(8) calls it and as the kernel knows it.
+func (l Link) Protocol() netlink.VlanProtocol {
 	if l.Service {
 		return netlink.VLAN_PROTOCOL_8021AD
 	}
@@ -323,7 +323,7 @@ func (o link) Write(ctx context.Context, s journal.Step, value string) error {
 	default:
 		return fmt.Errorf("there is already %s", now)
 	}
-	return spec.configure(s.Target)
+	return spec.configure(ctx, s.Target)
 }
 
 // Shell is ip-link(8).
@@ -335,13 +335,13 @@ func (link) Shell(s journal.Step) string {
 	case l.inside():
 		kind := "macvlan mode bridge"
 		if l.Type == VLAN {
-			kind = fmt.Sprintf("vlan protocol %s id %d", l.protocol(), l.Tag)
+			kind = fmt.Sprintf("vlan protocol %s id %d", l.Protocol(), l.Tag)
 		}
 		return fmt.Sprintf("ip link add %s link %s address %s netns %s type %s", p.Name, l.Parent, p.MAC, p.Netns,
 			kind)
 	case l.Type == VLAN:
 		return fmt.Sprintf("ip link add %s link %s type vlan protocol %s id %d && ip link set %[1]s up", s.Target,
-			l.Parent, l.protocol(), l.Tag)
+			l.Parent, l.Protocol(), l.Tag)
 	case p == nil:
 		return fmt.Sprintf("ip link add %s type bridge mcast_snooping 0 && ip link set %[1]s up", s.Target)
 	default:

@@ -108,10 +108,10 @@ func (p Path) Possible(l netpath.Lane) error {
 	default:
 		u = netpath.Uplink{Name: l.Device, Up: true, Ethernet: true, MTU: cmp.Or(b.mtu(), most)}
 	}
-	if n := u.MTU - db.tags(l.Device, p.DPDK); l.VLAN.Inner > 0 && cmp.Or(l.MTU, usualMTU) > n {
+	if n := u.MTU - db.tags(l.Device, p.DPDK); l.VLAN.Inner > 0 && cmp.Or(l.MTU, netpath.VethMTU) > n {
 		return fmt.Errorf("spec.network.mtu: expected at most %d, so that two tags pass %s", n, u.Name)
 	}
-	if err = u.Check(l.Network); err != nil || b != nil {
+	if err = u.CheckVeth(l.Network); err != nil || b != nil {
 		return err
 	}
 	at, _ := db.port(l.Device)
@@ -150,10 +150,7 @@ func (Path) Beside(l, other netpath.Lane) error {
 		"in it, whose frames the other would see: expected another tag", other.Name, l.VLAN.Outer)
 }
 
-const (
-	usualMTU = 1500 // that the kernel gives a veth
-	most     = 65535
-)
+const most = 65535
 
 // tags are the bytes of two tags that count as payload where frames leave by a device: the kernel's data path
 // takes the outer one off (ovs_vport_send), packet sockets only one of 802.1Q (packet_snd).

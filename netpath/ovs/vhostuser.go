@@ -63,7 +63,7 @@ func (db database) possibleDPDK(l netpath.Lane) error {
 
 // VhostUser is the port of a lane.
 func (p Path) VhostUser(l netpath.Lane) (netpath.VhostUser, bool) {
-	return netpath.VhostUser{Socket: socket(l.Name), MAC: l.MAC, MTU: cmp.Or(l.MTU, usualMTU)}, p.DPDK
+	return netpath.VhostUser{Socket: socket(l.Name), MAC: l.MAC, MTU: cmp.Or(l.MTU, netpath.VethMTU)}, p.DPDK
 }
 
 // Traffic is what has passed the port of a lane that speaks vhost-user; nil where there is none, or Open

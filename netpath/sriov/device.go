@@ -48,7 +48,7 @@ func find(text string) (a at, err error) {
 	for _, vf := range a.pf.Attrs().Vfs {
 		if vf.ID == a.number {
 			a.Settings = settings{MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, Spoof: vf.Spoofchk,
-				Trust: vf.Trust == 1, Rate: vf.MaxTxRate} // trust else off, or not known
+				Trust: vf.Trust == 1, Rate: vf.MaxTxRate, MinRate: vf.MinTxRate} // trust else off, or not known
 			if vf.Vlan > 0 {
 				a.Settings.Proto = vf.VlanProto
 			}
@@ -74,6 +74,7 @@ func (a *at) findDevice() error {
 	l, err := a.h.LinkByName(a.Name)
 	if err == nil {
 		a.MAC, a.MTU = l.Attrs().HardwareAddr.String(), l.Attrs().MTU
+		a.AllMulticast = allMulticast(l)
 	}
 	return err
 }
@@ -101,8 +102,8 @@ func (a *at) set(want settings, macFirst bool) error {
 	if err == nil && now.Trust != want.Trust {
 		err = a.h.LinkSetVfTrust(a.pf, a.number, want.Trust)
 	}
-	if err == nil && now.Rate != want.Rate {
-		if err = a.h.LinkSetVfRate(a.pf, a.number, 0, int(want.Rate)); err != nil {
+	if err == nil && (now.Rate != want.Rate || now.MinRate != want.MinRate) {
+		if err = a.h.LinkSetVfRate(a.pf, a.number, int(want.MinRate), int(want.Rate)); err != nil {
 			err = fmt.Errorf("expected a card with its link up whose driver limits functions: %w", err)
 		}
 	}
@@ -179,10 +180,8 @@ func (a *at) putBack(f function) error {
 	if err == nil && f.MAC != "" {
 		err = a.takeMAC(h, f.MAC)
 	}
-	if l, lerr := h.LinkByName(a.Name); err == nil && f.MTU > 0 {
-		if err = lerr; err == nil && l.Attrs().MTU != f.MTU {
-			err = h.LinkSetMTU(l, f.MTU)
-		}
+	if err == nil && f.MTU > 0 {
+		err = a.putBackDevice(h, f)
 	}
 	if err == nil && a.inLane {
 		err = a.move(h, "")
@@ -198,6 +197,20 @@ func (a *at) putBack(f function) error {
 	}
 	return err
 }
+
+// putBackDevice sets what the lane has set of the function's device as it was found.
+func (a *at) putBackDevice(h *netlink.Handle, f function) error {
+	l, err := h.LinkByName(a.Name)
+	if err == nil && l.Attrs().MTU != f.MTU {
+		err = h.LinkSetMTU(l, f.MTU)
+	}
+	if err == nil && allMulticast(l) && !f.AllMulticast { // on for a tap
+		err = h.LinkSetAllmulticastOff(l)
+	}
+	return err
+}
+
+func allMulticast(l netlink.Link) bool { return l.Attrs().RawFlags&unix.IFF_ALLMULTI != 0 }
 
 // move brings the device into another namespace, down.
 func (a *at) move(h *netlink.Handle, netns string) error {

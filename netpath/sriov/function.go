@@ -26,11 +26,13 @@ func Ops() map[string]journal.Op {
 // function is a virtual function in a lane, or as it was found.
 type function struct {
 	// Lane is its device there, without a name where the workload drives the function; nil: as found.
-	Lane     *netdev.Peer `json:"lane,omitempty"`
-	Name     string       `json:"name,omitempty"` // of its device on the host, as found
-	MAC      string       `json:"mac,omitempty"`  // of its device, as found
-	MTU      int          `json:"mtu,omitempty"`  // of its device, as found
-	Settings settings     `json:"settings"`
+	Lane *netdev.Peer `json:"lane,omitempty"`
+	Name string       `json:"name,omitempty"` // of its device on the host, as found
+	MAC  string       `json:"mac,omitempty"`  // of its device, as found
+	MTU  int          `json:"mtu,omitempty"`  // of its device, as found
+	// AllMulticast says that its device got all multicast frames, as found.
+	AllMulticast bool     `json:"allMulticast,omitempty"`
+	Settings     settings `json:"settings"`
 }
 
 // settings are those that the card has for a function (ip-link(8), vf).
@@ -42,6 +44,8 @@ type settings struct {
 	Spoof bool   `json:"spoofCheck"`
 	Trust bool   `json:"trust"`
 	Rate  uint32 `json:"rate,omitempty"` // the most that it sends, in Mbit a second; 0: as much as it can
+	// MinRate is what the card keeps for it, in Mbit a second.
+	MinRate uint32 `json:"minRate,omitempty"`
 }
 
 // String says in the words of ip-link(8) what they are.
@@ -50,6 +54,9 @@ func (s settings) String() string {
 	text := fmt.Sprintf("mac %s vlan %d spoofchk %s trust %s", s.MAC, s.VLAN, word[s.Spoof], word[s.Trust])
 	if s.Rate > 0 {
 		text += fmt.Sprint(" max_tx_rate ", s.Rate)
+	}
+	if s.MinRate > 0 {
+		text += fmt.Sprint(" min_tx_rate ", s.MinRate)
 	}
 	return text
 }

@@ -5,10 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -135,6 +140,40 @@ func TestOwn(t *testing.T) {
 		err := possibleOwn(root, "eth1", []string{vf})
 		if step.want == "" && err != nil || step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)) {
 			t.Errorf("with %s: got %v, want %q", step.file, err, step.want)
+		}
+	}
+}
+
+// A device that was a lane's with a tap has the MTU that it had, and groups only where it had all.
+func TestDevicePutBack(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	h, err := netlink.NewHandle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "eth7"
+	if err = h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth8"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, had := range []bool{false, true} {
+		var l netlink.Link
+		if l, err = h.LinkByName("eth7"); err == nil {
+			err = errors.Join(h.LinkSetMTU(l, 9000), h.LinkSetAllmulticastOn(l))
+		}
+		if err == nil {
+			err = (&at{function: function{Name: "eth7"}}).putBackDevice(h, function{MTU: 1400, AllMulticast: had})
+		}
+		if err == nil {
+			l, err = h.LinkByName("eth7")
+		}
+		if err != nil || l.Attrs().MTU != 1400 || allMulticast(l) != had {
+			t.Errorf("had all %v: %+v, %v", had, l, err)
 		}
 	}
 }

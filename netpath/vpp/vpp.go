@@ -76,7 +76,10 @@ func possibleDevice(ctx context.Context, l netpath.Lane, all map[string]face) er
 		}
 	}
 	l.Uplink = l.Device // whose frames VPP gets with their tags
-	u, err := l.CheckedUplink()
+	u, err := l.FindUplink()
+	if err == nil {
+		err = u.CheckVeth(l.Network)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -89,7 +92,14 @@ func possibleDevice(ctx context.Context, l netpath.Lane, all map[string]face) er
 		return fmt.Errorf("spec.network.device: %s carries the host's route %q, whose frames VPP would get too: "+
 			"expected a device without one", u.Name, u.Route)
 	}
-	return nil
+	above, err := u.Above()
+	for _, on := range above {
+		if len(on.Addresses) > 0 || on.Route != "" {
+			return fmt.Errorf("spec.network.device: %s on %s has addresses or routes of the host, and VPP sets %[2]s "+
+				"down when it gives it back: expected a device without such on it", on.Name, u.Name)
+		}
+	}
+	return err
 }
 
 // onHost says whether a device is the kernel's. Of those of VPP's own it knows nothing.
@@ -132,8 +142,9 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		first[id] = l
 		if l.Device != "" {
 			uplink := port{Name: l.Device}
-			if onHost(l.Device) {
+			if onHost(l.Device) { // by a packet socket of VPP's, which does not make it promiscuous
 				uplink = atDevice(l.Device, 0)
+				steps = append(steps, netdev.UnicastStep(l.Device, l.MAC))
 			}
 			untagged := slices.IndexFunc(lanes,
 				func(o netpath.Lane) bool { return o.Device == l.Device && o.VLAN.Outer == 0 })

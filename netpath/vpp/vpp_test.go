@@ -6,15 +6,19 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
@@ -234,8 +238,33 @@ func TestPath(t *testing.T) {
 	}
 }
 
+// A card has frames for a lane only where it is told of its MAC address.
+func TestUnicast(t *testing.T) {
+	for device, want := range map[string]bool{"lo": true, card: false, "": false} {
+		l := on("a", device, lane.VLAN{})
+		steps, err := Path{}.Steps([]netpath.Lane{l})
+		if err != nil || slices.Contains(steps, netdev.UnicastStep(device, l.MAC)) != want {
+			t.Errorf("%q: %v, %v", device, steps, err)
+		}
+	}
+}
+
 // What VPP is or lacks is told before anything changes, by the field and with the remedy.
 func TestPossible(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"add isl-test-r mtu 1460 up type veth peer name isl-test-q", "set isl-test-q up",
+		"add isl-test-m link isl-test-q up type macvlan"} {
+		if out, err := exec.CommandContext(t.Context(), "ip", append([]string{"link"}, strings.Fields(args)...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %s", args, out)
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), "ip", "address", "add", "198.18.7.1/24", "dev", "isl-test-m").CombinedOutput(); err != nil {
+		t.Fatalf("%s", out)
+	}
 	dir := install(t)
 	routed := begun()
 	routed.Faces[card].Bridge = "1"
@@ -255,6 +284,8 @@ func TestPossible(t *testing.T) {
 		{&routed, on("a", card, lane.VLAN{Outer: 1}), ""},
 		{&down, on("a", "eth77", lane.VLAN{}), "spec.network.device: eth77 is neither a network device nor an interface of VPP"},
 		{&down, on("a", "lo", lane.VLAN{}), "spec.network.device: lo is no Ethernet device"},
+		{&down, on("a", "isl-test-r", lane.VLAN{}), "spec.network.mtu: a lane without one has 1500 with path vpp, more than the 1460"},
+		{&down, on("a", "isl-test-q", lane.VLAN{}), "spec.network.device: isl-test-m on isl-test-q has addresses or routes of the host"},
 	} {
 		if c.v != nil {
 			c.v.running(t, dir)

@@ -178,7 +178,8 @@ int express(struct __sk_buff *skb) {
 		port = bpf_map_lookup_elem(&table, &others);
 		return port ? bpf_redirect(*port, 0) : TC_ACT_OK;
 	}
-	if (skb->vlan_present) // a lane's own was dropped above: it is another network's
+	// A lane's own was dropped above: it is another network's. Without a number it has a priority only (802.1Q).
+	if (skb->vlan_present && skb->vlan_tci & 0xfff)
 		return TC_ACT_SHOT;
 	// The kernel marked the frame as somebody else's, since it is not for the host; the stack inside the
 	// namespace would drop it.

@@ -1,0 +1,61 @@
+package netdev
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// declares says that all addresses and routes of the device are declared. Without an address they are the
+// workload's business, by DHCP or whatever it has.
+func (p Peer) declares() bool { return p.Netns != "" && !p.Bare && len(p.Addresses) > 0 }
+
+// acceptRA says whether router advertisements give a device addresses and routes
+// (Documentation/networking/ip-sysctl.rst).
+func (p Peer) acceptRA() string { return "/proc/sys/net/ipv6/conf/" + p.Name + "/accept_ra" }
+
+// refuseAdvertisements keeps router advertisements from giving the device addresses and routes, and takes
+// away what they gave before.
+func (p Peer) refuseAdvertisements(h *netlink.Handle, l netlink.Link) error {
+	err := In(p.Netns, func() error { return os.WriteFile(p.acceptRA(), []byte("0"), 0) })
+	if errors.Is(err, fs.ErrNotExist) { // this kernel has no IPv6
+		return nil
+	}
+	found, aerr := h.AddrList(l, unix.AF_INET6)
+	for _, a := range found {
+		if isAdvertised(a) {
+			aerr = errors.Join(aerr, h.AddrDel(l, &a))
+		}
+	}
+	routes, rerr := h.RouteListFiltered(unix.AF_INET6, &netlink.Route{LinkIndex: l.Attrs().Index,
+		Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+	for _, r := range routes {
+		rerr = errors.Join(rerr, h.RouteDel(&r))
+	}
+	return errors.Join(err, aerr, rerr)
+}
+
+// isAdvertised says whether the kernel made an IPv6 address of a router advertisement, or of such an address.
+func isAdvertised(a netlink.Addr) bool {
+	return a.IP.To4() == nil && a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0
+}
+
+// advertised says what router advertisements give the device, of whose addresses these are.
+func (p Peer) advertised(addresses []netlink.Addr) (what []string) {
+	_ = In(p.Netns, func() error { // where it cannot be read there is no IPv6
+		if text, err := os.ReadFile(p.acceptRA()); err == nil && strings.TrimSpace(string(text)) != "0" {
+			what = append(what, p.Name+" accepts router advertisements")
+		}
+		return nil
+	})
+	for _, a := range addresses {
+		if isAdvertised(a) {
+			what = append(what, "address "+a.IPNet.String()+" by a router advertisement")
+		}
+	}
+	return what
+}

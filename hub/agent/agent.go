@@ -109,6 +109,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	a.try(ctx, "lanes", func(context.Context) error {
+		return a.processes.restore(ctx, a.desired.State.Instances)
+	})
 	for last := time.Now(); ctx.Err() == nil; {
 		a.try(ctx, "hold", a.wish)
 		a.try(ctx, "rehome", a.connect)
@@ -169,7 +172,8 @@ func begin(o Options) (*Agent, error) {
 	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
 		cluster: o.Cluster, seen: map[string]pledged{},
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
-		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{}}
+		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]string{},
+		lacks: map[string]string{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)
 	if err != nil {
 		return nil, err

@@ -207,7 +207,7 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := map[string]desired.Instance{}
-	for uid, cpus := range map[string]string{"a": `"count":1`, "b": fmt.Sprintf(`"list":"%s"`, alone.Lanes[0].CPUs)} {
+	for uid, cpus := range map[string]string{"a": `"count":1`, "b": fmt.Sprintf(`"count":1,"list":"%s"`, alone.Lanes[0].CPUs)} {
 		all[uid] = desired.Instance{Name: "hub-test-" + uid, Spec: json.RawMessage(`{"lane":{"cpus":{` + cpus + `}}}`)}
 		if err = os.WriteFile(p.record(all[uid].Name), all[uid].Spec, 0o600); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,8 @@ import (
 
 // ShortOfHugepages says from which pools processes outside of the lanes have taken pages that lanes need:
 // the kernel gives the pages of a pool to who comes first. Only lanes are counted in which nothing runs yet.
-func (l *Lanes) ShortOfHugepages() ([]string, error) {
+// With names it says so of the pools of these lanes only.
+func (l *Lanes) ShortOfHugepages(names ...string) ([]string, error) {
 	groups, err := l.Groups()
 	if err != nil {
 		return nil, err
@@ -32,6 +33,10 @@ func (l *Lanes) ShortOfHugepages() ([]string, error) {
 	}
 	var short []string
 	for _, pool := range slices.Sorted(maps.Keys(wanted)) {
+		asked := func(name string) bool { return slices.Contains(names, name) }
+		if len(names) > 0 && !slices.ContainsFunc(lanes[pool], asked) {
+			continue
+		}
 		text, err := fs.ReadFile(l.root, pool+"/free_hugepages")
 		if err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/plan"
 )
 
 // The kernel may refuse a partition of the kind that a lane's threads need: before Linux 6.0 there is none
@@ -71,6 +72,23 @@ func (l *Lanes) keepLevels(next *Applied) error {
 func (a Applied) refusedOf(part knob.Partition) []RefusedStep {
 	other := func(r RefusedStep) bool { return r.Target != part.File() }
 	return slices.DeleteFunc(slices.Clone(a.Refused), other)
+}
+
+// RefusedOf is what the kernel has refused of the partitions of a lane in force: also of the one that it
+// shares, and of that of its idle siblings.
+func (l *Lanes) RefusedOf(name string) (all []RefusedStep, err error) {
+	of, err := l.Lane(name)
+	if err != nil {
+		return nil, err
+	}
+	v, err := l.View()
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range v.Partitions(plan.Placement{Lanes: []plan.Lane{of}}) {
+		all = append(all, l.refusedOf(part)...)
+	}
+	return all, nil
 }
 
 // keepRefused leaves of what was refused only the partitions that are not asked for again.

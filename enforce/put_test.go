@@ -316,6 +316,9 @@ func TestBargain(t *testing.T) {
 					causes = append(causes, r.Cause)
 				}
 			}
+			if of, err := l.RefusedOf("a"); err != nil || len(of) != len(causes) || of[0].Cause != causes[0] {
+				t.Errorf("%s: of its lane are %+v, %v", c.name, of, err)
+			}
 			s, err := l.Status(t.Context())
 			if err != nil || !s.Settled() || s.Lanes[0].Partition != c.level || cmp.Diff(c.causes, causes) != "" || asked != c.asked {
 				t.Errorf("%s: %+v, %v, asked %d times", c.name, s, err, asked)

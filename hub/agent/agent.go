@@ -109,6 +109,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	a.try(ctx, "lanes", func(context.Context) error {
+		return a.processes.restore(ctx, a.desired.State.Instances)
+	})
 	for last := time.Now(); ctx.Err() == nil; {
 		a.try(ctx, "hold", a.wish)
 		a.try(ctx, "rehome", a.connect)
@@ -169,7 +172,8 @@ func begin(o Options) (*Agent, error) {
 	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
 		cluster: o.Cluster, seen: map[string]pledged{},
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
-		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]problem{}}
+		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]problem{},
+		lacks: map[string]string{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)
 	if err != nil {
 		return nil, err
@@ -228,8 +232,8 @@ type link struct {
 func (a *Agent) dial() error {
 	l := a.links[a.joined.URL]
 	if l == nil {
-		l = &link{server: server{name: a.joined.Name}, dialer: connrotation.NewDialer((&net.Dialer{Timeout: limit,
-			KeepAlive: limit}).DialContext)}
+		l = &link{server: server{name: a.joined.Name}, dialer: connrotation.NewDialer((&net.Dialer{
+			Timeout: limit / 3, KeepAlive: limit}).DialContext)} // time is left for another URL
 		c := a.config(own())
 		c.Dial = l.dialer.DialContext
 		c.Wrap(a.clock.listen)
@@ -255,18 +259,23 @@ func (a *Agent) dial() error {
 // unreached is that a hub says nothing, or not to this host.
 type unreached struct{ error }
 
-// reach speaks with the hub: by another of its URLs where one does not answer.
+// reach speaks with the hub: by another of its URLs where one does not answer. Where the time is over then,
+// the next talk, at once, is by that one.
 func (a *Agent) reach(ctx context.Context) error {
 	err := a.sync(ctx)
 	for range a.joined.Others {
-		if _, is := errors.AsType[unreached](err); !is || ctx.Err() != nil {
+		if _, is := errors.AsType[unreached](err); !is {
 			break
 		}
 		was := a.joined.URL
 		a.joined.URL, a.joined.Others = a.joined.Others[0], append(slices.Clone(a.joined.Others[1:]), was)
-		if err = a.dial(); err == nil {
-			err = a.sync(ctx)
+		if derr := a.dial(); derr != nil {
+			return derr
 		}
+		if ctx.Err() != nil {
+			break
+		}
+		err = a.sync(ctx)
 	}
 	if u, is := errors.AsType[unreached](err); is {
 		a.note("does not reach the hub", untimely(u.error))
@@ -291,11 +300,19 @@ func (a *Agent) remember(urls []string) error {
 	return a.joined.write(a.o.hub("joined.json"))
 }
 
+// unheard is why the hub says nothing to this host, which renews its certificate where that has run out.
+func (a *Agent) unheard(ctx context.Context, err error) error {
+	if apierrors.IsUnauthorized(err) {
+		return errors.Join(err, a.readmit(ctx))
+	}
+	return unreached{err}
+}
+
 // sync takes over what the hub says, acts, and reports.
 func (a *Agent) sync(ctx context.Context) error {
 	if a.joined.New || a.desired.State.Hub.ID == "" {
 		if err := a.desired.Rehome(ctx, a.server); err != nil {
-			return unreached{err}
+			return a.unheard(ctx, err)
 		}
 		a.joined.New = false
 		if err := a.joined.write(a.o.hub("joined.json")); err != nil {
@@ -303,11 +320,8 @@ func (a *Agent) sync(ctx context.Context) error {
 		}
 	}
 	f, err := a.desired.Sync(ctx, a.server)
-	if apierrors.IsUnauthorized(err) {
-		return errors.Join(err, a.readmit(ctx))
-	}
 	if err != nil {
-		return unreached{err}
+		return a.unheard(ctx, err)
 	}
 	a.compare()
 	a.note(map[bool]string{true: "follows the hub", false: "HubRegressed: " + f.Regressed}[f.Regressed == ""],

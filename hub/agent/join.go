@@ -80,7 +80,7 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err = o.request(ctx, core, name, own(), made); err == nil {
+	if err = o.requestBoth(ctx, core, hub, authority, name, made); err == nil {
 		err = os.WriteFile(filepath.Join(made, "hub.crt"), authority, 0o644)
 	}
 	if err == nil {
@@ -100,6 +100,21 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 		return os.RemoveAll(was)
 	}
 	return nil
+}
+
+// requestBoth gets a host its certificate by the token, which is used up then, and by that one at once the
+// one by which it renews: its agent may begin when the first has run out.
+func (o Options) requestBoth(ctx context.Context, core kubernetes.Interface, hub Hub, authority []byte,
+	name, dir string) error {
+	if err := o.request(ctx, core, name, own(), dir); err != nil {
+		return err
+	}
+	known, err := kubernetes.NewForConfig(&rest.Config{Host: hub.URL, TLSClientConfig: rest.TLSClientConfig{
+		CAData: authority, CertFile: filepath.Join(dir, own().file), KeyFile: o.file("host.key")}})
+	if err != nil {
+		return err
+	}
+	return o.request(ctx, known, name, renewal(), dir)
 }
 
 // recognize returns the certificate of the hub's authority as PEM, if its digest is that of the token.

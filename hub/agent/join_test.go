@@ -2,17 +2,28 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 
+	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
 )
@@ -84,5 +95,88 @@ func TestJoinNowhere(t *testing.T) {
 	err := Join(t.Context(), o, Hub{URL: server.URL, Token: sites.Token{Authority: up.Digest(server.Certificate())}}, "one")
 	if err == nil || !strings.HasPrefix(err.Error(), "--dir /proc/none/agent: expected a folder that can be made") {
 		t.Errorf("found %v", err)
+	}
+}
+
+// fakeHub signs what a host asks for, and knows none by a certificate of its own. asked has who asked for which.
+func fakeHub(t *testing.T, asked *[]string) *httptest.Server {
+	t.Helper()
+	authority := signed(t, time.Now().Add(-time.Hour), 24*time.Hour)
+	sign := func(w http.ResponseWriter, r *http.Request) error {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return err
+		}
+		var c certificatesv1.CertificateSigningRequest
+		if _, _, err = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &c); err != nil {
+			return err
+		}
+		c.APIVersion, c.Kind = "certificates.k8s.io/v1", "CertificateSigningRequest"
+		block, _ := pem.Decode(c.Spec.Request)
+		request, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			return err
+		}
+		by := "token"
+		if len(r.TLS.PeerCertificates) > 0 {
+			by = r.TLS.PeerCertificates[0].Subject.CommonName
+		}
+		*asked = append(*asked, by+" "+request.Subject.CommonName)
+		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: request.Subject,
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}, authority.Leaf, request.PublicKey, authority.PrivateKey)
+		if err != nil {
+			return err
+		}
+		c.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		return json.NewEncoder(w).Encode(c)
+	}
+	hub := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/certificatesigningrequests") {
+			w.WriteHeader(http.StatusUnauthorized)
+		} else if err := sign(w, r); err != nil {
+			t.Error(err)
+		}
+	}))
+	hub.TLS = &tls.Config{Certificates: []tls.Certificate{authority}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert}
+	hub.StartTLS()
+	t.Cleanup(hub.Close)
+	return hub
+}
+
+// A host has from the beginning both certificates, and renews by the second also before it has followed its hub once:
+// it may have been away for long. It goes on to another URL where one is silent until the time is over.
+func TestJoinThenAway(t *testing.T) {
+	var asked []string
+	hub := fakeHub(t, &asked)
+	o := Options{Dir: filepath.Join(t.TempDir(), "agent"), Log: slog.New(slog.DiscardHandler)}
+	if err := Join(t.Context(), o, Hub{URL: hub.URL, Token: sites.Token{Authority: up.Digest(hub.Certificate())}}, "one"); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"token " + api.User("one"), api.User("one") + " " + api.Renewer("one")}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, expected %q", asked, want)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	a, err := begin(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.joined.URL, a.joined.Others, asked = "https://"+silent.Addr().String(), []string{hub.URL}, nil
+	if err = a.dial(); err != nil {
+		t.Fatal(err)
+	}
+	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err = a.reach(brief); err == nil || a.joined.URL != hub.URL {
+		t.Errorf("the next talk is with %s, expected %s, %v", a.joined.URL, hub.URL, err)
+	}
+	err = a.reach(t.Context())
+	if want := []string{api.Renewer("one") + " " + api.User("one"), api.Renewer("one") + " " + api.Renewer("one")}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, expected %q, %v", asked, want, err)
 	}
 }

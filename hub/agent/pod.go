@@ -65,7 +65,7 @@ func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
 	return err
 }
 
-func (p pod) end(ctx context.Context, _ []int) error {
+func (p pod) end(ctx context.Context) error {
 	delete(p.seen, p.name)
 	return p.there().End(ctx)
 }

@@ -100,9 +100,9 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 	case known && is.text != "":
 		s.Phase = "Failed"
 	case known:
-		s.Phase = "Running"
+		s.Phase, s.Message = "Running", a.processes.lacks[i.Name]
 	}
-	if known && tried && !has.Ending && s.Message == "" {
+	if known && tried && s.Message == "" {
 		s.Message = is.text
 	}
 	placed, err := l.Lane(i.Name)

@@ -73,7 +73,7 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 		err = os.WriteFile(p.mark(i.Name), []byte(uid), 0o600)
 	}
 	if err == nil {
-		err = p.place(context.WithoutCancel(ctx), l, i)
+		err = p.pledge(context.WithoutCancel(ctx), l, i)
 		if err != nil {
 			err = errors.Join(err, p.forget(i.Name))
 		} else {
@@ -155,6 +155,9 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 	}
 	placed, tried := a.processes.reserve(ctx, uid, desired.Instance{Name: i.Name, Spec: o.Spec})
 	said, err := answerOf(i, placed, tried)
+	if tried == nil {
+		said.Message = a.processes.lacks[i.Name]
+	}
 	a.o.Log.InfoContext(ctx, "answered the hub", "instance", i.Name, "phase", said.Phase, "why", tried)
 	if tried == nil {
 		a.reserved[uid] = reservation{i.Name, time.Now(), said}

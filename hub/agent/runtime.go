@@ -19,7 +19,6 @@ import (
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/pods"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 )
 
@@ -33,6 +32,8 @@ type processes struct {
 	ended   chan struct{}        // gets something when a process has ended
 	began   map[string]time.Time // when this agent has started what, by name
 	problem map[string]problem   // why an Instance does not run, by its UID
+	lacks   map[string]string    // what lanes have not got as they came in force, by name
+	retried time.Time            // when what released lanes wait for was tried again
 
 	cluster *pods.Cluster      // nil: this host is no node of one
 	seen    map[string]pledged // of Instances there, by name
@@ -75,14 +76,20 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 	if err = p.users.may(spec); err == nil { // before what runs is ended
 		err = w.possible(ctx, begun && was.Service == spec.Service)
 	}
-	if err != nil {
+	if err == nil && begun && p.cluster == nil {
+		err = p.fits(i.Name, spec)
+	}
+	switch {
+	case err != nil && !same && len(pids) > 0:
+		return fmt.Errorf("what ran before goes on: %w", err)
+	case err != nil:
 		return err
 	}
 	if same && time.Since(p.began[i.Name]) < pause {
 		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, w.said())
 	}
 	if begun && (p.cluster == nil || !same) { // a pod may be there that waits to be bound
-		if err = p.workload(i.Name, was).end(ctx, pids); err != nil {
+		if err = p.workload(i.Name, was).end(ctx); err != nil {
 			return err
 		}
 	}
@@ -117,10 +124,11 @@ func (p *processes) start(ctx context.Context, i desired.Instance, w workload) e
 	if err != nil {
 		return err
 	}
-	err = errors.Join(p.place(ctx, l, i), l.Close()) // before it begins: a service has its lane attached
-	if err != nil {
+	got, err := p.place(ctx, l, i) // before it begins: a service has its lane attached
+	if err = errors.Join(err, l.Close()); err != nil {
 		return err
 	}
+	p.note(i.Name, got)
 	if l, err = lanes.Look(p.lanes); err != nil {
 		return err
 	}
@@ -130,33 +138,13 @@ func (p *processes) start(ctx context.Context, i desired.Instance, w workload) e
 	return err
 }
 
-// place brings the lane of an Instance in force.
-func (p *processes) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) error {
-	var spec api.InstanceSpec
-	if err := json.Unmarshal(i.Spec, &spec); err != nil {
-		return err
-	}
-	want, err := api.Lane(i.Name, spec.Lane)
-	if err != nil {
-		return err
-	}
-	placed, _, err := l.Want([]lane.Lane{want}, false)
-	if err == nil { // the record first: what is in force and has none is somebody else's
-		err = os.WriteFile(p.record(i.Name), i.Spec, 0o600)
-	}
-	if err != nil {
-		return err
-	}
-	a, err := l.Put(ctx, placed)
-	if err == nil {
-		p.diary.Applied(a)
-	}
-	return err
-}
-
 // End ends all that is in the lane, and releases it.
-func (p *processes) End(ctx context.Context, uid string, i desired.Instance) error {
-	delete(p.problem, uid)
+func (p *processes) End(ctx context.Context, uid string, i desired.Instance) (err error) {
+	defer func() {
+		if delete(p.problem, uid); err != nil {
+			p.problem[uid] = problemOf(i, err)
+		}
+	}()
 	_, was, err := p.started(i.Name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it has never begun; a lane of its name is somebody else's
@@ -164,39 +152,20 @@ func (p *processes) End(ctx context.Context, uid string, i desired.Instance) err
 	if err != nil {
 		return err
 	}
-	_, pids, err := p.group(i.Name)
-	inForce := err == nil
-	if err != nil && !isNoLane(err) {
-		return err
-	}
 	if !was.Reserve {
-		if err = p.workload(i.Name, was).end(ctx, pids); err != nil {
+		if err = p.workload(i.Name, was).end(ctx); err != nil {
 			return err
 		}
 	}
-	if inForce {
+	if p.cluster == nil {
 		if err = p.release(ctx, i.Name); err != nil {
 			return err
 		}
 	}
 	delete(p.began, i.Name)
-	return errors.Join(os.RemoveAll(p.private(i.Name)), os.Remove(p.record(i.Name)),
-		os.RemoveAll(p.log(i.Name)), os.RemoveAll(before(p.log(i.Name))))
-}
-
-// release takes a lane back; one that has gone meanwhile too.
-func (p *processes) release(ctx context.Context, name string) error {
-	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
-	if err != nil {
-		return err
-	}
-	switch _, err = l.Release(ctx, name); {
-	case err == nil:
-		p.diary.Released([]string{name}, "the hub wants it no longer")
-	case isNoLane(err):
-		err = nil
-	}
-	return errors.Join(err, l.Close())
+	delete(p.lacks, i.Name)
+	return errors.Join(os.RemoveAll(p.private(i.Name)), os.RemoveAll(p.session(i.Name)),
+		os.RemoveAll(p.log(i.Name)), os.RemoveAll(before(p.log(i.Name))), os.Remove(p.record(i.Name)))
 }
 
 // group is the cgroup of a lane in force, and what is in it; the error is an *enforce.NoLaneError where

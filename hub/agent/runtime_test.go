@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"isolane.dev/isolane/host"
@@ -20,8 +21,11 @@ import (
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +39,7 @@ func TestMain(m *testing.M) {
 
 func newProcesses(dir string) *processes {
 	return &processes{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, users: Users{First: 1879048300, Last: 1879048301}, ended: make(chan struct{}, 1),
-		began: map[string]time.Time{}, problem: map[string]problem{}}
+		began: map[string]time.Time{}, problem: map[string]problem{}, lacks: map[string]string{}}
 }
 
 // What is left of a reservation, as by a kill, ends nothing of an Instance that has its name.
@@ -131,8 +135,30 @@ func TestProcesses(t *testing.T) {
 	if again := pid(t, p, i, 0); again != first {
 		t.Errorf("process %d runs, expected still %d", again, first)
 	}
+	large := i
+	large.Spec = bytes.Replace(i.Spec, []byte(`"count":1`), []byte(`"count":1000`), 1)
+	err := p.Ensure(t.Context(), "u", large)
+	if _, refused := errors.AsType[*plan.Refusal](err); !refused || !strings.HasPrefix(err.Error(), "what ran before goes on: ") {
+		t.Errorf("a lane that does not fit: %v", err)
+	}
+	if again := pid(t, p, i, 0); again != first {
+		t.Errorf("process %d runs, expected still %d", again, first)
+	}
+	byHand(t, p, i.Name)
+	p.began = map[string]time.Time{} // long ago
+	third := pid(t, p, i, first)
+	if _, err = os.Stat(fmt.Sprint("/proc/", first)); err == nil {
+		t.Errorf("process %d goes on beside %d: its lane was released by hand", first, third)
+	}
 	i = sleeping(t, 2000)
-	second := pid(t, p, i, first)
+	second := pid(t, p, i, third)
+	byHand(t, p, i.Name)
+	if err = p.restore(t.Context(), map[string]desired.Instance{"u": i}); err != nil {
+		t.Error(err)
+	}
+	if _, in, gerr := p.group(i.Name); gerr != nil || len(in) > 0 {
+		t.Errorf("expected its lane in force again, before anything is in it: %v, %v", in, gerr)
+	}
 	if err := p.End(t.Context(), "u", i); err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +173,151 @@ func TestProcesses(t *testing.T) {
 	}
 	if _, _, err := p.group(i.Name); !isNoLane(err) {
 		t.Errorf("the lane is still in force: %v", err)
+	}
+}
+
+// byHand releases a lane, as a person at the site does.
+func byHand(t *testing.T, p *processes, name string) {
+	t.Helper()
+	l, _, err := lanes.OpenPatiently(t.Context(), p.lanes)
+	if err == nil {
+		_, err = l.Release(t.Context(), name)
+		err = errors.Join(err, l.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Lanes that were in force before a boot come together: one that may have any CPU, and comes first, leaves another
+// one the CPU that this names.
+func TestRestore(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(3))
+	p := newProcesses(t.TempDir())
+	seen, err := lanes.Look(p.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	anywhere, err := api.Lane("first", json.RawMessage(`{"cpus":{"count":1}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, _, err := seen.Want([]lane.Lane{anywhere}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]desired.Instance{}
+	for uid, cpus := range map[string]string{"a": `"count":1`, "b": fmt.Sprintf(`"count":1,"list":"%s"`, alone.Lanes[0].CPUs)} {
+		all[uid] = desired.Instance{Name: "hub-test-" + uid, Spec: json.RawMessage(`{"lane":{"cpus":{` + cpus + `}}}`)}
+		if err = os.WriteFile(p.record(all[uid].Name), all[uid].Spec, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all["c"] = desired.Instance{Name: "hub-test-c", Spec: all["a"].Spec} // it has never begun
+	err = p.restore(t.Context(), all)
+	for uid, i := range all {
+		if _, _, gerr := p.group(i.Name); isNoLane(gerr) != (uid == "c") {
+			t.Errorf("%s: %v, %v", i.Name, gerr, err)
+		}
+		if eerr := p.End(t.Context(), uid, i); eerr != nil {
+			t.Error(eerr)
+		}
+	}
+}
+
+// A reservation that has not what it is declared for, as others have the pages, is refused, and nothing of it stays.
+func TestReserveShort(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	const pool, size = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", 2 << 20
+	was, err := os.ReadFile(pool)
+	if err == nil {
+		err = os.WriteFile(pool, []byte("4"), 0)
+	}
+	if err != nil {
+		t.Skip("skipped: needs hugepages of 2 MiB: ", err)
+	}
+	defer func() {
+		if err = os.WriteFile(pool, was, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	other, err := unix.Mmap(-1, 0, 2*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB|unix.MAP_POPULATE)
+	if err != nil {
+		t.Skip("skipped: needs hugepages that nobody has: ", err)
+	}
+	p := newProcesses(t.TempDir())
+	i := desired.Instance{Name: "hub-test", Spec: json.RawMessage(`{"lane":{"cpus":{"count":1},"memory":{"hugepages":{"2Mi":"8Mi"}}},"command":["true"]}`)}
+	_, err = p.reserve(t.Context(), "u", i)
+	if _, refused := errors.AsType[*plan.Refusal](err); !refused || !strings.Contains(err.Error(), "2 of the 4 pages for lane hub-test are free") {
+		t.Errorf("two of its pages are another's: %v", err)
+	}
+	if _, _, err = p.group(i.Name); !isNoLane(err) {
+		t.Errorf("its lane is in force: %v", err)
+	}
+	if left, gerr := filepath.Glob(p.record("*") + "*"); gerr != nil || len(left) > 0 {
+		t.Errorf("files %v are left, %v", left, gerr)
+	}
+	if err = unix.Munmap(other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = p.reserve(t.Context(), "u", i); err != nil || p.lacks[i.Name] != "" {
+		t.Errorf("all pages are free: %v, %s", err, p.lacks[i.Name])
+	}
+	if err = p.End(t.Context(), "u", i); err != nil {
+		t.Error(err)
+	}
+}
+
+// silent is a path, and how it is set: by a program that may be away.
+type silent struct {
+	away bool
+	is   string
+}
+
+func (*silent) Name() string                { return "silent" }
+func (*silent) Declared(lane.Network) error { return nil }
+func (*silent) Possible(netpath.Lane) error { return nil }
+func (*silent) Check(journal.Step) error    { return nil }
+func (*silent) Steps(all []netpath.Lane) (steps []journal.Step, err error) {
+	for range all[:min(1, len(all))] {
+		steps = append(steps, journal.Step{Kind: "silent", Target: "switch", After: "on"})
+	}
+	return steps, nil
+}
+
+func (s *silent) Read(context.Context, journal.Step) (string, error) {
+	if s.away {
+		return "", &journal.UnansweredError{Err: errors.New("it does not answer")}
+	}
+	return s.is, nil
+}
+
+func (s *silent) Write(_ context.Context, _ journal.Step, value string) error {
+	s.is = value
+	return nil
+}
+
+// An Instance has not ended before all of its lane is taken back.
+func TestEndWaits(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	p, path := newProcesses(t.TempDir()), &silent{is: "off"}
+	p.lanes.Paths, p.lanes.Ops = []netpath.Path{path}, map[string]journal.Op{"silent": path}
+	i := desired.Instance{Name: "hub-test", Spec: json.RawMessage(`{"lane":{"cpus":{"count":1},"network":{"path":"silent"}},"command":["true"]}`)}
+	if _, err := p.reserve(t.Context(), "u", i); err != nil || path.is != "on" {
+		t.Fatal(path.is, err)
+	}
+	path.away = true
+	for range 2 {
+		if err := p.End(t.Context(), "u", i); err == nil || !strings.Contains(err.Error(), "is not taken back as a whole: ") || p.problem["u"].text == "" {
+			t.Errorf("its path is away: %v, %q", err, p.problem["u"].text)
+		}
+		if _, err := os.Stat(p.record(i.Name)); err != nil {
+			t.Error("it is forgotten:", err)
+		}
+	}
+	path.away, p.retried = false, time.Time{} // long ago
+	if err := p.End(t.Context(), "u", i); err != nil || path.is != "off" || p.problem["u"].text != "" {
+		t.Errorf("its path is there again: it is %s, %v", path.is, err)
 	}
 }
 

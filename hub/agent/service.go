@@ -81,7 +81,7 @@ func (s service) begin(ctx context.Context, _ *lanes.Lanes) error {
 	return found.Start(ctx)
 }
 
-func (s service) end(ctx context.Context, _ []int) error {
+func (s service) end(ctx context.Context) error {
 	found, err := unit.Find(ctx, s.spec.Service)
 	if _, unknown := errors.AsType[*unit.InputError](err); unknown { // by now
 		return unit.RemoveDropIn(ctx, dropIn(unit.Service{Name: s.spec.Service}))

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
 
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/lanes"
 )
@@ -21,8 +24,8 @@ type workload interface {
 	runs(ctx context.Context, pids []int) (bool, error)
 	// begin starts it in its lane, which is in force.
 	begin(ctx context.Context, l *lanes.Lanes) error
-	// end ends it, and these processes of its lane.
-	end(ctx context.Context, pids []int) error
+	// end ends it, and all that is in its lane, of which nothing is left then.
+	end(ctx context.Context) error
 	// said is where to look for what it has said.
 	said() string
 }
@@ -59,7 +62,26 @@ func (c command) begin(_ context.Context, l *lanes.Lanes) error {
 	return c.launch(l, with, c.spec.Command)
 }
 
-func (command) end(ctx context.Context, pids []int) error { return kill(ctx, pids) }
+// end is of all that is in the lane, and of what the command had started before a person released the lane.
+func (c command) end(ctx context.Context) error {
+	began, err := readSession(c.session(c.name))
+	if err != nil {
+		return err
+	}
+	g, _, err := c.group(c.name)
+	if err != nil && !isNoLane(err) {
+		return err
+	}
+	return kill(ctx, func() ([]int, error) {
+		pids, perr := began.processes()
+		if g.Dir != "" {
+			in, ierr := cgroup.Processes(host.Live(), g.Dir)
+			pids, perr = append(pids, in...), errors.Join(perr, ierr)
+		}
+		slices.Sort(pids)
+		return slices.Compact(pids), perr
+	})
+}
 
 func (c command) said() string { return c.log(c.name) }
 
@@ -74,6 +96,7 @@ func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
 	if err != nil {
 		return err
 	}
+	err = writeSession(c.session(c.name), cmd.Process.Pid)
 	go func() {
 		_ = cmd.Wait() // it is started again, however it ended
 		select {
@@ -81,7 +104,7 @@ func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
 		default:
 		}
 	}()
-	return nil
+	return err
 }
 
 // container is run by Podman, which needs no daemon, and leaves a container in the cgroup of who starts it:
@@ -125,9 +148,9 @@ func (c container) begin(_ context.Context, l *lanes.Lanes) error {
 
 // end has Podman end the container. What is left then, as without the process that Podman has beside each, is
 // ended and removed without it.
-func (c container) end(ctx context.Context, pids []int) error {
+func (c container) end(ctx context.Context) error {
 	failed := c.remove(ctx)
-	err := kill(ctx, pids)
+	err := c.command.end(ctx)
 	if err == nil && failed != nil {
 		err = c.remove(ctx)
 	}
@@ -149,27 +172,25 @@ func (c container) remove(ctx context.Context) error {
 // container is its name.
 func (c container) container() string { return "isolane-" + c.name }
 
-// kill asks processes to end, and ends those that have not after five seconds.
-func kill(ctx context.Context, pids []int) error {
-	for n := 0; len(pids) > 0; n++ {
+// kill asks processes to end, and ends those that have not after five seconds, with what has come meanwhile:
+// a program may start others to end by.
+func kill(ctx context.Context, left func() ([]int, error)) error {
+	for n := 0; ; n++ {
+		pids, err := left()
+		switch {
+		case err != nil || len(pids) == 0:
+			return err
+		case n == 100:
+			return fmt.Errorf("processes %v do not end", pids)
+		}
 		signal := syscall.SIGTERM
 		if n >= 50 {
 			signal = syscall.SIGKILL
 		}
-		if n == 100 {
-			return fmt.Errorf("processes %v do not end", pids)
-		}
-		left := pids[:0]
 		for _, pid := range pids {
 			if n == 0 || n >= 50 {
 				_ = syscall.Kill(pid, signal) // it may have ended
 			}
-			if syscall.Kill(pid, 0) == nil {
-				left = append(left, pid)
-			}
-		}
-		if pids = left; len(pids) == 0 {
-			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -177,5 +198,4 @@ func kill(ctx context.Context, pids []int) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	return nil
 }

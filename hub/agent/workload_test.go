@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/host/task"
@@ -23,6 +24,69 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/unit"
 )
+
+// What a command starts when it is told to end is ended too, and nobody else's processes are.
+func TestKill(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "session")
+	began := exec.CommandContext(t.Context(), "sh", "-c", "trap 'sleep 1000 & exit 0' TERM; echo; sleep 1000 & wait; wait")
+	began.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := began.StdoutPipe()
+	if err == nil {
+		err = began.Start()
+	}
+	if err == nil {
+		_, err = out.Read(make([]byte, 1)) // it has its trap
+	}
+	if err == nil {
+		err = writeSession(file, began.Process.Pid)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := readSession(file)
+	for _, wrong := range []session{{}, {"other", s.ID, s.Start}, {s.Boot, s.ID, s.Start - 1}, {s.Boot, os.Getpid(), s.Start}} {
+		if pids, perr := wrong.processes(); len(pids) > 0 || perr != nil {
+			t.Errorf("%+v: found %v, %v", wrong, pids, perr)
+		}
+	}
+	if pids, perr := s.processes(); len(pids) == 0 || errors.Join(err, perr) != nil {
+		t.Errorf("%+v: found %v, %v, %v", s, pids, err, perr)
+	}
+	late := false // a process has come after the command itself
+	err = kill(t.Context(), func() ([]int, error) {
+		pids, perr := s.processes()
+		late = late || len(pids) > 0 && !slices.Contains(pids, s.ID)
+		return pids, perr
+	})
+	if pids, perr := s.processes(); errors.Join(err, perr) != nil || len(pids) > 0 || !late {
+		t.Errorf("%v are left, %v, %v; one came late: %t", pids, err, perr, late)
+	}
+	_ = began.Wait() // it has printed into a pipe that nobody reads
+	if err = os.WriteFile(file, []byte(`{"boot":"`), 0o600); err == nil {
+		s, err = readSession(file)
+	}
+	if err != nil || s != (session{}) {
+		t.Errorf("a file that was cut short: %+v, %v", s, err)
+	}
+}
+
+// What a lane has not got: what it is declared for refuses a reservation, the rest is told.
+func TestLack(t *testing.T) {
+	of := func(s enforce.Subject, c enforce.Cause, name string) enforce.RefusedStep {
+		return enforce.RefusedStep{Subject: s, Cause: c, Name: name, Reason: "why"}
+	}
+	got := placed{Applied: lanes.Applied{Refused: []enforce.RefusedStep{of(enforce.Thread, enforce.Bound, "kworker"), of(enforce.Interrupt, enforce.Bound, "7"),
+		of(enforce.AnySetting, enforce.Errno, "governor")}, Warnings: []string{"lane a: slow", "lane ab: slow"},
+		Waiting: []enforce.Waiting{{Lanes: []string{"b", "a"}, Settings: []string{"x"}, Reason: "r"}, {Lanes: []string{"b"}}}}}
+	got.lack("a", []enforce.RefusedStep{of(enforce.Partition, enforce.NotExclusive, "p"), of(enforce.Partition, enforce.OldKernel, "q")}, []string{"pages"})
+	if want := []string{"pages", "p: why"}; !slices.Equal(got.missing, want) {
+		t.Errorf("missing: %q, expected %q", got.missing, want)
+	}
+	want := []string{of(enforce.Partition, enforce.OldKernel, "q").String(), "governor: why", "lane a: slow", got.Waiting[0].String()}
+	if !slices.Equal(got.rest, want) {
+		t.Errorf("the rest: %q, expected %q", got.rest, want)
+	}
+}
 
 // running are the processes whose command line ends so, once so many of them may use the lane's CPUs only.
 func running(t *testing.T, p *processes, i desired.Instance, program string, want int) (pids []int, users []string) {

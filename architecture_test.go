@@ -184,7 +184,7 @@ host/mount             100        5
 host/settings          300        5  out of host and audit: what only an audit needs of a machine
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
-hub/agent             2750       10  what a lane has not got, lanes of before a boot together, sessions that outlive their lane, a lane that is asked about before it changes; what has begun and is not there yet; how the clock of the host differs from the hub's; hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
+hub/agent             2700       10  what a lane has not got, lanes of before a boot together, sessions that outlive their lane, a lane that is asked about before it changes; what has begun and is not there yet; how the clock of the host differs from the hub's; hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1200       10  hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
 hub/cmd/isolane-hub   1100        0  errors of flags in one line; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls

@@ -229,7 +229,9 @@ func TestStatus(t *testing.T) {
 	c := r.claim()
 	foreign := resourceapi.AllocatedDeviceStatus{Driver: "nic.example.com", Pool: "n0", Device: "eth0"}
 	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{foreign}
-	p, err := solve(t, r, pod("2"))
+	huge := pod("2")
+	huge.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
+	p, err := solve(t, r, huge)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +249,7 @@ func TestStatus(t *testing.T) {
 		t.Fatal(answered, err)
 	}
 	h := on(t)
-	again, err := ask.Solve(h, plan.Placement{}, "n0", pod("2"), []*resourceapi.ResourceClaim{c})
+	again, err := ask.Solve(h, plan.Placement{}, "n0", huge, []*resourceapi.ResourceClaim{c})
 	if err != nil || again.Lanes[0].CPUs != answered[0].CPUs || again.Lanes[0].Roles["worker"] != answered[0].Roles["worker"] {
 		t.Fatal(again, err)
 	}
@@ -258,7 +260,7 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = ask.Solve(h, taken, "n0", pod("2"), []*resourceapi.ResourceClaim{c}); err == nil {
+	if _, err = ask.Solve(h, taken, "n0", huge, []*resourceapi.ResourceClaim{c}); err == nil {
 		t.Error("CPUs of another lane were given")
 	}
 	for _, forged := range []string{`{}`, `[]`, `{"kind":"Placement"}`,

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
@@ -119,6 +120,7 @@ func TestParts(t *testing.T) {
 func TestPartsMemory(t *testing.T) {
 	r := request{capacity: map[string]string{"cpus": "2", "hugepages2Mi": "4Mi"}, parameters: spec(`{"roles":{"a":1,"b":1}}`)}
 	p := several("a:1", "b:1")
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")} // of one is enough
 	placed, err := solve(t, r, p)
 	if err != nil {
 		t.Fatal(err)

@@ -2,16 +2,19 @@ package ask
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 )
 
 // fitsPod says what in a pod contradicts the lanes of its claims: how its containers share one, or that they
@@ -26,6 +29,9 @@ func fitsPod(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, 
 			}
 			placed, _ := p.Lane(Name(string(c.UID), i))
 			parts, err := split(h, pod, claimNames(pod, c), r.Request, placed)
+			if _, together := users(pod, claimNames(pod, c), r.Request); err == nil {
+				err = pages(pod, together, placed)
+			}
 			if err != nil {
 				return refuse(c, err)
 			}
@@ -44,6 +50,37 @@ func fitsPod(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, 
 				})
 				return refuse(claims[at], err)
 			}
+		}
+	}
+	return nil
+}
+
+// pages says where the containers of a lane may not use its hugepages: the kubelet lets one use none of a size
+// that its limits do not name. It counts what was in the pools when it started, and only these are sure: for
+// others the kernel has to find room.
+func pages(pod *corev1.Pod, together []corev1.Container, placed plan.Lane) error {
+	for _, h := range placed.Hugepages {
+		if h.Reserve > 0 {
+			return fmt.Errorf("capacity.requests.hugepages%s: expected pages that are in the pool of node %d before "+
+				"the kubelet starts, found %d of %d", quantity.Bytes(h.PageBytes), h.Node, h.Pages-h.Reserve, h.Pages)
+		}
+	}
+	for _, size := range slices.Sorted(maps.Keys(placed.Spec.Memory.Hugepages)) {
+		name, asked := corev1.ResourceName(corev1.ResourceHugePagesPrefix+size), placed.Spec.Memory.Hugepages[size]
+		var may resource.Quantity
+		var names []string
+		named := false
+		for _, c := range together {
+			limit, has := c.Resources.Limits[name]
+			may.Add(limit)
+			named, names = named || has, append(names, c.Name)
+		}
+		if !named && pod.Spec.Resources != nil { // else what containers say counts
+			may = pod.Spec.Resources.Limits[name]
+		}
+		if may.CmpInt64(int64(asked)) < 0 {
+			return fmt.Errorf("container %s: resources.limits.%s: expected %s or more, as capacity.requests says, "+
+				"found %s: the kubelet allows no more than that", strings.Join(names, ", "), name, asked, &may)
 		}
 	}
 	return nil

@@ -78,3 +78,44 @@ func TestPodContradicts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The kubelet lets a container use no hugepages but those of its limits, and only what is in the pool is promised.
+func TestPages(t *testing.T) {
+	limits := func(pages string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Limits: corev1.ResourceList{"hugepages-2Mi": resource.MustParse(pages)}}
+	}
+	of := func(main, whole, first string) *corev1.Pod {
+		p := pod("2")
+		if main != "" {
+			p.Spec.Containers[0].Resources.Limits = limits(main).Limits
+		}
+		if whole != "" {
+			p.Spec.Resources = new(limits(whole))
+		}
+		if first != "" {
+			p.Spec.InitContainers = []corev1.Container{user("first", "2")}
+			p.Spec.InitContainers[0].Resources.Limits = limits(first).Limits
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		asks string
+		pod  *corev1.Pod
+		says string
+	}{
+		"no limit":            {"4Mi", of("", "", ""), "container main: resources.limits.hugepages-2Mi: expected 4Mi or more, as capacity.requests says, found 0"},
+		"too little":          {"4Mi", of("2Mi", "", ""), "expected 4Mi or more, as capacity.requests says, found 2Mi"},
+		"enough":              {"4Mi", of("4Mi", "", ""), ""},
+		"of the whole pod":    {"4Mi", of("", "4Mi", ""), ""},
+		"less than the pod":   {"4Mi", of("2Mi", "4Mi", ""), "found 2Mi"},
+		"before it":           {"4Mi", of("", "", "4Mi"), "found 0"},
+		"more than are there": {"34Mi", of("34Mi", "", ""), "capacity.requests.hugepages2Mi: expected pages that are in the pool of node 0 before the kubelet starts, found 16 of 17"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := solve(t, request{capacity: map[string]string{"cpus": "2", "hugepages2Mi": c.asks}}, c.pod)
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%v: expected %q", err, c.says)
+			}
+		})
+	}
+}

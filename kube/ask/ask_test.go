@@ -255,7 +255,7 @@ func TestStatus(t *testing.T) {
 	}
 	// The CPUs have an owner by now.
 	other := request{capacity: map[string]string{"cpus": "2"}}.claim()
-	other.UID = "another"
+	other.UID = uidOf(1)
 	taken, err := ask.Solve(h, plan.Placement{}, "n0", pod("2"), []*resourceapi.ResourceClaim{other})
 	if err != nil {
 		t.Fatal(err)
@@ -280,10 +280,14 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// uidOf is that of another claim.
+func uidOf(i int) types.UID { return types.UID(fmt.Sprintf("%s%012d", uid[:24], i)) }
+
 func now() metav1.Time { return metav1.NewTime(time.Unix(1, 0)) }
 
 func TestNames(t *testing.T) {
-	for name, want := range map[string]string{ask.Name(uid, 0): uid, ask.Name(uid, 12): uid, "edge": "", "kube-": "", "kube-x": ""} {
+	for name, want := range map[string]string{ask.Name(uid, 0): uid, ask.Name(uid, 12): uid, ask.Name(uid, 0) + ".2": uid, "edge": "", "kube-": "", "kube-x": "",
+		"kube-a-0": "", "kube-ovn-pmd": "", "kube-" + uid: "", "kube-" + uid + "-pmd": "", "kube-" + uid + "0-1": ""} {
 		if got := ask.Claim(name); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -297,7 +301,7 @@ func BenchmarkSolve(b *testing.B) {
 	for i := range 60 {
 		r := request{device: fmt.Sprint("numa", i%8), capacity: map[string]string{"cpus": "2"}}
 		c := r.claim()
-		c.UID = types.UID(fmt.Sprint("other-", i))
+		c.UID = uidOf(i)
 		var err error
 		if placed, err = ask.Solve(h, placed, "n0", pod("8"), []*resourceapi.ResourceClaim{c}); err != nil {
 			b.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/plan"
 )
 
@@ -33,18 +34,19 @@ func TestCgroupOf(t *testing.T) {
 // owner.
 func TestCDI(t *testing.T) {
 	n := &Node{Config: Config{CDI: filepath.Join(t.TempDir(), "cdi"), Kubelet: "/kubelet"}}
-	parts := []plan.Lane{{Name: "kube-uid-0", CPUs: cpuset.MustParse("2-3")},
-		{Name: "kube-uid-0.1", CPUs: cpuset.Of(4), Roles: map[string]cpuset.Set{"worker": cpuset.Of(4)}}}
+	uid := string(uidOf("uid"))
+	parts := []plan.Lane{{Name: "kube-" + uid + "-0", CPUs: cpuset.MustParse("2-3")},
+		{Name: "kube-" + uid + "-0.1", CPUs: cpuset.Of(4), Roles: map[string]cpuset.Set{"worker": cpuset.Of(4)}}}
 	for range 2 {
-		if err := n.writeCDI("uid", []edit{{lane: "kube-uid-0", parts: parts}}); err != nil {
+		if err := n.writeCDI(uid, []edit{{lane: parts[0].Name, parts: parts}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	files, err := os.ReadDir(n.CDI)
-	if err != nil || len(files) != 1 || files[0].Name() != "isolane.dev-lane-uid.json" {
+	if err != nil || len(files) != 1 || files[0].Name() != "isolane.dev-lane-"+uid+".json" {
 		t.Fatal(files, err)
 	}
-	data, err := os.ReadFile(n.cdiFile("uid"))
+	data, err := os.ReadFile(n.cdiFile(uid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,15 +55,15 @@ func TestCDI(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := spec.Devices[0]
-	if name, ours := laneOfDevice(spec.Kind + "=" + d.Name); !ours || name != "kube-uid-0" {
+	if name, ours := laneOfDevice(spec.Kind + "=" + d.Name); !ours || name != parts[0].Name {
 		t.Error(name)
 	}
-	if h := d.ContainerEdits.Hooks[0]; h.HookName != "startContainer" || strings.Join(h.Args[1:], " ") != "kube-uid-0 2-3 worker=4" ||
+	if h := d.ContainerEdits.Hooks[0]; h.HookName != "startContainer" || strings.Join(h.Args[1:], " ") != parts[0].Name+" 2-3 worker=4" ||
 		d.ContainerEdits.Mounts[0].ContainerPath != h.Path {
 		t.Errorf("%+v", h)
 	}
 	for range 2 {
-		if err = n.removeCDI("uid"); err != nil {
+		if err = n.removeCDI(uid); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,14 +82,14 @@ func TestTidy(t *testing.T) {
 	if err := os.MkdirAll(hooks, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	stay := []string{n.cdiFile("mine"), n.cdiFile("in-force"), filepath.Join(n.CDI, "nvidia.com-gpu-1.json"), n.hook()}
+	stay := []string{n.cdiFile(string(mine.UID)), n.cdiFile(string(uidOf("in-force"))), filepath.Join(n.CDI, "nvidia.com-gpu-1.json"), n.hook()}
 	for _, name := range append([]string{n.cdiFile("gone"), filepath.Join(n.CDI, ".isolane-12"), filepath.Join(hooks, ".isolane-3")}, stay...) {
 		if err := os.WriteFile(name, []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l := inForce(t, dir)
-	l.Placement.Lanes = []plan.Lane{{Name: "kube-in-force-0"}}
+	l.Placement.Lanes = []plan.Lane{{Name: ask.Name(string(uidOf("in-force")), 0)}}
 	for range 2 {
 		if err := n.tidy(l); err != nil {
 			t.Fatal(err)

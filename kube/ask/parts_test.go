@@ -54,7 +54,7 @@ func TestParts(t *testing.T) {
 		"nobody's CPUs":          {"3", `{"roles":{"a":1,"b":1}}`, []string{"a:1", "b:1"}, "spec.roles: expected roles of the containers for all 3 CPUs: CPUs 9 are no container's"},
 		"none left":              {"2", `{"roles":{"a":2}}`, []string{"a:2", "b:1"}, "container b: expected a role of its name in spec.roles, or CPUs that are no other container's: the roles (a) have all 2"},
 		"two others":             {"3", `{"roles":{"a":1}}`, []string{"a:1", "b:1", "c:1"}, "containers b, c: expected all but one to be named like a role of spec.roles (a)"},
-		"none for an init":       {"2", `{"roles":{"a":1,"b":1}}`, []string{"first:1", "a:1", "b:1"}, "init container first: expected the name of one of the containers"},
+		"none for an init":       {"2", `{"roles":{"a":1,"b":1}}`, []string{"first:1", "a:1", "b:1"}, "init container first: no CPUs are left for it: expected one container that is not named like a role"},
 		"init asks for too much": {"2", `{"roles":{"a":1}}`, []string{"first:500m", "a:1", "b:1"}, "container first: resources.requests.cpu: expected 1 or more"},
 	} {
 		t.Run(name, func(t *testing.T) {

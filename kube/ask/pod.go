@@ -17,9 +17,9 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// fitsPod says what in a pod contradicts the lanes of its claims: how its containers share one, or that they
+// Fits says what in a pod contradicts the lanes of its claims: how its containers share one, or that they
 // or the pod ask for fewer CPUs than are their own, or may use fewer.
-func fitsPod(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string,
+func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string,
 	p plan.Placement) error {
 	var all []part
 	for _, c := range claims {
@@ -147,19 +147,46 @@ func enoughForAll(pod *corev1.Pod, parts []part) (asks bool, err error) {
 			inLanes[c.Name] = true
 		}
 	}
-	limit := pod.Spec.Resources.Limits[corev1.ResourceCPU]
-	if !limit.IsZero() && limit.CmpInt64(count) < 0 {
-		return false, fmt.Errorf("pod %s: spec.resources.limits.cpu: expected none, or %d or more, the CPUs of "+
-			"its lanes: %s would throttle them", pod.Name, count, &limit)
+	if limit := pod.Spec.Resources.Limits[corev1.ResourceCPU]; !limit.IsZero() {
+		least, lerr := LeastLimit(pod, count)
+		if lerr == nil && limit.Cmp(least) < 0 {
+			lerr = fmt.Errorf("pod %s: spec.resources.limits.cpu: expected none, or %s or more, the CPUs of its lanes "+
+				"and the limits of its other containers: %s would throttle the lanes", pod.Name, &least, &limit)
+		}
+		if lerr != nil {
+			return false, lerr
+		}
 	}
 	left := pod.Spec.Resources.Requests[corev1.ResourceCPU].DeepCopy()
-	sidecars := slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), ends)
-	for _, c := range slices.Concat(pod.Spec.Containers, sidecars) {
+	for _, c := range atOnce(pod) {
 		if !inLanes[c.Name] {
 			left.Sub(c.Resources.Requests[corev1.ResourceCPU])
 		}
 	}
 	return left.CmpInt64(int64(owned.Len())) >= 0, nil
+}
+
+// atOnce are the containers of a pod that run together.
+func atOnce(pod *corev1.Pod) []corev1.Container {
+	return slices.Concat(pod.Spec.Containers, slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), ends))
+}
+
+// LeastLimit is the least limit of CPUs of a whole pod that leaves its lanes theirs: its other containers, those
+// without a claim, use it up too. The error names one that has no limit of its own.
+func LeastLimit(pod *corev1.Pod, lanes int64) (resource.Quantity, error) {
+	least := *resource.NewQuantity(lanes, resource.DecimalSI)
+	for _, c := range atOnce(pod) {
+		limit := c.Resources.Limits[corev1.ResourceCPU]
+		switch {
+		case len(c.Resources.Claims) > 0:
+		case limit.IsZero():
+			return least, fmt.Errorf("container %s: resources.limits.cpu: expected a limit, as the pod has one "+
+				"(spec.resources.limits.cpu): without it the container may use up what the lanes need", c.Name)
+		default:
+			least.Add(limit)
+		}
+	}
+	return least, nil
 }
 
 // enough says where a container asks for fewer CPUs than are its own, and its pod does not ask for them: the

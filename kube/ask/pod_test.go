@@ -34,7 +34,12 @@ func TestPodContradicts(t *testing.T) {
 		return p
 	}
 	beside := user("beside", "1")
-	beside.Resources.Claims = nil
+	beside.Resources = corev1.ResourceRequirements{Requests: beside.Resources.Requests,
+		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}}
+	free := *beside.DeepCopy()
+	free.Resources.Limits = nil
+	card := *free.DeepCopy() // of another driver, or the pod's other lane
+	card.Resources.Claims = []corev1.ResourceClaim{{Name: "card"}}
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
 		says string
@@ -43,7 +48,10 @@ func TestPodContradicts(t *testing.T) {
 		"the pod asks for less":  {whole("0", "3", "4"), "container main: resources.requests.cpu: expected 4 or more"},
 		"and for another":        {whole("0", "4", "5", beside), "container main: resources.requests.cpu: expected 4 or more"},
 		"the pod and another":    {whole("0", "5", "5", beside), ""},
-		"the pod is throttled":   {whole("4", "4", "1500m"), "pod p: spec.resources.limits.cpu: expected none, or 2 or more, the CPUs of its lanes: 1500m would throttle them"},
+		"the pod is throttled":   {whole("4", "4", "1500m"), "pod p: spec.resources.limits.cpu: expected none, or 2 or more, the CPUs of its lanes and the limits of its other containers: 1500m would throttle the lanes"},
+		"with another's limit":   {whole("4", "5", "3", beside), "pod p: spec.resources.limits.cpu: expected none, or 3500m or more, the CPUs of its lanes and the limits of its other containers: 3 would"},
+		"another has no limit":   {whole("4", "5", "5", free), "container beside: resources.limits.cpu: expected a limit, as the pod has one (spec.resources.limits.cpu)"},
+		"another has a claim":    {whole("4", "5", "2", card), ""},
 		"asks for enough":        {pod("4"), ""},
 		"init container first":   {before, ""},
 		"asks for the used ones": {pod("2"), "container main: resources.requests.cpu: expected 4 or more, the CPUs that the lane owns (1-2,9-10), found 2"},

@@ -79,7 +79,7 @@ func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...
 			tb.Fatal(err)
 		}
 	}
-	n := &Node{known: known, withheld: map[string]withheld{}, Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
+	n := &Node{known: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
 		Lanes: lanes.Options{Dir: dir, CPUs: h.Online(), MemoryNodes: h.MemoryNodes()}}}
 	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), known, nil, time.Minute, false)
 	return n
@@ -224,20 +224,25 @@ func TestLaneOf(t *testing.T) {
 		has     bool
 		says    string // where it has none; else the lane
 	}{
-		"none":               {mine, "pod-mine", nil, false, ""},
-		"another driver's":   {mine, "pod-mine", []string{"nvidia.com/gpu=0"}, false, ""},
-		"its own":            {mine, "pod-mine", []string{"nvidia.com/gpu=0", "isolane.dev/lane=" + lane0}, true, lane0},
-		"another pod's":      {mine, "pod-thief", []string{"isolane.dev/lane=" + lane0}, false, "expected the claim of this pod alone"},
-		"two":                {mine, "pod-mine", []string{"isolane.dev/lane=" + lane0, "isolane.dev/lane=" + ask.Name(string(mine.UID), 1)}, false, "expected one"},
-		"not in force":       {mine, "pod-mine", []string{"isolane.dev/lane=" + ask.Name(string(mine.UID), 1)}, false, "there is no lane"},
-		"the host's":         {mine, "pod-mine", []string{"isolane.dev/lane=edge"}, false, "expected the claim of this pod alone"},
-		"first of two pods":  {shared, "pod-mine", []string{"isolane.dev/lane=" + lane0}, true, lane0},
-		"a role of its name": {mine, "pod-mine", []string{"isolane.dev/lane=" + lane0}, true, lane0 + ".1"},
-		"second of two pods": {shared, "pod-second", []string{"isolane.dev/lane=" + lane0}, false, "a lane is one pod's"},
+		"none":                                   {mine, "pod-mine", nil, false, ""},
+		"another driver's":                       {mine, "pod-mine", []string{"nvidia.com/gpu=0"}, false, ""},
+		"its own":                                {mine, "pod-mine", []string{"nvidia.com/gpu=0", "isolane.dev/lane=" + lane0}, true, lane0},
+		"another pod's":                          {mine, "pod-thief", []string{"isolane.dev/lane=" + lane0}, false, "expected the claim of this pod alone"},
+		"two":                                    {mine, "pod-mine", []string{"isolane.dev/lane=" + lane0, "isolane.dev/lane=" + ask.Name(string(mine.UID), 1)}, false, "expected one"},
+		"not in force":                           {mine, "pod-mine", []string{"isolane.dev/lane=" + ask.Name(string(mine.UID), 1)}, false, "there is no lane"},
+		"the host's":                             {mine, "pod-mine", []string{"isolane.dev/lane=edge"}, false, "expected the claim of this pod alone"},
+		"first of two pods":                      {shared, "pod-mine", []string{"isolane.dev/lane=" + lane0}, true, lane0},
+		"a role of its name":                     {mine, "pod-mine", []string{"isolane.dev/lane=" + lane0}, true, lane0 + ".1"},
+		"the pod that was prepared for has gone": {mine, "pod-mine", []string{"isolane.dev/lane=" + lane0}, false, "a lane is one pod's"},
+		"second of two pods":                     {shared, "pod-second", []string{"isolane.dev/lane=" + lane0}, false, "a lane is one pod's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := testNode(t, nil, dir, c.claim)
+			n.CDI = t.TempDir()
 			l, lerr := lanes.Look(n.Lanes)
+			if strings.HasPrefix(name, "the pod that was") && lerr == nil {
+				lerr = n.writeCDI(string(mine.UID), "pod-first", nil)
+			}
 			if lerr != nil {
 				t.Fatal(lerr)
 			}

@@ -1,19 +1,24 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/plan"
 )
 
@@ -38,7 +43,7 @@ func TestCDI(t *testing.T) {
 	parts := []plan.Lane{{Name: "kube-" + uid + "-0", CPUs: cpuset.MustParse("2-3")},
 		{Name: "kube-" + uid + "-0.1", CPUs: cpuset.Of(4), Roles: map[string]cpuset.Set{"worker": cpuset.Of(4)}}}
 	for range 2 {
-		if err := n.writeCDI(uid, []edit{{lane: parts[0].Name, parts: parts}}); err != nil {
+		if err := n.writeCDI(uid, "pod", []edit{{lane: parts[0].Name, parts: parts}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,6 +54,9 @@ func TestCDI(t *testing.T) {
 	data, err := os.ReadFile(n.cdiFile(uid))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if pod, perr := n.preparedFor(uid); perr != nil || pod != "pod" {
+		t.Error(pod, perr)
 	}
 	var spec cdi.Spec
 	if err = json.Unmarshal(data, &spec); err != nil {
@@ -65,6 +73,9 @@ func TestCDI(t *testing.T) {
 	for range 2 {
 		if err = n.removeCDI(uid); err != nil {
 			t.Fatal(err)
+		}
+		if pod, perr := n.preparedFor(uid); perr != nil || pod != "" {
+			t.Error(pod, perr)
 		}
 	}
 	if err = n.removeCDI("../../etc/passwd"); err != nil || !strings.HasPrefix(n.cdiFile("../../x"), n.CDI) {
@@ -118,15 +129,60 @@ func TestThrottles(t *testing.T) {
 		return &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: &api.OptionalInt64{Value: quota}, Period: &api.OptionalUInt64{Value: period}}}
 	}
 	for _, to := range []*api.LinuxResources{nil, {}, of(-1, 100000), of(0, 100000), of(200000, 100000), of(5, 0)} {
-		if err := throttles(cpuset.Of(2, 3), to); err != nil {
+		if err := throttles(resource.MustParse("2"), to); err != nil {
 			t.Errorf("%v: %v", to, err)
 		}
 	}
-	if err := throttles(cpuset.Set{}, of(5000, 100000)); err != nil { // a pod without lanes
+	if err := throttles(resource.Quantity{}, of(5000, 100000)); err != nil { // a pod without lanes
 		t.Error(err)
 	}
-	err := throttles(cpuset.Of(2, 3), of(150000, 100000))
+	err := throttles(resource.MustParse("2"), of(150000, 100000))
 	if err == nil || err.Error() != "resources.limits.cpu: expected none, or 2 or more: 1.5 would throttle the lane" {
 		t.Error(err)
+	}
+}
+
+// Where a node's partitions are the kernel's, a lane without one keeps nobody off.
+func TestKeepsOff(t *testing.T) {
+	for _, c := range []struct {
+		kind string
+		own  bool
+		says string
+		want bool
+	}{
+		{offer.Remote, true, "root", true}, {offer.Remote, true, "isolated", true}, {offer.Remote, true, "member", false},
+		{offer.Remote, true, "root invalid (Cpu list in cpuset.cpus not exclusive)", false}, {offer.Remote, false, "root", false},
+		{offer.Moved, false, "root", true}, {offer.Moved, false, "member", false}, {offer.Cpusets, false, "", true},
+	} {
+		if got := keepsOff(c.kind, c.own, c.says); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
+
+// impatient is a container runtime that waits a moment.
+type impatient struct{ stub.Stub }
+
+func (impatient) RequestTimeout() time.Duration { return time.Millisecond }
+
+// Who waits for a change waits no longer than it says.
+func TestTurn(t *testing.T) {
+	n := testNode(t, nil, t.TempDir())
+	if err := n.change.take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	c := &api.Container{Name: "main", Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/edge"}}
+	r := &runtime{Node: n, stub: impatient{}}
+	for name, wait := range map[string]func() error{
+		"prepare": func() error { _, err := n.prepare(ctx, claim); return err },
+		"release": func() error { return n.release(ctx, string(claim.UID)) },
+		"attach":  func() error { return r.attach(t.Context(), plan.Lane{}, c) },
+	} {
+		if err := wait(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another change of the lanes goes on") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

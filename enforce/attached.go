@@ -63,14 +63,10 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 		}
 		err = errors.Join(err, j.Close())
 	}()
-	if at.Begun = at.Own; at.Begun { // whoever comes after a kill leaves the lane with the workload
-		if err = l.store(l.with(at)); err != nil {
-			return at, "", err
-		}
-	}
+	at.Begun = at.Own
 	with, err := l.attaching(ctx, at) // with v1 the cgroups above it may have its CPUs again
 	if err == nil && at.Own && with.Levels[at.Lane] == knob.Member {
-		why, at.Own = with.reason(at.Group), false
+		why, at.Own, at.Begun = with.reason(at.Group), false, false
 		with, err = l.attaching(ctx, at)
 	}
 	if err == nil {
@@ -106,18 +102,17 @@ func (l *Lanes) dirOf(with Applied, name string) (string, error) {
 
 // attaching puts in force what a further attachment needs of the lanes.
 func (l *Lanes) attaching(ctx context.Context, at attached.Workload) (Applied, error) {
-	with := l.with(at)
-	err := l.reconcile(ctx, &with)
-	return with, err
-}
-
-// with is what is in force, with a further attachment.
-func (l *Lanes) with(at attached.Workload) Applied {
 	with := l.Applied
 	with.Attached = append(slices.Clone(l.Attached), at)
 	with.Levels = maps.Clone(l.Levels)
 	delete(with.Levels, at.Lane) // another cgroup, which may get another kind
-	return with
+	if at.Begun {                // whoever comes after a kill leaves the lane with the workload
+		if err := l.store(with); err != nil {
+			return with, err
+		}
+	}
+	err := l.reconcile(ctx, &with)
+	return with, err
 }
 
 // reason is why the kernel has refused a partition.

@@ -55,9 +55,9 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 	return nil
 }
 
-// pages says where the containers of a lane may not use its hugepages: the kubelet lets one use none of a size
-// that its limits do not name. It counts what was in the pools when it started, and only these are sure: for
-// others the kernel has to find room.
+// pages says where the containers of a lane may not use its hugepages: the kubelet lets one use none of a
+// size that its limits do not name. It counts what was in the pools when it started, and only these are sure:
+// for others the kernel has to find room.
 func pages(pod *corev1.Pod, together []corev1.Container, placed plan.Lane) error {
 	for _, h := range placed.Hugepages {
 		if h.Reserve > 0 {
@@ -150,8 +150,8 @@ func enoughForAll(pod *corev1.Pod, parts []part) (asks bool, err error) {
 	if limit := pod.Spec.Resources.Limits[corev1.ResourceCPU]; !limit.IsZero() {
 		least, lerr := LeastLimit(pod, count)
 		if lerr == nil && limit.Cmp(least) < 0 {
-			lerr = fmt.Errorf("pod %s: spec.resources.limits.cpu: expected none, or %s or more, the CPUs of its lanes "+
-				"and the limits of its other containers: %s would throttle the lanes", pod.Name, &least, &limit)
+			lerr = fmt.Errorf("pod %s: spec.resources.limits.cpu: expected none, or %s or more, the CPUs of its "+
+				"lanes and the limits of its other containers: %s would throttle the lanes", pod.Name, &least, &limit)
 		}
 		if lerr != nil {
 			return false, lerr
@@ -171,8 +171,8 @@ func atOnce(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.Containers, slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), ends))
 }
 
-// LeastLimit is the least limit of CPUs of a whole pod that leaves its lanes theirs: its other containers, those
-// without a claim, use it up too. The error names one that has no limit of its own.
+// LeastLimit is the least limit of CPUs of a whole pod that leaves its lanes theirs: its other containers,
+// those without a claim, use it up too. The error names one that has no limit of its own.
 func LeastLimit(pod *corev1.Pod, lanes int64) (resource.Quantity, error) {
 	least := *resource.NewQuantity(lanes, resource.DecimalSI)
 	for _, c := range atOnce(pod) {

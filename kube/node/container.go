@@ -239,8 +239,8 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 	return p, err == nil, err
 }
 
-// bring is attach that ends the container where the lane was taken back: the runtime may have gone on, and the
-// hook have seen the lane.
+// bring is attach that ends the container where the lane was taken back: the runtime may have gone on, and
+// the hook have seen the lane.
 func (r *runtime) bring(ctx context.Context, placed plan.Lane, c *api.Container) error {
 	err := r.attach(ctx, placed, c)
 	if u, is := errors.AsType[undone](err); is {
@@ -298,8 +298,8 @@ func (r *runtime) kept(ctx context.Context, l *lanes.Lanes, name string, warning
 			if g.Lane.Name != name || at.Lane != name || keepsOff(r.partition, at.Own, g.Partition) {
 				continue
 			}
-			err = fmt.Errorf("lane %s: expected a partition (%s), the kernel makes %q: isolane status on the node says "+
-				"why: %s", name, r.partition, g.Partition, strings.Join(warnings, "; "))
+			err = fmt.Errorf("lane %s: expected a partition (%s), the kernel makes %q: isolane status on the node "+
+				"says why: %s", name, r.partition, g.Partition, strings.Join(warnings, "; "))
 			return errors.Join(err, l.Detach(ctx, at))
 		}
 	}

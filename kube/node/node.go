@@ -268,7 +268,8 @@ func (n *Node) devices(l *lanes.Lanes, limits map[string]map[resourceapi.Qualifi
 	all, err = offer.Node{Host: a.host, Placed: a.placed, Claims: a.claims, Pool: n.Name,
 		Partition: n.partition, Answers: n.Answers, Limits: limits}.Devices()
 	if gone, is := errors.AsType[*plan.Mismatch](err); is {
-		return nil, fmt.Sprintf("%s: no lanes are offered: expected them back, or the lane released", gone.Reason), nil
+		return nil, fmt.Sprintf("%s: no lanes are offered: expected them back, or the lane released",
+			gone.Reason), nil
 	}
 	return all, "", err
 }

@@ -155,11 +155,7 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	if inForce && !roles {
 		return want, nil
 	}
-	if len(c.Status.ReservedFor) == 0 || !promised && len(c.Status.ReservedFor) > 1 {
-		return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
-			len(c.Status.ReservedFor))
-	}
-	pod, err := n.podOf(ctx, c)
+	pod, err := n.podOf(ctx, c, promised)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +203,12 @@ func (n *Node) keep(ctx context.Context, a account, pod *corev1.Pod, c *resource
 }
 
 // podOf is the first pod that a claim is reserved for, which keeps the lane, and not another of its name.
-func (n *Node) podOf(ctx context.Context, c *resourceapi.ResourceClaim) (*corev1.Pod, error) {
+// Where nothing was promised it has to be the only one.
+func (n *Node) podOf(ctx context.Context, c *resourceapi.ResourceClaim, promised bool) (*corev1.Pod, error) {
+	if len(c.Status.ReservedFor) == 0 || !promised && len(c.Status.ReservedFor) > 1 {
+		return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
+			len(c.Status.ReservedFor))
+	}
 	by := c.Status.ReservedFor[0]
 	pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
 	if err == nil && pod.UID != by.UID {

@@ -35,9 +35,10 @@ func (r *runtime) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api
 	return nil, nil
 }
 
-// UpdatePodSandbox refuses a quota of a whole pod that would throttle its lanes, which its other containers use
-// up too: the kubelet asks before it sets that.
-func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox, _, to *api.LinuxResources) error {
+// UpdatePodSandbox refuses a quota of a whole pod that would throttle its lanes, which its other containers
+// use up too: the kubelet asks before it sets that.
+func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
+	_, to *api.LinuxResources) error {
 	l, err := lanes.Look(r.Lanes)
 	if err != nil {
 		return err

@@ -34,6 +34,8 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	}
 	for _, o := range slices.Clone(l.Attached) {
 		switch {
+		case o.Begun && at.Own && o.Same(at): // a kill has cut it off: it goes on
+			at.Journal, l.Applied = o.Journal, l.without(o)
 		case o.Same(at):
 			err = l.Detach(ctx, o)
 		case o.Own && (o.Lane == at.Lane || o.Group == at.Group):
@@ -43,11 +45,9 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 			return at, "", err
 		}
 	}
-	for n := 1; ; n++ {
+	for n := 1; at.Journal == "" || slices.ContainsFunc(l.Attached,
+		func(o attached.Workload) bool { return o.Journal == at.Journal }); n++ {
 		at.Journal = fmt.Sprintf("%s%s-%d", attached.Prefix, at.Lane, n)
-		if !slices.ContainsFunc(l.Attached, func(o attached.Workload) bool { return o.Journal == at.Journal }) {
-			break
-		}
 	}
 	if at.Own {
 		why = l.noOwn(at)
@@ -59,13 +59,14 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, j.Undo(context.WithoutCancel(ctx)), l.back(ctx))
+			err = errors.Join(err, j.Undo(context.WithoutCancel(ctx)), l.back(ctx), l.store(l.Applied))
 		}
 		err = errors.Join(err, j.Close())
 	}()
+	at.Begun = at.Own
 	with, err := l.attaching(ctx, at) // with v1 the cgroups above it may have its CPUs again
 	if err == nil && at.Own && with.Levels[at.Lane] == knob.Member {
-		why, at.Own = with.reason(at.Group), false
+		why, at.Own, at.Begun = with.reason(at.Group), false, false
 		with, err = l.attaching(ctx, at)
 	}
 	if err == nil {
@@ -74,7 +75,8 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 			err = attached.UntilNone(ctx, j, func() ([]journal.Step, error) { return next(dir, at) })
 		}
 	}
-	if err == nil {
+	if at.Begun = false; err == nil {
+		with.Attached[len(with.Attached)-1] = at
 		err = l.store(with)
 	}
 	if err == nil {
@@ -104,6 +106,11 @@ func (l *Lanes) attaching(ctx context.Context, at attached.Workload) (Applied, e
 	with.Attached = append(slices.Clone(l.Attached), at)
 	with.Levels = maps.Clone(l.Levels)
 	delete(with.Levels, at.Lane) // another cgroup, which may get another kind
+	if at.Begun {                // whoever comes after a kill leaves the lane with the workload
+		if err := l.store(with); err != nil {
+			return with, err
+		}
+	}
 	err := l.reconcile(ctx, &with)
 	return with, err
 }
@@ -197,13 +204,7 @@ func (l *Lanes) detach(ctx context.Context, at attached.Workload) error {
 
 // Detach lets a workload out of its lane, back to where it was.
 func (l *Lanes) Detach(ctx context.Context, at attached.Workload) error {
-	without := l.Applied
-	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached),
-		func(o attached.Workload) bool { return o == at })
-	if at.Own { // another cgroup, which may get another kind of partition
-		without.Levels = maps.Clone(l.Levels)
-		delete(without.Levels, at.Lane)
-	}
+	without := l.without(at)
 	if err := l.detach(ctx, at); err != nil {
 		return err
 	}
@@ -212,6 +213,18 @@ func (l *Lanes) Detach(ctx context.Context, at attached.Workload) error {
 	}
 	l.Applied = without
 	return nil
+}
+
+// without is what is in force, without an attachment.
+func (l *Lanes) without(at attached.Workload) Applied {
+	without := l.Applied
+	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached),
+		func(o attached.Workload) bool { return o == at })
+	if at.Own { // another cgroup, which may get another kind of partition
+		without.Levels = maps.Clone(l.Levels)
+		delete(without.Levels, at.Lane)
+	}
+	return without
 }
 
 // restoreAttached brings attached workloads back into their lanes that somebody else has taken out.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -29,7 +30,7 @@ func (b bench) open(t *testing.T) *Lanes {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
+		if err := l.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // a test may have
 			t.Error(err)
 		}
 	})
@@ -245,22 +246,31 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// A lane that is in the cgroup of a workload which has ended is one drift, whatever of the cgroup is gone.
-func TestWorkloadEnded(t *testing.T) {
+// workloadGroup is the cgroup of a workload of a stand-in, which a lane can be in.
+const workloadGroup = "/sys/fs/cgroup/pods/web"
+
+// withWorkload is a stand-in where that workload runs, and a lane is in force.
+func withWorkload(t *testing.T) (bench, *Lanes) {
+	t.Helper()
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	if err := os.RemoveAll(filepath.Join(b.root, "run/systemd")); err != nil {
 		t.Fatal(err)
 	}
-	const group = "/sys/fs/cgroup/pods/web"
 	for name, text := range map[string]string{"cgroup.procs": "15", "cpuset.cpus": "", "cpuset.mems": "", "cpuset.cpus.exclusive": "",
 		"cpuset.cpus.partition": "member", "../cgroup.subtree_control": "", "../cpuset.cpus.exclusive": ""} {
-		b.write(t, filepath.Join(group, name), text)
+		b.write(t, filepath.Join(workloadGroup, name), text)
 	}
 	l := b.open(t)
 	if _, err := l.Put(t.Context(), placement(), noAttach); err != nil {
 		t.Fatal(err)
 	}
-	at, why, err := l.Attach(t.Context(), attached.Workload{Lane: "a", Group: group, Own: true},
+	return b, l
+}
+
+// A lane that is in the cgroup of a workload which has ended is one drift, whatever of the cgroup is gone.
+func TestWorkloadEnded(t *testing.T) {
+	b, l := withWorkload(t)
+	at, why, err := l.Attach(t.Context(), attached.Workload{Lane: "a", Group: workloadGroup, Own: true},
 		func(string, attached.Workload) ([]journal.Step, error) { return nil, nil })
 	if err != nil || !at.Own {
 		t.Fatal(at, why, err)
@@ -271,8 +281,8 @@ func TestWorkloadEnded(t *testing.T) {
 	}
 	b.write(t, "proc/irq/default_smp_affinity", "0000000f")
 	for _, end := range []func() error{
-		func() error { return os.WriteFile(filepath.Join(b.root, group, "cgroup.procs"), nil, 0o600) },
-		func() error { return os.RemoveAll(filepath.Join(b.root, group)) },
+		func() error { return os.WriteFile(filepath.Join(b.root, workloadGroup, "cgroup.procs"), nil, 0o600) },
+		func() error { return os.RemoveAll(filepath.Join(b.root, workloadGroup)) },
 	} {
 		if err = end(); err != nil {
 			t.Fatal(err)
@@ -281,6 +291,45 @@ func TestWorkloadEnded(t *testing.T) {
 		if err != nil || len(found) != 2 || found[0].Name != "lane a" || found[1].Name != "/proc/irq/default_smp_affinity" {
 			t.Errorf("%+v, %v", found, err)
 		}
+	}
+}
+
+// Who is killed when a workload's cgroup is the lane already leaves it there, and the next one does the rest.
+func TestBegunIsNotUndone(t *testing.T) {
+	b, l := withWorkload(t)
+	web := attached.Workload{Lane: "a", Group: workloadGroup, Own: true}
+	partition := filepath.Join(b.root, workloadGroup, "cpuset.cpus.partition")
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Fatal("expected the test's kill")
+			}
+		}()
+		_, _, _ = l.Attach(t.Context(), web, func(string, attached.Workload) ([]journal.Step, error) { panic("killed") })
+	}()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = b.open(t)
+	asked := 0
+	l.ops[change.KindFile] = answering{l.ops[change.KindFile].(fileOp), partition[len(b.root):], map[string]string{}, &asked}
+	if _, err := l.Recover(t.Context()); err != nil || len(l.Attached) != 1 || !l.Attached[0].Begun {
+		t.Fatalf("%+v %v", l.Attached, err)
+	}
+	at, why, err := l.Attach(t.Context(), web, func(string, attached.Workload) ([]journal.Step, error) { return nil, nil })
+	if err != nil || !at.Own || at.Begun || !slices.Equal(l.Attached, []attached.Workload{at}) {
+		t.Errorf("%+v %q %v: %+v", at, why, err, l.Attached)
+	}
+	if text, rerr := os.ReadFile(partition); rerr != nil || strings.TrimSpace(string(text)) != knob.Isolated || asked > 0 {
+		t.Errorf("partition %q, asked for %d times more, %v", text, asked, rerr)
+	}
+	// One that fails is out, and written down as that.
+	failed := errors.New("no")
+	if err = l.Detach(t.Context(), at); err == nil {
+		_, _, err = l.Attach(t.Context(), web, func(string, attached.Workload) ([]journal.Step, error) { return nil, failed })
+	}
+	if cerr := l.Close(); !errors.Is(err, failed) || cerr != nil || len(b.open(t).Attached) > 0 {
+		t.Error(err, cerr)
 	}
 }
 

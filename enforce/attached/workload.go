@@ -27,6 +27,8 @@ type Workload struct {
 	Group string `json:"group,omitempty"` // the cgroup that was attached as a whole
 	// Own: the lane is in that cgroup, and its processes stay there (cgroup v2).
 	Own bool `json:"own,omitempty"`
+	// Begun: the lane comes to that cgroup, and what the threads there are to have is not all set yet.
+	Begun bool `json:"begun,omitempty"`
 	// Declared: the declaration of the lane names the cgroup (spec.cgroup.path).
 	Declared bool `json:"declared,omitempty"`
 	PID      int  `json:"pid,omitempty"` // or the process, with

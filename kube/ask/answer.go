@@ -49,7 +49,7 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	if err != nil {
 		return plan.Placement{}, forAuthor(err, h, placed, lanes, claims)
 	}
-	return p, fitsPod(h, pod, claims, pool, p)
+	return p, Fits(h, pod, claims, pool, p)
 }
 
 // Pinned are the lanes that a claim asks for; those that have been answered ask for the CPUs that they were

@@ -229,7 +229,9 @@ func TestStatus(t *testing.T) {
 	c := r.claim()
 	foreign := resourceapi.AllocatedDeviceStatus{Driver: "nic.example.com", Pool: "n0", Device: "eth0"}
 	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{foreign}
-	p, err := solve(t, r, pod("2"))
+	huge := pod("2")
+	huge.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
+	p, err := solve(t, r, huge)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,18 +249,18 @@ func TestStatus(t *testing.T) {
 		t.Fatal(answered, err)
 	}
 	h := on(t)
-	again, err := ask.Solve(h, plan.Placement{}, "n0", pod("2"), []*resourceapi.ResourceClaim{c})
+	again, err := ask.Solve(h, plan.Placement{}, "n0", huge, []*resourceapi.ResourceClaim{c})
 	if err != nil || again.Lanes[0].CPUs != answered[0].CPUs || again.Lanes[0].Roles["worker"] != answered[0].Roles["worker"] {
 		t.Fatal(again, err)
 	}
 	// The CPUs have an owner by now.
 	other := request{capacity: map[string]string{"cpus": "2"}}.claim()
-	other.UID = "another"
+	other.UID = uidOf(1)
 	taken, err := ask.Solve(h, plan.Placement{}, "n0", pod("2"), []*resourceapi.ResourceClaim{other})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = ask.Solve(h, taken, "n0", pod("2"), []*resourceapi.ResourceClaim{c}); err == nil {
+	if _, err = ask.Solve(h, taken, "n0", huge, []*resourceapi.ResourceClaim{c}); err == nil {
 		t.Error("CPUs of another lane were given")
 	}
 	for _, forged := range []string{`{}`, `[]`, `{"kind":"Placement"}`,
@@ -278,10 +280,14 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// uidOf is that of another claim.
+func uidOf(i int) types.UID { return types.UID(fmt.Sprintf("%s%012d", uid[:24], i)) }
+
 func now() metav1.Time { return metav1.NewTime(time.Unix(1, 0)) }
 
 func TestNames(t *testing.T) {
-	for name, want := range map[string]string{ask.Name(uid, 0): uid, ask.Name(uid, 12): uid, "edge": "", "kube-": "", "kube-x": ""} {
+	for name, want := range map[string]string{ask.Name(uid, 0): uid, ask.Name(uid, 12): uid, ask.Name(uid, 0) + ".2": uid, "edge": "", "kube-": "", "kube-x": "",
+		"kube-a-0": "", "kube-ovn-pmd": "", "kube-" + uid: "", "kube-" + uid + "-pmd": "", "kube-" + uid + "0-1": ""} {
 		if got := ask.Claim(name); got != want {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -295,7 +301,7 @@ func BenchmarkSolve(b *testing.B) {
 	for i := range 60 {
 		r := request{device: fmt.Sprint("numa", i%8), capacity: map[string]string{"cpus": "2"}}
 		c := r.claim()
-		c.UID = types.UID(fmt.Sprint("other-", i))
+		c.UID = uidOf(i)
 		var err error
 		if placed, err = ask.Solve(h, placed, "n0", pod("8"), []*resourceapi.ResourceClaim{c}); err != nil {
 			b.Fatal(err)

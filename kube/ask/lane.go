@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -30,14 +31,17 @@ const prefix = "kube-"
 // allocation, which never changes.
 func Name(uid string, index int) string { return fmt.Sprintf("%s%s-%d", prefix, uid, index) }
 
-// Claim is the uid of the claim that a lane is of; "" where the lane is the host's.
+// Claim is the uid of the claim that a lane is of; "" where the lane is the host's, which may begin alike.
 func Claim(name string) string {
 	of, is := strings.CutPrefix(name, prefix)
-	end := strings.LastIndexByte(of, '-')
-	if !is || end < 0 {
+	const length = 36 // of the uid, which the API server makes (RFC 9562)
+	if !is || len(of) < length || uuid.Validate(of[:length]) != nil {
 		return ""
 	}
-	return of[:end]
+	if rest := of[length:]; !strings.HasPrefix(rest, "-") || strings.Trim(rest, "-.0123456789") != "" {
+		return ""
+	}
+	return of[:length]
 }
 
 // Lanes are what a claim that has been given devices of a pool asks for there, a lane for each device. h says

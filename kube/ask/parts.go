@@ -160,9 +160,9 @@ func hand(parts []part, containers []corev1.Container, rest string) error {
 		if at < 0 && parts[0].lane.Metadata.Name == rest {
 			at = 0
 		}
-		if at < 0 { // of those that run together each has one
-			return fmt.Errorf("init container %s: expected the name of one of the containers that use the claim: no "+
-				"CPUs are left for others", c.Name)
+		if at < 0 { // of those that run together each has one, and no init container has the name of another
+			return fmt.Errorf("init container %s: no CPUs are left for it: expected one container that is not named "+
+				"like a role, whose CPUs it has before that, or an init container without the claim", c.Name)
 		}
 		parts[at].containers = append(parts[at].containers, c)
 	}

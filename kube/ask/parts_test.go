@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
@@ -53,7 +54,7 @@ func TestParts(t *testing.T) {
 		"nobody's CPUs":          {"3", `{"roles":{"a":1,"b":1}}`, []string{"a:1", "b:1"}, "spec.roles: expected roles of the containers for all 3 CPUs: CPUs 9 are no container's"},
 		"none left":              {"2", `{"roles":{"a":2}}`, []string{"a:2", "b:1"}, "container b: expected a role of its name in spec.roles, or CPUs that are no other container's: the roles (a) have all 2"},
 		"two others":             {"3", `{"roles":{"a":1}}`, []string{"a:1", "b:1", "c:1"}, "containers b, c: expected all but one to be named like a role of spec.roles (a)"},
-		"none for an init":       {"2", `{"roles":{"a":1,"b":1}}`, []string{"first:1", "a:1", "b:1"}, "init container first: expected the name of one of the containers"},
+		"none for an init":       {"2", `{"roles":{"a":1,"b":1}}`, []string{"first:1", "a:1", "b:1"}, "init container first: no CPUs are left for it: expected one container that is not named like a role"},
 		"init asks for too much": {"2", `{"roles":{"a":1}}`, []string{"first:500m", "a:1", "b:1"}, "container first: resources.requests.cpu: expected 1 or more"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,6 +120,7 @@ func TestParts(t *testing.T) {
 func TestPartsMemory(t *testing.T) {
 	r := request{capacity: map[string]string{"cpus": "2", "hugepages2Mi": "4Mi"}, parameters: spec(`{"roles":{"a":1,"b":1}}`)}
 	p := several("a:1", "b:1")
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")} // of one is enough
 	placed, err := solve(t, r, p)
 	if err != nil {
 		t.Fatal(err)

@@ -2,21 +2,24 @@ package ask
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 )
 
-// fitsPod says what in a pod contradicts the lanes of its claims: how its containers share one, or that they
+// Fits says what in a pod contradicts the lanes of its claims: how its containers share one, or that they
 // or the pod ask for fewer CPUs than are their own, or may use fewer.
-func fitsPod(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string,
+func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string,
 	p plan.Placement) error {
 	var all []part
 	for _, c := range claims {
@@ -26,6 +29,9 @@ func fitsPod(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, 
 			}
 			placed, _ := p.Lane(Name(string(c.UID), i))
 			parts, err := split(h, pod, claimNames(pod, c), r.Request, placed)
+			if _, together := users(pod, claimNames(pod, c), r.Request); err == nil {
+				err = pages(pod, together, placed)
+			}
 			if err != nil {
 				return refuse(c, err)
 			}
@@ -44,6 +50,37 @@ func fitsPod(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, 
 				})
 				return refuse(claims[at], err)
 			}
+		}
+	}
+	return nil
+}
+
+// pages says where the containers of a lane may not use its hugepages: the kubelet lets one use none of a
+// size that its limits do not name. It counts what was in the pools when it started, and only these are sure:
+// for others the kernel has to find room.
+func pages(pod *corev1.Pod, together []corev1.Container, placed plan.Lane) error {
+	for _, h := range placed.Hugepages {
+		if h.Reserve > 0 {
+			return fmt.Errorf("capacity.requests.hugepages%s: expected pages that are in the pool of node %d before "+
+				"the kubelet starts, found %d of %d", quantity.Bytes(h.PageBytes), h.Node, h.Pages-h.Reserve, h.Pages)
+		}
+	}
+	for _, size := range slices.Sorted(maps.Keys(placed.Spec.Memory.Hugepages)) {
+		name, asked := corev1.ResourceName(corev1.ResourceHugePagesPrefix+size), placed.Spec.Memory.Hugepages[size]
+		var may resource.Quantity
+		var names []string
+		named := false
+		for _, c := range together {
+			limit, has := c.Resources.Limits[name]
+			may.Add(limit)
+			named, names = named || has, append(names, c.Name)
+		}
+		if !named && pod.Spec.Resources != nil { // else what containers say counts
+			may = pod.Spec.Resources.Limits[name]
+		}
+		if may.CmpInt64(int64(asked)) < 0 {
+			return fmt.Errorf("container %s: resources.limits.%s: expected %s or more, as capacity.requests says, "+
+				"found %s: the kubelet allows no more than that", strings.Join(names, ", "), name, asked, &may)
 		}
 	}
 	return nil
@@ -110,19 +147,46 @@ func enoughForAll(pod *corev1.Pod, parts []part) (asks bool, err error) {
 			inLanes[c.Name] = true
 		}
 	}
-	limit := pod.Spec.Resources.Limits[corev1.ResourceCPU]
-	if !limit.IsZero() && limit.CmpInt64(count) < 0 {
-		return false, fmt.Errorf("pod %s: spec.resources.limits.cpu: expected none, or %d or more, the CPUs of "+
-			"its lanes: %s would throttle them", pod.Name, count, &limit)
+	if limit := pod.Spec.Resources.Limits[corev1.ResourceCPU]; !limit.IsZero() {
+		least, lerr := LeastLimit(pod, count)
+		if lerr == nil && limit.Cmp(least) < 0 {
+			lerr = fmt.Errorf("pod %s: spec.resources.limits.cpu: expected none, or %s or more, the CPUs of its "+
+				"lanes and the limits of its other containers: %s would throttle the lanes", pod.Name, &least, &limit)
+		}
+		if lerr != nil {
+			return false, lerr
+		}
 	}
 	left := pod.Spec.Resources.Requests[corev1.ResourceCPU].DeepCopy()
-	sidecars := slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), ends)
-	for _, c := range slices.Concat(pod.Spec.Containers, sidecars) {
+	for _, c := range atOnce(pod) {
 		if !inLanes[c.Name] {
 			left.Sub(c.Resources.Requests[corev1.ResourceCPU])
 		}
 	}
 	return left.CmpInt64(int64(owned.Len())) >= 0, nil
+}
+
+// atOnce are the containers of a pod that run together.
+func atOnce(pod *corev1.Pod) []corev1.Container {
+	return slices.Concat(pod.Spec.Containers, slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), ends))
+}
+
+// LeastLimit is the least limit of CPUs of a whole pod that leaves its lanes theirs: its other containers,
+// those without a claim, use it up too. The error names one that has no limit of its own.
+func LeastLimit(pod *corev1.Pod, lanes int64) (resource.Quantity, error) {
+	least := *resource.NewQuantity(lanes, resource.DecimalSI)
+	for _, c := range atOnce(pod) {
+		limit := c.Resources.Limits[corev1.ResourceCPU]
+		switch {
+		case len(c.Resources.Claims) > 0:
+		case limit.IsZero():
+			return least, fmt.Errorf("container %s: resources.limits.cpu: expected a limit, as the pod has one "+
+				"(spec.resources.limits.cpu): without it the container may use up what the lanes need", c.Name)
+		default:
+			least.Add(limit)
+		}
+	}
+	return least, nil
 }
 
 // enough says where a container asks for fewer CPUs than are its own, and its pod does not ask for them: the

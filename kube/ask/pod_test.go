@@ -34,7 +34,12 @@ func TestPodContradicts(t *testing.T) {
 		return p
 	}
 	beside := user("beside", "1")
-	beside.Resources.Claims = nil
+	beside.Resources = corev1.ResourceRequirements{Requests: beside.Resources.Requests,
+		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}}
+	free := *beside.DeepCopy()
+	free.Resources.Limits = nil
+	card := *free.DeepCopy() // of another driver, or the pod's other lane
+	card.Resources.Claims = []corev1.ResourceClaim{{Name: "card"}}
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
 		says string
@@ -43,7 +48,10 @@ func TestPodContradicts(t *testing.T) {
 		"the pod asks for less":  {whole("0", "3", "4"), "container main: resources.requests.cpu: expected 4 or more"},
 		"and for another":        {whole("0", "4", "5", beside), "container main: resources.requests.cpu: expected 4 or more"},
 		"the pod and another":    {whole("0", "5", "5", beside), ""},
-		"the pod is throttled":   {whole("4", "4", "1500m"), "pod p: spec.resources.limits.cpu: expected none, or 2 or more, the CPUs of its lanes: 1500m would throttle them"},
+		"the pod is throttled":   {whole("4", "4", "1500m"), "pod p: spec.resources.limits.cpu: expected none, or 2 or more, the CPUs of its lanes and the limits of its other containers: 1500m would throttle the lanes"},
+		"with another's limit":   {whole("4", "5", "3", beside), "pod p: spec.resources.limits.cpu: expected none, or 3500m or more, the CPUs of its lanes and the limits of its other containers: 3 would"},
+		"another has no limit":   {whole("4", "5", "5", free), "container beside: resources.limits.cpu: expected a limit, as the pod has one (spec.resources.limits.cpu)"},
+		"another has a claim":    {whole("4", "5", "2", card), ""},
 		"asks for enough":        {pod("4"), ""},
 		"init container first":   {before, ""},
 		"asks for the used ones": {pod("2"), "container main: resources.requests.cpu: expected 4 or more, the CPUs that the lane owns (1-2,9-10), found 2"},
@@ -76,5 +84,46 @@ func TestPodContradicts(t *testing.T) {
 	_, err := ask.Solve(on(t), plan.Placement{}, "n0", pod("4"), []*resourceapi.ResourceClaim{shared})
 	if err == nil || !strings.Contains(err.Error(), "reserved for q too: a lane is one pod's") {
 		t.Error(err)
+	}
+}
+
+// The kubelet lets a container use no hugepages but those of its limits, and only what is in the pool is promised.
+func TestPages(t *testing.T) {
+	limits := func(pages string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Limits: corev1.ResourceList{"hugepages-2Mi": resource.MustParse(pages)}}
+	}
+	of := func(main, whole, first string) *corev1.Pod {
+		p := pod("2")
+		if main != "" {
+			p.Spec.Containers[0].Resources.Limits = limits(main).Limits
+		}
+		if whole != "" {
+			p.Spec.Resources = new(limits(whole))
+		}
+		if first != "" {
+			p.Spec.InitContainers = []corev1.Container{user("first", "2")}
+			p.Spec.InitContainers[0].Resources.Limits = limits(first).Limits
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		asks string
+		pod  *corev1.Pod
+		says string
+	}{
+		"no limit":            {"4Mi", of("", "", ""), "container main: resources.limits.hugepages-2Mi: expected 4Mi or more, as capacity.requests says, found 0"},
+		"too little":          {"4Mi", of("2Mi", "", ""), "expected 4Mi or more, as capacity.requests says, found 2Mi"},
+		"enough":              {"4Mi", of("4Mi", "", ""), ""},
+		"of the whole pod":    {"4Mi", of("", "4Mi", ""), ""},
+		"less than the pod":   {"4Mi", of("2Mi", "4Mi", ""), "found 2Mi"},
+		"before it":           {"4Mi", of("", "", "4Mi"), "found 0"},
+		"more than are there": {"34Mi", of("34Mi", "", ""), "capacity.requests.hugepages2Mi: expected pages that are in the pool of node 0 before the kubelet starts, found 16 of 17"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := solve(t, request{capacity: map[string]string{"cpus": "2", "hugepages2Mi": c.asks}}, c.pod)
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%v: expected %q", err, c.says)
+			}
+		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -163,7 +162,7 @@ func (s *pods) ask(i int) {
 		r.parameters = spec(`{"cpus":{"smt":"` + want.smt + `"}}`)
 	}
 	c := r.claim()
-	c.UID = types.UID(fmt.Sprintf("claim-%d", i))
+	c.UID = uidOf(i)
 	node, err := offer.NUMANode(device)
 	if err != nil {
 		s.Fatal(err)

@@ -109,14 +109,19 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 			return err
 		}
 		if refused == nil {
-			of := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
-				UID: pod.UID}
-			n.event(ctx, of, corev1.EventTypeNormal, offer.Placed, fmt.Sprintf("claim %s: %s", c.Name, text))
+			n.placed(ctx, pod, c, text)
 		}
 		n.Log.InfoContext(ctx, "answered", "pod", pod.Namespace+"/"+pod.Name, "claim", c.Name,
 			"milliseconds", time.Since(began).Milliseconds(), "refused", refused)
 	}
 	return nil
+}
+
+// placed writes an event of a pod with what its claim got.
+func (n *Node) placed(ctx context.Context, pod *corev1.Pod, c *resourceapi.ResourceClaim, text string) {
+	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
+		UID: pod.UID}
+	n.event(ctx, of, corev1.EventTypeNormal, offer.Placed, fmt.Sprintf("claim %s: %s", c.Name, text))
 }
 
 // write writes what came of a claim into its status, and returns it as text.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -43,7 +44,7 @@ func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourc
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "lane", ResourceClaimName: &name}}
 	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
 		Claims: []corev1.ResourceClaim{{Name: "lane"}}, Requests: corev1.ResourceList{corev1.ResourceCPU: cpus}}}}
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name),
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: uidOf(name),
 		ResourceVersion: "1"}}
 	amounts := map[resourceapi.QualifiedName]resource.Quantity{offer.CPUs: cpus}
 	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "lane", Exactly: &resourceapi.ExactDeviceRequest{
@@ -55,6 +56,9 @@ func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourc
 			BindingFailureConditions: []string{offer.Refused}}}}}
 	return p, c
 }
+
+// uidOf is a uid of a claim, by its name.
+func uidOf(name string) types.UID { return types.UID(uuid.NewSHA1(uuid.Nil, []byte(name)).String()) }
 
 // only is what the scheduler writes into an allocation of devices of a node.
 func only(node string) *corev1.NodeSelector {
@@ -75,7 +79,7 @@ func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...
 			tb.Fatal(err)
 		}
 	}
-	n := &Node{known: known, withheld: map[string]withheld{}, Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
+	n := &Node{known: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
 		Lanes: lanes.Options{Dir: dir, CPUs: h.Online(), MemoryNodes: h.MemoryNodes()}}}
 	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), known, nil, time.Minute, false)
 	return n
@@ -188,7 +192,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	dir := filepath.Join(b.TempDir(), "isolane")
 	var placed []plan.Lane
 	for i := range 8 {
-		placed = append(placed, plan.Lane{Name: ask.Name(fmt.Sprint(i), 0), CPUs: cpuset.Of(i + 1),
+		placed = append(placed, plan.Lane{Name: ask.Name(string(uidOf(fmt.Sprint(i))), 0), CPUs: cpuset.Of(i + 1),
 			Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}})
 	}
 	record(b, dir, placed...)
@@ -208,8 +212,9 @@ func TestLaneOf(t *testing.T) {
 	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
 	shared := mine.DeepCopy()
 	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{UID: "pod-second"})
-	placed := plan.Lane{Name: "kube-mine-0", CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
-	part := plan.Lane{Name: "kube-mine-0.1", CPUs: cpuset.Of(2), Roles: map[string]cpuset.Set{"worker": cpuset.Of(2)},
+	lane0 := ask.Name(string(mine.UID), 0)
+	placed := plan.Lane{Name: lane0, CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
+	part := plan.Lane{Name: lane0 + ".1", CPUs: cpuset.Of(2), Roles: map[string]cpuset.Set{"worker": cpuset.Of(2)},
 		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}, Roles: map[string]int{"worker": 1}}, Reasons: []string{}}
 	record(t, dir, placed, part)
 	for name, c := range map[string]struct {
@@ -219,20 +224,25 @@ func TestLaneOf(t *testing.T) {
 		has     bool
 		says    string // where it has none; else the lane
 	}{
-		"none":               {mine, "pod-mine", nil, false, ""},
-		"another driver's":   {mine, "pod-mine", []string{"nvidia.com/gpu=0"}, false, ""},
-		"its own":            {mine, "pod-mine", []string{"nvidia.com/gpu=0", "isolane.dev/lane=kube-mine-0"}, true, "kube-mine-0"},
-		"another pod's":      {mine, "pod-thief", []string{"isolane.dev/lane=kube-mine-0"}, false, "expected the claim of this pod alone"},
-		"two":                {mine, "pod-mine", []string{"isolane.dev/lane=kube-mine-0", "isolane.dev/lane=kube-mine-1"}, false, "expected one"},
-		"not in force":       {mine, "pod-mine", []string{"isolane.dev/lane=kube-mine-1"}, false, "there is no lane"},
-		"the host's":         {mine, "pod-mine", []string{"isolane.dev/lane=edge"}, false, "expected the claim of this pod alone"},
-		"first of two pods":  {shared, "pod-mine", []string{"isolane.dev/lane=kube-mine-0"}, true, "kube-mine-0"},
-		"a role of its name": {mine, "pod-mine", []string{"isolane.dev/lane=kube-mine-0"}, true, "kube-mine-0.1"},
-		"second of two pods": {shared, "pod-second", []string{"isolane.dev/lane=kube-mine-0"}, false, "a lane is one pod's"},
+		"none":                                   {mine, "pod-mine", nil, false, ""},
+		"another driver's":                       {mine, "pod-mine", []string{"nvidia.com/gpu=0"}, false, ""},
+		"its own":                                {mine, "pod-mine", []string{"nvidia.com/gpu=0", "isolane.dev/lane=" + lane0}, true, lane0},
+		"another pod's":                          {mine, "pod-thief", []string{"isolane.dev/lane=" + lane0}, false, "expected the claim of this pod alone"},
+		"two":                                    {mine, "pod-mine", []string{"isolane.dev/lane=" + lane0, "isolane.dev/lane=" + ask.Name(string(mine.UID), 1)}, false, "expected one"},
+		"not in force":                           {mine, "pod-mine", []string{"isolane.dev/lane=" + ask.Name(string(mine.UID), 1)}, false, "there is no lane"},
+		"the host's":                             {mine, "pod-mine", []string{"isolane.dev/lane=edge"}, false, "expected the claim of this pod alone"},
+		"first of two pods":                      {shared, "pod-mine", []string{"isolane.dev/lane=" + lane0}, true, lane0},
+		"a role of its name":                     {mine, "pod-mine", []string{"isolane.dev/lane=" + lane0}, true, lane0 + ".1"},
+		"the pod that was prepared for has gone": {mine, "pod-mine", []string{"isolane.dev/lane=" + lane0}, false, "a lane is one pod's"},
+		"second of two pods":                     {shared, "pod-second", []string{"isolane.dev/lane=" + lane0}, false, "a lane is one pod's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := testNode(t, nil, dir, c.claim)
+			n.CDI = t.TempDir()
 			l, lerr := lanes.Look(n.Lanes)
+			if strings.HasPrefix(name, "the pod that was") && lerr == nil {
+				lerr = n.writeCDI(string(mine.UID), "pod-first", nil)
+			}
 			if lerr != nil {
 				t.Fatal(lerr)
 			}
@@ -254,7 +264,7 @@ func TestLaneOf(t *testing.T) {
 			a := &api.ContainerAdjustment{}
 			want := fmt.Sprintf("ISOLANE_CPUS=%s ISOLANE_LANE=%s", p.CPUs, c.says)
 			var env []string
-			if lerr = tell(l, p.Name, "kube-mine-0", a); lerr == nil {
+			if lerr = tell(l, p.Name, lane0, a); lerr == nil {
 				for _, e := range a.Env {
 					env = append(env, e.Key+"="+e.Value)
 				}

@@ -24,6 +24,8 @@ const (
 	hookInside = "/.isolane-hook"
 	// hidden begins the names of files that are half written.
 	hidden = ".isolane-"
+	// ofPod is the annotation of a claim's file that names the uid of the pod that it was written for.
+	ofPod = offer.Driver + "/pod"
 )
 
 // edit is what the containers of a claim's device get.
@@ -58,9 +60,9 @@ func (n *Node) cdiFile(uid string) string {
 
 // writeCDI writes what the containers of a claim get from the container runtime: what isolane run tells a
 // workload, and a hook that ends the start of a container outside of its lane, also when this program is away
-// and the runtime goes on without it.
-func (n *Node) writeCDI(uid string, edits []edit) error {
-	spec := cdi.Spec{Version: "0.6.0", Kind: cdiKind}
+// and the runtime goes on without it. The lane stays that of the pod for which this was first done.
+func (n *Node) writeCDI(uid, pod string, edits []edit) error {
+	spec := cdi.Spec{Version: "0.6.0", Kind: cdiKind, Annotations: map[string]string{ofPod: pod}}
 	for _, e := range edits {
 		spec.Devices = append(spec.Devices, cdi.Device{Name: e.lane, ContainerEdits: cdi.ContainerEdits{Env: e.env,
 			Mounts: []*cdi.Mount{{HostPath: n.hook(), ContainerPath: hookInside,
@@ -75,6 +77,19 @@ func (n *Node) writeCDI(uid string, edits []edit) error {
 		return err
 	}
 	return writeFile(n.cdiFile(uid), append(data, '\n'), 0o644)
+}
+
+// preparedFor is the uid of the pod that a claim's file was written for; "" where there is none.
+func (n *Node) preparedFor(uid string) (string, error) {
+	data, err := os.ReadFile(n.cdiFile(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var spec cdi.Spec
+	if err == nil {
+		err = json.Unmarshal(data, &spec)
+	}
+	return spec.Annotations[ofPod], err
 }
 
 func (n *Node) removeCDI(uid string) error {

@@ -18,6 +18,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
@@ -75,7 +76,11 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 		}
 		placed, has, cerr := r.laneOf(l, pods[at], c)
 		if cerr == nil && has {
-			cerr = r.attach(ctx, placed, c)
+			cerr = r.bring(ctx, placed, c)
+		}
+		if errors.Is(cerr, journal.ErrBusy) || errors.Is(cerr, context.DeadlineExceeded) {
+			// The runtime drops this plugin, which comes back in a second and tries again.
+			return nil, fmt.Errorf("container %s/%s: %w", podName(pods[at]), c.Name, cerr)
 		}
 		if cerr != nil {
 			r.Log.WarnContext(ctx, "container", "pod", podName(pods[at]), "name", c.Name, "err", cerr)
@@ -160,67 +165,12 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	}
 	placed, has, err := r.laneOf(l, pod, c)
 	if err == nil && has {
-		err = r.attach(ctx, placed, c)
-	}
-	if u, is := errors.AsType[undone](err); is { // the runtime may have gone on, and the hook have seen the lane
-		err = errors.Join(err, end(ctx, u.group))
+		err = r.bring(ctx, placed, c)
 	}
 	if err != nil {
 		r.Log.WarnContext(ctx, "start", "pod", podName(pod), "container", c.Name, "err", err)
 	}
 	return err
-}
-
-// UpdateContainer answers an update of the kubelet, as when a pod is resized, with what the lanes want: all
-// else of it passes. A quota that would throttle a lane is refused, which the kubelet tells the pod.
-func (r *runtime) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container,
-	to *api.LinuxResources) ([]*api.ContainerUpdate, error) {
-	l, err := lanes.Look(r.Lanes)
-	if err != nil {
-		return nil, err
-	}
-	placed, has, err := r.laneOf(l, pod, c)
-	if err != nil {
-		return nil, err
-	}
-	if err = throttles(placed.CPUs, to); has && err != nil {
-		return nil, fmt.Errorf("container %s: %w", c.Name, err)
-	}
-	if u := r.update(l, placed, has, c); u != nil {
-		return []*api.ContainerUpdate{u}, nil
-	}
-	return nil, nil
-}
-
-// UpdatePodSandbox refuses a quota of a whole pod that would throttle its lanes: the kubelet asks before it
-// sets that.
-func (r *runtime) UpdatePodSandbox(_ context.Context, pod *api.PodSandbox, _, to *api.LinuxResources) error {
-	l, err := lanes.Look(r.Lanes)
-	if err != nil {
-		return err
-	}
-	var own cpuset.Set
-	for _, c := range r.mine() {
-		if len(c.Status.ReservedFor) == 0 || string(c.Status.ReservedFor[0].UID) != pod.Uid {
-			continue
-		}
-		for _, p := range l.Placement.Lanes {
-			if ask.Claim(p.Name) == string(c.UID) {
-				own = own.Union(p.CPUs)
-			}
-		}
-	}
-	return throttles(own, to)
-}
-
-// throttles says that a quota is below the CPUs of lanes.
-func throttles(cpus cpuset.Set, to *api.LinuxResources) error {
-	quota, period := to.GetCpu().GetQuota().GetValue(), to.GetCpu().GetPeriod().GetValue()
-	if quota <= 0 || period == 0 || float64(quota) >= float64(period)*float64(cpus.Len()) {
-		return nil
-	}
-	return fmt.Errorf("resources.limits.cpu: expected none, or %d or more: %.3g would throttle the lane",
-		cpus.Len(), float64(quota)/float64(period))
 }
 
 // update is what a running container is to have; nil where the kernel sees to that.
@@ -267,11 +217,15 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 	if len(names) > 1 {
 		return p, false, fmt.Errorf("container %s: lanes %s: expected one", c.Name, strings.Join(names, ", "))
 	}
+	of, err := r.preparedFor(ask.Claim(names[0]))
+	if err != nil {
+		return p, false, err
+	}
 	mine := slices.ContainsFunc(r.mine(), func(o *resourceapi.ResourceClaim) bool {
 		return string(o.UID) == ask.Claim(names[0]) && len(o.Status.ReservedFor) > 0 &&
 			string(o.Status.ReservedFor[0].UID) == pod.Uid // the first pod keeps the lane
 	})
-	if !mine {
+	if !mine || of != "" && of != pod.Uid { // nobody has looked at one that came later
 		return p, false, fmt.Errorf("container %s: lane %s: expected the claim of this pod alone: a lane is "+
 			"one pod's", c.Name, names[0])
 	}
@@ -284,6 +238,16 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 	return p, err == nil, err
 }
 
+// bring is attach that ends the container where the lane was taken back: the runtime may have gone on, and
+// the hook have seen the lane.
+func (r *runtime) bring(ctx context.Context, placed plan.Lane, c *api.Container) error {
+	err := r.attach(ctx, placed, c)
+	if u, is := errors.AsType[undone](err); is {
+		err = errors.Join(err, end(ctx, u.group))
+	}
+	return err
+}
+
 // attach brings a lane to the cgroup of a container, as isolane attach --cgroup does.
 func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container) error {
 	group := cgroupOf(c.GetLinux().GetCgroupsPath())
@@ -291,17 +255,19 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 		return errors.New("the container runtime does not say the container's cgroup")
 	}
 	began := time.Now()
-	r.change.Lock()
-	defer r.change.Unlock()
 	patient, cancel := context.WithTimeout(ctx, r.attaching())
 	defer cancel()
+	if err := r.change.take(patient); err != nil {
+		return err
+	}
+	defer r.change.give()
 	l, _, err := lanes.OpenPatiently(patient, r.Lanes)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	if slices.ContainsFunc(l.Attached, func(at attached.Workload) bool {
-		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group)
+		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group) && !at.Begun
 	}) {
 		return nil
 	}
@@ -309,12 +275,39 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	// lane in force. Were it undone after that, the container would run outside of it.
 	whole := context.WithoutCancel(ctx)
 	a, err := l.Attach(whole, attached.Workload{Lane: placed.Name, Group: group, Own: true})
+	if err == nil {
+		err = r.kept(whole, l, placed.Name, a.Warnings)
+	}
 	if err != nil {
 		return undone{err, group}
 	}
 	r.Log.InfoContext(ctx, "attached", "lane", placed.Name, "cpus", placed.CPUs.String(), "threads", a.Threads,
 		"milliseconds", time.Since(began).Milliseconds(), "warnings", a.Warnings)
 	return nil
+}
+
+// kept lets a container out of its lane again where the kernel does not keep others off its CPUs.
+func (r *runtime) kept(ctx context.Context, l *lanes.Lanes, name string, warnings []string) error {
+	groups, err := l.Groups()
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		for _, at := range slices.Clone(l.Attached) {
+			if g.Lane.Name != name || at.Lane != name || keepsOff(r.partition, at.Own, g.Partition) {
+				continue
+			}
+			err = fmt.Errorf("lane %s: expected a partition (%s), the kernel makes %q: isolane status on the node "+
+				"says why: %s", name, r.partition, g.Partition, strings.Join(warnings, "; "))
+			return errors.Join(err, l.Detach(ctx, at))
+		}
+	}
+	return nil
+}
+
+// keepsOff says whether the kernel keeps others off a lane's CPUs, by what it says of its partition.
+func keepsOff(kind string, own bool, says string) bool {
+	return kind == offer.Cpusets || (own || kind != offer.Remote) && (says == "root" || says == "isolated")
 }
 
 // takeOff takes cgroups off the lanes' CPUs that were made since the last change, where the kernel does not.
@@ -326,10 +319,12 @@ func (r *runtime) takeOff(ctx context.Context) error {
 	if err != nil || len(l.Placement.Lanes) == 0 {
 		return err
 	}
-	r.change.Lock()
-	defer r.change.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, r.attaching())
 	defer cancel()
+	if err = r.change.take(ctx); err != nil {
+		return err
+	}
+	defer r.change.give()
 	l, _, err = lanes.OpenPatiently(ctx, r.Lanes)
 	if err != nil {
 		return err

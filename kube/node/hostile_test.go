@@ -13,7 +13,13 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 )
 
 // A claim is this node's where the scheduler has allocated this node's pool for this node. A slice of another node
@@ -96,5 +102,63 @@ func TestPodOfTheName(t *testing.T) {
 	want, err := n.wanted(t.Context(), claim)
 	if err == nil || !strings.Contains(err.Error(), "reserved for a pod edge that has gone: expected its uid pod-edge, found another") {
 		t.Error(want, err)
+	}
+}
+
+// A claim whose CPUs a lane of the host has by now, as after a boot, gets others and says so. A pod that came after the
+// one for which the claim was answered is looked at too.
+func TestPromiseThatIsGone(t *testing.T) {
+	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
+	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	claims := []*resourceapi.ResourceClaim{claim}
+	p, err := ask.Solve(h, plan.Placement{}, "n0", pod, claims)
+	if err == nil {
+		claim.Status.Devices, err = ask.Status(claim, "n0", offer.Remote, p, nil, metav1.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	promised := p.Lanes[0].CPUs
+	want, err := ask.Pinned(h, claim, "n0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := fake.NewClientset(pod, claim)
+	n := testNode(t, client, t.TempDir(), claim)
+	keep := func(a account) (cpuset.Set, error) {
+		placed, kerr := n.keep(t.Context(), a, pod, claim, want)
+		l, _ := placed.Lane(want[0].Metadata.Name)
+		return l.CPUs, kerr
+	}
+	if cpus, kerr := keep(account{host: h}); kerr != nil || cpus != promised {
+		t.Errorf("%s %v: it was promised %s", cpus, kerr, promised)
+	}
+	of := func(cpus string) account {
+		l := lane.Lane{Metadata: lane.Metadata{Name: "vpp"}, Spec: lane.Spec{CPUs: lane.CPUs{List: cpuset.MustParse(cpus)}}}
+		l.Spec.CPUs.Count = l.Spec.CPUs.List.Len()
+		placed, serr := solver.Solve(h, plan.Placement{}, []lane.Lane{l})
+		if serr != nil {
+			t.Fatal(serr)
+		}
+		return account{host: h, placed: placed}
+	}
+	if cpus, kerr := keep(of(promised.String())); kerr != nil || cpus.Len() != 1 || cpus == promised {
+		t.Errorf("%s %v", cpus, kerr)
+	}
+	now, err := client.ResourceV1().ResourceClaims("default").Get(t.Context(), "edge", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := ask.Answered(now, "n0")
+	events, eerr := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(said) != 1 || said[0].CPUs == promised || eerr != nil || len(events.Items) != 1 {
+		t.Errorf("%+v %v, %v %v", said, err, events, eerr)
+	}
+	if cpus, kerr := keep(of("1-3")); kerr == nil || !strings.Contains(kerr.Error(), "and nothing else fits") {
+		t.Error(cpus, kerr)
+	}
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
+	if cpus, kerr := keep(account{host: h}); kerr == nil || !strings.Contains(kerr.Error(), "resources.requests.cpu: expected 1 or more") {
+		t.Error(cpus, kerr)
 	}
 }

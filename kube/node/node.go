@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -32,6 +33,7 @@ import (
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
 )
 
 // Config says which node this is, and where things are on it.
@@ -56,7 +58,7 @@ type Node struct {
 	// partition is the kind that this kernel makes of a container's cgroup.
 	partition string
 
-	change   sync.Mutex // one at a time changes the host
+	change   turn // one at a time changes the host
 	mu       sync.Mutex
 	prepared map[string]bool // uids of claims that the kubelet knows from this program
 	dropped  string          // what the API server does not store of what is offered
@@ -73,6 +75,21 @@ type Node struct {
 	never   string        // why lanes can never be here, as long as this program runs
 }
 
+// turn is had by one at a time.
+type turn chan struct{}
+
+// take waits for it until ctx ends.
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("another change of the lanes goes on: %w", ctx.Err())
+	}
+}
+
+func (t turn) give() { <-t }
+
 // Run serves the kubelet, the scheduler and the container runtime until ctx ends. Lanes in force stay.
 func Run(ctx context.Context, c Config) error {
 	h, err := host.Read(host.Live())
@@ -80,7 +97,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	n := &Node{Config: c, partition: partition(h), prepared: map[string]bool{}, withheld: map[string]withheld{},
-		changed: make(chan struct{}, 1), heard: make(chan struct{})}
+		change: make(turn, 1), changed: make(chan struct{}, 1), heard: make(chan struct{})}
 	if err = n.recover(ctx); err != nil {
 		return err
 	}
@@ -217,13 +234,8 @@ func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 	var devices []resourceapi.Device
 	limits := n.limits()
 	if why == "" {
-		a, err := n.account(l, nil)
-		if err != nil {
-			return err
-		}
-		devices, err = offer.Node{Host: a.host, Placed: a.placed, Claims: a.claims, Pool: n.Name,
-			Partition: n.partition, Answers: n.Answers, Limits: limits}.Devices()
-		if err != nil {
+		var err error
+		if devices, why, err = n.devices(l, limits); err != nil {
 			return err
 		}
 	}
@@ -243,6 +255,23 @@ func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 	n.published, n.without = append([]resourceapi.Device{}, devices...), why
 	n.Log.InfoContext(ctx, "offered", "devices", len(devices), "why", why)
 	return nil
+}
+
+// devices are what is free, or why nothing can be said of that: CPUs of a lane have gone.
+func (n *Node) devices(l *lanes.Lanes, limits map[string]map[resourceapi.QualifiedName]resource.Quantity) (
+	all []resourceapi.Device, why string, err error,
+) {
+	a, err := n.account(l, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	all, err = offer.Node{Host: a.host, Placed: a.placed, Claims: a.claims, Pool: n.Name,
+		Partition: n.partition, Answers: n.Answers, Limits: limits}.Devices()
+	if gone, is := errors.AsType[*plan.Mismatch](err); is {
+		return nil, fmt.Sprintf("%s: no lanes are offered: expected them back, or the lane released",
+			gone.Reason), nil
+	}
+	return all, "", err
 }
 
 // event writes an event of the node or of a pod.

@@ -1,18 +1,24 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/plan"
 )
 
@@ -33,36 +39,43 @@ func TestCgroupOf(t *testing.T) {
 // owner.
 func TestCDI(t *testing.T) {
 	n := &Node{Config: Config{CDI: filepath.Join(t.TempDir(), "cdi"), Kubelet: "/kubelet"}}
-	parts := []plan.Lane{{Name: "kube-uid-0", CPUs: cpuset.MustParse("2-3")},
-		{Name: "kube-uid-0.1", CPUs: cpuset.Of(4), Roles: map[string]cpuset.Set{"worker": cpuset.Of(4)}}}
+	uid := string(uidOf("uid"))
+	parts := []plan.Lane{{Name: "kube-" + uid + "-0", CPUs: cpuset.MustParse("2-3")},
+		{Name: "kube-" + uid + "-0.1", CPUs: cpuset.Of(4), Roles: map[string]cpuset.Set{"worker": cpuset.Of(4)}}}
 	for range 2 {
-		if err := n.writeCDI("uid", []edit{{lane: "kube-uid-0", parts: parts}}); err != nil {
+		if err := n.writeCDI(uid, "pod", []edit{{lane: parts[0].Name, parts: parts}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	files, err := os.ReadDir(n.CDI)
-	if err != nil || len(files) != 1 || files[0].Name() != "isolane.dev-lane-uid.json" {
+	if err != nil || len(files) != 1 || files[0].Name() != "isolane.dev-lane-"+uid+".json" {
 		t.Fatal(files, err)
 	}
-	data, err := os.ReadFile(n.cdiFile("uid"))
+	data, err := os.ReadFile(n.cdiFile(uid))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if pod, perr := n.preparedFor(uid); perr != nil || pod != "pod" {
+		t.Error(pod, perr)
 	}
 	var spec cdi.Spec
 	if err = json.Unmarshal(data, &spec); err != nil {
 		t.Fatal(err)
 	}
 	d := spec.Devices[0]
-	if name, ours := laneOfDevice(spec.Kind + "=" + d.Name); !ours || name != "kube-uid-0" {
+	if name, ours := laneOfDevice(spec.Kind + "=" + d.Name); !ours || name != parts[0].Name {
 		t.Error(name)
 	}
-	if h := d.ContainerEdits.Hooks[0]; h.HookName != "startContainer" || strings.Join(h.Args[1:], " ") != "kube-uid-0 2-3 worker=4" ||
+	if h := d.ContainerEdits.Hooks[0]; h.HookName != "startContainer" || strings.Join(h.Args[1:], " ") != parts[0].Name+" 2-3 worker=4" ||
 		d.ContainerEdits.Mounts[0].ContainerPath != h.Path {
 		t.Errorf("%+v", h)
 	}
 	for range 2 {
-		if err = n.removeCDI("uid"); err != nil {
+		if err = n.removeCDI(uid); err != nil {
 			t.Fatal(err)
+		}
+		if pod, perr := n.preparedFor(uid); perr != nil || pod != "" {
+			t.Error(pod, perr)
 		}
 	}
 	if err = n.removeCDI("../../etc/passwd"); err != nil || !strings.HasPrefix(n.cdiFile("../../x"), n.CDI) {
@@ -80,14 +93,14 @@ func TestTidy(t *testing.T) {
 	if err := os.MkdirAll(hooks, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	stay := []string{n.cdiFile("mine"), n.cdiFile("in-force"), filepath.Join(n.CDI, "nvidia.com-gpu-1.json"), n.hook()}
+	stay := []string{n.cdiFile(string(mine.UID)), n.cdiFile(string(uidOf("in-force"))), filepath.Join(n.CDI, "nvidia.com-gpu-1.json"), n.hook()}
 	for _, name := range append([]string{n.cdiFile("gone"), filepath.Join(n.CDI, ".isolane-12"), filepath.Join(hooks, ".isolane-3")}, stay...) {
 		if err := os.WriteFile(name, []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l := inForce(t, dir)
-	l.Placement.Lanes = []plan.Lane{{Name: "kube-in-force-0"}}
+	l.Placement.Lanes = []plan.Lane{{Name: ask.Name(string(uidOf("in-force")), 0)}}
 	for range 2 {
 		if err := n.tidy(l); err != nil {
 			t.Fatal(err)
@@ -116,15 +129,60 @@ func TestThrottles(t *testing.T) {
 		return &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: &api.OptionalInt64{Value: quota}, Period: &api.OptionalUInt64{Value: period}}}
 	}
 	for _, to := range []*api.LinuxResources{nil, {}, of(-1, 100000), of(0, 100000), of(200000, 100000), of(5, 0)} {
-		if err := throttles(cpuset.Of(2, 3), to); err != nil {
+		if err := throttles(resource.MustParse("2"), to); err != nil {
 			t.Errorf("%v: %v", to, err)
 		}
 	}
-	if err := throttles(cpuset.Set{}, of(5000, 100000)); err != nil { // a pod without lanes
+	if err := throttles(resource.Quantity{}, of(5000, 100000)); err != nil { // a pod without lanes
 		t.Error(err)
 	}
-	err := throttles(cpuset.Of(2, 3), of(150000, 100000))
+	err := throttles(resource.MustParse("2"), of(150000, 100000))
 	if err == nil || err.Error() != "resources.limits.cpu: expected none, or 2 or more: 1.5 would throttle the lane" {
 		t.Error(err)
+	}
+}
+
+// Where a node's partitions are the kernel's, a lane without one keeps nobody off.
+func TestKeepsOff(t *testing.T) {
+	for _, c := range []struct {
+		kind string
+		own  bool
+		says string
+		want bool
+	}{
+		{offer.Remote, true, "root", true}, {offer.Remote, true, "isolated", true}, {offer.Remote, true, "member", false},
+		{offer.Remote, true, "root invalid (Cpu list in cpuset.cpus not exclusive)", false}, {offer.Remote, false, "root", false},
+		{offer.Moved, false, "root", true}, {offer.Moved, false, "member", false}, {offer.Cpusets, false, "", true},
+	} {
+		if got := keepsOff(c.kind, c.own, c.says); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
+
+// impatient is a container runtime that waits a moment.
+type impatient struct{ stub.Stub }
+
+func (impatient) RequestTimeout() time.Duration { return time.Millisecond }
+
+// Who waits for a change waits no longer than it says.
+func TestTurn(t *testing.T) {
+	n := testNode(t, nil, t.TempDir())
+	if err := n.change.take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	c := &api.Container{Name: "main", Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/edge"}}
+	r := &runtime{Node: n, stub: impatient{}}
+	for name, wait := range map[string]func() error{
+		"prepare": func() error { _, err := n.prepare(ctx, claim); return err },
+		"release": func() error { return n.release(ctx, string(claim.UID)) },
+		"attach":  func() error { return r.attach(t.Context(), plan.Lane{}, c) },
+	} {
+		if err := wait(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another change of the lanes goes on") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -16,7 +16,9 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
 )
 
 // spoken is a node with which the container runtime has spoken.
@@ -160,5 +162,23 @@ func TestNoneEver(t *testing.T) {
 	n.Kubelet = t.TempDir()
 	if why := spoken(n).notOffered(); why != n.never {
 		t.Error(why)
+	}
+}
+
+// Where a CPU of a lane has gone, nothing is offered, and the reason names the lane and the CPU.
+func TestLostCPU(t *testing.T) {
+	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
+	h, err := host.Read(host.Live())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := plan.Lane{Name: "vpp", CPUs: cpuset.Of(h.Possible().Last() + 1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
+	record(t, n.Lanes.Dir, gone)
+	l := look(t, n)
+	l.Placement.Host = plan.MachineOf(h)
+	devices, why, err := n.devices(l, nil)
+	if err != nil || len(devices) > 0 || !strings.HasSuffix(why, fmt.Sprintf("vpp has CPUs %s, which are offline or no longer allowed: no lanes are offered: "+
+		"expected them back, or the lane released", gone.CPUs)) {
+		t.Errorf("%v %q %v", devices, why, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
@@ -42,7 +43,7 @@ func TestOrphansThatAreBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
-	orphan := plan.Lane{Name: "kube-gone-0", CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
+	orphan := plan.Lane{Name: ask.Name(string(uidOf("gone")), 0), CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
 	recordAttached(t, n.Lanes.Dir, []attached.Workload{{Lane: orphan.Name, Group: group, Journal: "attach-1"}}, orphan)
 	for range 2 {
 		if err = n.releaseOrphans(t.Context()); err != nil || !n.orphans {
@@ -52,7 +53,7 @@ func TestOrphansThatAreBusy(t *testing.T) {
 	if l := inForce(t, n.Lanes.Dir); len(l.Placement.Lanes) != 1 {
 		t.Errorf("lanes %v: a busy one was released", l.Placement.Lanes)
 	}
-	n.prepared = map[string]bool{"gone": true} // the kubelet has asked for it again
+	n.prepared = map[string]bool{string(uidOf("gone")): true} // the kubelet has asked for it again
 	if err = n.releaseOrphans(t.Context()); err != nil || n.orphans {
 		t.Errorf("%v: busy: %v", err, n.orphans)
 	}

@@ -43,8 +43,10 @@ func (n *Node) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.
 
 func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	began := time.Now()
-	n.change.Lock()
-	defer n.change.Unlock()
+	if err := n.change.take(ctx); err != nil {
+		return nil, err
+	}
+	defer n.change.give()
 	if why := n.inConflict(); why != "" {
 		return nil, errors.New(why)
 	}
@@ -58,6 +60,13 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 	}
 	defer l.Close()
 	if err = l.Recorded(); err != nil {
+		return nil, err
+	}
+	of := ""
+	if len(lanesOf(l, string(c.UID))) > 0 {
+		of, err = n.preparedFor(string(c.UID))
+	}
+	if err != nil {
 		return nil, err
 	}
 	p, _, err := l.Want(want, false)
@@ -76,11 +85,14 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 	}
 	n.Log.InfoContext(ctx, "in force", "claim", c.Namespace+"/"+c.Name, "settings", applied.Settings,
 		"refused", len(applied.Refused), "milliseconds", time.Since(began).Milliseconds())
-	return n.describe(l, c)
+	return n.describe(l, c, of)
 }
 
-// describe writes the claim's file for the container runtime, and tells the kubelet what is in it.
-func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+// describe writes the claim's file for the container runtime, and tells the kubelet what is in it. pod is the
+// uid of the one that has the lane already, "" where it comes in force now.
+func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string) (
+	[]kubeletplugin.Device, error,
+) {
 	var devices []kubeletplugin.Device
 	var edits []edit
 	for i, r := range c.Status.Allocation.Devices.Results {
@@ -102,7 +114,10 @@ func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim) ([]kubelet
 		devices = append(devices, kubeletplugin.Device{Requests: []string{r.Request}, PoolName: r.Pool,
 			DeviceName: r.Device, ShareID: r.ShareID, CDIDeviceIDs: []string{deviceID(name)}})
 	}
-	return devices, n.writeCDI(string(c.UID), edits)
+	if pod == "" && len(c.Status.ReservedFor) > 0 {
+		pod = string(c.Status.ReservedFor[0].UID)
+	}
+	return devices, n.writeCDI(string(c.UID), pod, edits)
 }
 
 // wanted are the lanes that a claim is to have: those that it was promised, or where nobody has been asked
@@ -124,37 +139,37 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	if err != nil {
 		return nil, err
 	}
-	promised, roles := true, false
+	promised, inForce, roles := true, true, false
 	for i, w := range want {
-		var has cpuset.Set // in force
+		var has cpuset.Set
 		for _, part := range partsOf(a.placed, w.Metadata.Name) {
 			has = has.Union(part.CPUs)
 		}
 		if !has.IsEmpty() {
 			want[i].Spec.CPUs.List = has
 		}
+		inForce = inForce && !has.IsEmpty()
 		promised = promised && !want[i].Spec.CPUs.List.IsEmpty()
 		roles = roles || len(w.Spec.Roles) > 0
 	}
-	if promised && !roles {
+	if inForce && !roles {
 		return want, nil
 	}
-	if len(c.Status.ReservedFor) == 0 || !promised && len(c.Status.ReservedFor) > 1 {
-		return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
-			len(c.Status.ReservedFor))
-	}
-	pod, err := n.podOf(ctx, c)
+	pod, err := n.podOf(ctx, c, promised)
 	if err != nil {
 		return nil, err
 	}
-	p := a.placed
-	p.Lanes = slices.DeleteFunc(slices.Clone(p.Lanes), func(l plan.Lane) bool {
+	a.placed.Lanes = slices.DeleteFunc(slices.Clone(a.placed.Lanes), func(l plan.Lane) bool {
 		return ask.Claim(l.Name) == string(c.UID)
 	})
-	if promised {
-		p, err = solver.Solve(a.host, p, want)
-	} else {
-		p, err = ask.Solve(a.host, p, n.Name, pod, []*resourceapi.ResourceClaim{c})
+	var p plan.Placement
+	switch {
+	case inForce:
+		p, err = solver.Solve(a.host, a.placed, want)
+	case promised:
+		p, err = n.keep(ctx, a, pod, c, want)
+	default:
+		p, err = ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{c})
 	}
 	if err == nil {
 		err = realTime(host.Live(), p, c)
@@ -165,8 +180,35 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	return ask.Parts(a.host, pod, c, n.Name, p)
 }
 
+// keep places what a claim was promised. The programs of the host know no promise: where one of their lanes
+// has these CPUs by now, as after a boot, the claim gets others, and says so.
+func (n *Node) keep(ctx context.Context, a account, pod *corev1.Pod, c *resourceapi.ResourceClaim,
+	want []lane.Lane) (plan.Placement, error) {
+	p, err := solver.Solve(a.host, a.placed, want)
+	if err == nil { // it may have been answered for another pod, which has gone
+		return p, ask.Fits(a.host, pod, []*resourceapi.ResourceClaim{c}, n.Name, p)
+	}
+	again := c.DeepCopy()
+	again.Status.Devices = nil
+	other, no := ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{again})
+	if no != nil {
+		return p, fmt.Errorf("what it was promised (%w) is gone, and nothing else fits: %w", err, no)
+	}
+	n.Log.WarnContext(ctx, "what was promised is gone", "claim", c.Namespace+"/"+c.Name, "err", err)
+	text, err := n.write(ctx, c, other, nil)
+	if err == nil {
+		n.placed(ctx, pod, c, text)
+	}
+	return other, err
+}
+
 // podOf is the first pod that a claim is reserved for, which keeps the lane, and not another of its name.
-func (n *Node) podOf(ctx context.Context, c *resourceapi.ResourceClaim) (*corev1.Pod, error) {
+// Where nothing was promised it has to be the only one.
+func (n *Node) podOf(ctx context.Context, c *resourceapi.ResourceClaim, promised bool) (*corev1.Pod, error) {
+	if len(c.Status.ReservedFor) == 0 || !promised && len(c.Status.ReservedFor) > 1 {
+		return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
+			len(c.Status.ReservedFor))
+	}
 	by := c.Status.ReservedFor[0]
 	pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
 	if err == nil && pod.UID != by.UID {
@@ -207,8 +249,10 @@ func (n *Node) UnprepareResourceClaims(ctx context.Context, claims []kubeletplug
 
 // release takes back the lanes of a claim, then its file.
 func (n *Node) release(ctx context.Context, uid string) error {
-	n.change.Lock()
-	defer n.change.Unlock()
+	if err := n.change.take(ctx); err != nil {
+		return err
+	}
+	defer n.change.give()
 	l, _, err := lanes.OpenPatiently(ctx, n.Lanes)
 	if err != nil {
 		return err

@@ -17,10 +17,10 @@ import (
 func TestRealTime(t *testing.T) {
 	shares := fstest.MapFS{"sys/fs/cgroup/cpu,cpuacct/cpu.rt_runtime_us": {Data: []byte("950000\n")}}
 	var l plan.Lane
-	l.Name, l.Spec.Scheduling.Policy = ask.Name("one", 0), sched.FIFO
+	l.Name, l.Spec.Scheduling.Policy = ask.Name(string(uidOf("one")), 0), sched.FIFO
 	p := plan.Placement{Lanes: []plan.Lane{l}}
-	one := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: "one"}}
-	other := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: "other"}}
+	one := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: uidOf("one")}}
+	other := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: uidOf("other")}}
 	if err := realTime(shares, p, other, one); err == nil || !strings.Contains(err.Error(), "spec.scheduling.policy: expected none, found fifo") {
 		t.Error(err)
 	}

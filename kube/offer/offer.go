@@ -145,8 +145,8 @@ func Results(c *resourceapi.ResourceClaim, pool string) (of []resourceapi.Device
 	return of
 }
 
-// free is what lanes can still have of a NUMA node. Hugepages can be made of memory, and are counted there
-// too: where both are asked for it is the planner that knows.
+// free is what lanes can still have of a NUMA node. Hugepages are those of its pools: the kubelet counts no
+// others, and the kernel may not find room for more.
 func (n Node) free(at solver.NodeRoom) map[resourceapi.QualifiedName]resource.Quantity {
 	whole := 0
 	for _, core := range n.Host.CoresOf(at.CPUs) {
@@ -160,7 +160,7 @@ func (n Node) free(at solver.NodeRoom) map[resourceapi.QualifiedName]resource.Qu
 		Memory: *resource.NewQuantity(int64(at.Memory), resource.BinarySI),
 	}
 	for _, size := range n.pageSizes(at.Node) {
-		bytes := at.Hugepages[size]*size + at.Memory/size*size
+		bytes := at.Hugepages[size] * size
 		name := Hugepages + quantity.Bytes(size).String()
 		free[resourceapi.QualifiedName(name)] = *resource.NewQuantity(int64(bytes), resource.BinarySI)
 	}

@@ -64,8 +64,12 @@ func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 		items = append(items, object{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
 			"metadata": meta, "spec": object{"spec": object{"devices": claim}}})
 		spec["resourceClaims"] = []object{{"name": "lane", "resourceClaimTemplateName": w.Name}}
+		limits := object{} // without which the kubelet lets it use no hugepages
+		for page, size := range w.Lane.Spec.Memory.Hugepages {
+			limits["hugepages-"+page] = fmt.Sprint(uint64(size))
+		}
 		container["resources"] = object{"claims": []object{{"name": "lane"}},
-			"requests": object{"cpu": strconv.Itoa(w.Lane.Owns)}}
+			"requests": object{"cpu": strconv.Itoa(w.Lane.Owns)}, "limits": limits}
 	}
 	if w.CPUs > 0 { // the service class Guaranteed
 		container["resources"] = object{"limits": object{"cpu": strconv.Itoa(w.CPUs), "memory": "1Gi"}}

@@ -98,8 +98,9 @@ func TestManifest(t *testing.T) {
 		lane  *Lane
 		kinds string
 		asks  string
-	}{{nil, "Pod", "null"}, {&Lane{Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Owns: 2}, "ResourceClaimTemplate Pod",
-		`{"claims":[{"name":"lane"}],"requests":{"cpu":"2"}}`}} {
+	}{{nil, "Pod", "null"}, {&Lane{Spec: lane.Spec{CPUs: lane.CPUs{Count: 1},
+		Memory: lane.Memory{Hugepages: map[string]quantity.Bytes{"2Mi": 4 << 20}}}, Owns: 2}, "ResourceClaimTemplate Pod",
+		`{"claims":[{"name":"lane"}],"limits":{"hugepages-2Mi":"4194304"},"requests":{"cpu":"2"}}`}} {
 		w.Lane = c.lane
 		text, err := Cluster{Node: "n", Image: "i:1"}.manifest(w, now)
 		if err != nil {

@@ -206,6 +206,10 @@ func TestHugepages(t *testing.T) {
 	}
 	c.deletePod(t, p)
 	c.until(t, "the lane is released", c.noLanes)
+	p.name, p.all[0].more = "none", "" // the kubelet would let it have none
+	c.applyPod(t, p)
+	c.says(t, "none", "reason=Refused", "container main: resources.limits.hugepages-2Mi: expected 4Mi or more")
+	c.deletePod(t, p)
 }
 
 // With cgroup v2 and Linux 6.7 or later a container's own cgroup is the lane: the kernel keeps all others off, also

@@ -56,7 +56,24 @@ spec: {driver: isolane.dev, nodeName: %s, pool: {name: %s, generation: 1, resour
 		}
 		return nil
 	})
-	c.kubectl(t, "", "delete", "pod", "first", "second", "--wait")
+	// Nor does it get the lane when the first has gone: nobody has looked at what it asks for.
+	c.kubectl(t, "", "delete", "pod", "first", "--wait")
+	events := func() string {
+		return c.kubectl(t, "", "get", "events", "--field-selector=involvedObject.name=second", "-o", "jsonpath={.items[*].count}")
+	}
+	for range 2 { // the first try may have begun before
+		before := events()
+		c.until(t, "second is tried again", func() error {
+			if events() == before {
+				return errors.New("no new event")
+			}
+			return nil
+		})
+	}
+	if pids := c.processesNow("second"); len(pids) > 0 {
+		t.Errorf("second has processes %v in the lane of first", pids)
+	}
+	c.kubectl(t, "", "delete", "pod", "second", "--wait")
 	c.kubectl(t, "", "delete", "resourceclaim", "shared", "--wait")
 	c.until(t, "the lane is released", c.noLanes)
 }

@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/nri/pkg/api"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/lanes"
+)
+
+// UpdateContainer answers an update of the kubelet, as when a pod is resized, with what the lanes want: all
+// else of it passes. A quota that would throttle a lane is refused, which the kubelet tells the pod.
+func (r *runtime) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container,
+	to *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+	l, err := lanes.Look(r.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	placed, has, err := r.laneOf(l, pod, c)
+	if err != nil {
+		return nil, err
+	}
+	least := *resource.NewQuantity(int64(placed.CPUs.Len()), resource.DecimalSI)
+	if err = throttles(least, to); has && err != nil {
+		return nil, fmt.Errorf("container %s: %w", c.Name, err)
+	}
+	if u := r.update(l, placed, has, c); u != nil {
+		return []*api.ContainerUpdate{u}, nil
+	}
+	return nil, nil
+}
+
+// UpdatePodSandbox refuses a quota of a whole pod that would throttle its lanes, which its other containers
+// use up too: the kubelet asks before it sets that.
+func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
+	_, to *api.LinuxResources) error {
+	l, err := lanes.Look(r.Lanes)
+	if err != nil {
+		return err
+	}
+	var own cpuset.Set
+	for _, c := range r.mine() {
+		if len(c.Status.ReservedFor) == 0 || string(c.Status.ReservedFor[0].UID) != pod.Uid {
+			continue
+		}
+		for _, p := range l.Placement.Lanes {
+			if ask.Claim(p.Name) == string(c.UID) {
+				own = own.Union(p.CPUs)
+			}
+		}
+	}
+	if own.IsEmpty() || to.GetCpu().GetQuota().GetValue() <= 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.attaching())
+	defer cancel()
+	of, err := r.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	least, err := ask.LeastLimit(of, int64(own.Len()))
+	if err != nil {
+		return err
+	}
+	return throttles(least, to)
+}
+
+// throttles says that a quota is below the CPUs of lanes, and what else it is for.
+func throttles(least resource.Quantity, to *api.LinuxResources) error {
+	quota, period := to.GetCpu().GetQuota().GetValue(), to.GetCpu().GetPeriod().GetValue()
+	if quota <= 0 || period == 0 || float64(quota)*1000 >= float64(period)*float64(least.MilliValue()) {
+		return nil
+	}
+	return fmt.Errorf("resources.limits.cpu: expected none, or %s or more: %.3g would throttle the lane",
+		&least, float64(quota)/float64(period))
+}

@@ -1,0 +1,42 @@
+package node
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+)
+
+// A pod that is resized keeps enough for its lanes and its other containers.
+func TestUpdatePodSandbox(t *testing.T) {
+	pod, claim := waiting("edge", "numa0", resource.MustParse("2"))
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "beside", Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}}})
+	n := testNode(t, fake.NewClientset(pod), filepath.Join(t.TempDir(), "isolane"), claim)
+	record(t, n.Lanes.Dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1, 2),
+		Spec: lane.Spec{CPUs: lane.CPUs{Count: 2}}, Reasons: []string{}})
+	r := &runtime{Node: n, stub: impatient{}}
+	for _, c := range []struct {
+		uid   string
+		quota int64
+		says  string
+	}{
+		{string(pod.UID), 200000, "resources.limits.cpu: expected none, or 2500m or more: 2 would throttle the lane"},
+		{string(pod.UID), 250000, ""}, {string(pod.UID), -1, ""}, {"another", 1000, ""},
+	} {
+		err := r.UpdatePodSandbox(t.Context(), &api.PodSandbox{Namespace: pod.Namespace, Name: pod.Name, Uid: c.uid}, nil,
+			&api.LinuxResources{Cpu: &api.LinuxCPU{Quota: &api.OptionalInt64{Value: c.quota}, Period: &api.OptionalUInt64{Value: 100000}}})
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

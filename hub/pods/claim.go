@@ -74,7 +74,7 @@ func (p Pod) Reserve(ctx context.Context) (l plan.Lane, err error) {
 // ask is Reserve with one of the devices, without what a no leaves.
 func (p Pod) ask(ctx context.Context, want lane.Lane, owned int,
 	given resourceapi.DeviceRequestAllocationResult) (plan.Lane, error) {
-	made, err := p.pods().Create(ctx, p.manifest(owned), metav1.CreateOptions{})
+	made, err := p.pods().Create(ctx, p.manifest(want, owned), metav1.CreateOptions{})
 	if err != nil {
 		return plan.Lane{}, err
 	}

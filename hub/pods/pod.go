@@ -19,6 +19,7 @@ import (
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 )
 
@@ -151,8 +152,14 @@ func (p Pod) End(ctx context.Context) error {
 // grace is how long a pod may take to end, in seconds, before it is killed.
 const grace = 5
 
-// manifest is the pod. The scheduler counts the CPUs that the lane owns as its container's.
-func (p Pod) manifest(owned int) *corev1.Pod {
+// manifest is the pod. The scheduler counts the CPUs that the lane owns as its container's, and the kubelet
+// lets that use the hugepages of its limits only.
+func (p Pod) manifest(want lane.Lane, owned int) *corev1.Pod {
+	limits := corev1.ResourceList{}
+	for page, size := range want.Spec.Memory.Hugepages {
+		limits[corev1.ResourceName(corev1.ResourceHugePagesPrefix+page)] =
+			*resource.NewQuantity(int64(size), resource.BinarySI)
+	}
 	security := &corev1.SecurityContext{}
 	if p.User != nil {
 		security = &corev1.SecurityContext{RunAsUser: p.User, RunAsGroup: p.User,
@@ -165,7 +172,7 @@ func (p Pod) manifest(owned int) *corev1.Pod {
 		ResourceClaims: []corev1.PodResourceClaim{{Name: request, ResourceClaimName: new(p.object())}},
 		Containers: []corev1.Container{{Name: "main", Image: p.Spec.Image, Args: p.Spec.Command,
 			ImagePullPolicy: corev1.PullNever, SecurityContext: security,
-			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: request}},
+			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: request}}, Limits: limits,
 				Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(owned),
 					resource.DecimalSI)}}}},
 	}}

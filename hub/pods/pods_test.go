@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 )
 
 // reserve reserves a lane on a made-up node with these devices, whose isolane-kube refuses some of them. Asked are
@@ -65,6 +66,15 @@ func reserve(t *testing.T, devices []resourceapi.Device, refuses ...string) (l p
 		}
 	}
 	return l, asked, len(pods.Items) + len(claims.Items), err
+}
+
+// The container may use the hugepages of its lane.
+func TestManifestHugepages(t *testing.T) {
+	want := lane.Lane{Spec: lane.Spec{Memory: lane.Memory{Hugepages: map[string]quantity.Bytes{"2Mi": 4 << 20}}}}
+	limits := Pod{Name: "default.web"}.manifest(want, 1).Spec.Containers[0].Resources.Limits
+	if pages := limits["hugepages-2Mi"]; len(limits) != 1 || pages.Value() != 4<<20 {
+		t.Errorf("%v", limits)
+	}
 }
 
 // answerFor is what isolane-kube says where a lane has room: here by this machine's own planner.

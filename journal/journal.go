@@ -69,7 +69,8 @@ type (
 	overwriter interface {
 		MayOverwrite(s Step, now string) bool
 	}
-	// finisher: the kernel changes the target again with later steps. Finish is called after these.
+	// finisher: the kernel changes the target again with later steps, or a process that was killed may have left
+	// it half changed. Finish is called after these.
 	finisher interface {
 		Finish(ctx context.Context, s Step) error
 	}

@@ -81,7 +81,9 @@ func (a affinities) Read(_ context.Context, s journal.Step) (string, error) {
 	err = eachThread(func(t thread, all func() cpuset.Set) error {
 		youngest = max(youngest, t.start)
 		if !every.IsSubsetOf(t.may) && !all().IsSubsetOf(t.may) {
-			keep[t.target()] = pin{cpus: t.may}
+			if own, there := t.allowed(); there {
+				keep[t.target()] = pin{cpus: own}
+			}
 		}
 		return nil
 	})
@@ -128,21 +130,29 @@ func (a affinities) Finish(_ context.Context, s journal.Step) error {
 	if err != nil {
 		return err
 	}
+	online, err := host.Online(host.Live())
+	if err != nil {
+		return err
+	}
 	family := map[int]cpuset.Set{}
 	return eachThread(func(t thread, all func() cpuset.Set) error {
 		own := keep[t.target()].cpus
 		if own.IsEmpty() && t.start > youngest {
 			// In a cpuset of its own, as that of a container, it has what that has.
-			if own = keep.inherited(t.pid, family); !own.Difference(lanes).IsSubsetOf(all()) {
+			own = keep.inherited(t.pid, family)
+			if !own.Difference(lanes).Intersection(online).IsSubsetOf(all()) {
 				return nil
 			}
 		}
-		if own.IsEmpty() || own.Difference(lanes) == t.may {
+		if own.IsEmpty() {
 			return nil
 		}
-		to := own.Difference(lanes).Intersection(all())
-		wide := all().IsSubsetOf(t.may) || t.may == own.Difference(earlier)
-		if to.IsEmpty() || to == t.may || !wide {
+		may, there := t.allowed()
+		if !there || own.Difference(lanes) == may {
+			return nil
+		}
+		to := settled(may, own.Difference(lanes), own.Difference(earlier), all(), online)
+		if to.IsEmpty() || to == may {
 			return nil
 		}
 		err := task.SetAffinity(t.tid, to)
@@ -160,7 +170,24 @@ func (a affinities) Finish(_ context.Context, s journal.Step) error {
 type thread struct {
 	tid, pid int
 	start    uint64
-	may      cpuset.Set
+	may      cpuset.Set // of those that are online
+}
+
+// allowed are the CPUs that it may use, also those that are offline; false when it has ended.
+func (t thread) allowed() (cpuset.Set, bool) {
+	all, err := task.ReadAllowed(host.Live(), task.Dir(t.tid))
+	return all, err == nil
+}
+
+// settled are the CPUs that a thread is to have again that may use what the kernel has opened, or what it was
+// to have earlier; none where somebody else has set what it has, or its cpuset, which gives all, has none of
+// them. Those that are offline are in no cpuset, and its own again when they are back.
+func settled(may, own, earlier, all, online cpuset.Set) cpuset.Set {
+	wide := all.IsSubsetOf(may) || may.Intersection(online) == earlier.Intersection(online)
+	if !wide || !own.Intersects(all) {
+		return cpuset.Set{}
+	}
+	return own.Difference(online.Difference(all))
 }
 
 func (t thread) target() string { return TaskTarget(t.tid, t.start) }

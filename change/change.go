@@ -21,6 +21,7 @@ import (
 	"maps"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 )
 
@@ -48,7 +49,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 		KindScheduling: scheduling{},
 		KindScratch:    scratch{},
 		KindSysctl:     sysctl{k},
-		KindTask:       taskCPUs{},
+		KindTask:       taskCPUs{host.Live()},
 		KindTasks:      tasks{k},
 		KindUnit:       unit{k},
 	}

@@ -53,7 +53,7 @@ func (member) Ends(journal.Step) bool { return true }
 func (member) Name(s journal.Step) string { return TaskName("cgroup of process", s.Target) }
 
 func (member) Read(_ context.Context, s journal.Step) (string, error) {
-	pid, err := find(s.Target)
+	pid, err := find(host.Live(), s.Target)
 	if err != nil {
 		return "", err
 	}
@@ -71,7 +71,7 @@ func (member) Read(_ context.Context, s journal.Step) (string, error) {
 }
 
 func (m member) Write(_ context.Context, s journal.Step, value string) error {
-	pid, err := find(s.Target)
+	pid, err := find(host.Live(), s.Target)
 	if err != nil {
 		return err
 	}

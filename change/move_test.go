@@ -17,7 +17,8 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Processes each of which makes the next one and ends are all moved, and the cgroup is removed.
+// Processes each of which makes the next one and ends are all moved, and the cgroup is removed: also where one that
+// was killed has left them frozen.
 func TestMoveFromForkStorm(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	mounted, merr := cgroup.Mounted(host.Live())
@@ -51,6 +52,9 @@ func TestMoveFromForkStorm(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if !(kernel{"/"}).freeze(from) {
+		t.Error("they are not frozen")
+	}
 	step := journal.Step{Kind: KindCgroup, Target: from, Before: "", After: Present}
 	if err = (groupDir{kernel{"/"}}).Write(t.Context(), step, ""); err != nil {
 		t.Fatal(err)
@@ -75,5 +79,51 @@ func TestMoveThatNeverEnds(t *testing.T) {
 	err := kernel{root}.move(ctx, "/from", "/to", func(pid int) bool { return pid == 78 })
 	if err == nil || !strings.Contains(err.Error(), "faster than they can be moved to /to, 1 in the last round: try again") {
 		t.Error(err)
+	}
+}
+
+// What a killed process has left frozen goes on: with the next move, and when its cgroup is to stay. What somebody
+// else has frozen stays so.
+func TestThaw(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	k := kernel{t.TempDir()}
+	state := func() string {
+		now, err := k.read("/isolane-a/cgroup.freeze")
+		if err != nil {
+			t.Error(err)
+		}
+		return now
+	}
+	for name, text := range map[string]string{"isolane-a/cgroup.procs": "77\n", "isolane-a/cgroup.freeze": "0\n", "to/cgroup.procs": ""} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(k.root, name)), 0o755),
+			os.WriteFile(filepath.Join(k.root, name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, goesOn := range map[string]func() error{
+		"move from": func() error { return k.move(t.Context(), "/isolane-a", "/to", func(int) bool { return false }) },
+		"move to":   func() error { return k.move(t.Context(), "/to", "/isolane-a", func(int) bool { return false }) },
+		"group": func() error {
+			return groupDir{k}.Finish(t.Context(), journal.Step{Kind: KindCgroup, Target: "/isolane-a", After: Present})
+		},
+		"tasks": func() error {
+			return tasks{k}.Finish(t.Context(), journal.Step{Kind: KindTasks, Target: "/isolane-a", After: "/isolane-a/isolane-b"})
+		},
+	} {
+		if !k.freeze("/isolane-a") || state() != "1" {
+			t.Fatalf("%s: not frozen", name)
+		}
+		if err := goesOn(); err != nil || state() != "0" {
+			t.Errorf("%s: %v, cgroup.freeze is %s", name, err, state())
+		}
+		if err := k.write("/isolane-a/cgroup.freeze", "1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := goesOn(); err != nil || state() != "1" || k.freeze("/isolane-a") {
+			t.Errorf("%s: %v, of somebody else's is %s", name, err, state())
+		}
+		if err := k.write("/isolane-a/cgroup.freeze", "0"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -32,6 +32,13 @@ type pin struct {
 	group string     // "": where the main thread is
 }
 
+// fits says whether a thread has CPUs of its own, and a cpuset that gives all has them. Those that are
+// offline are in none, and the thread's again when they are back.
+func (own pin) fits(all, online cpuset.Set) bool {
+	on := own.cpus.Intersection(online)
+	return !on.IsEmpty() && on.IsSubsetOf(all)
+}
+
 // of returns what a thread has of its own.
 func (p pins) of(tid int) (pin, bool) {
 	start, err := task.StartTime(host.Live(), tid)
@@ -59,11 +66,11 @@ func pinsOf(tids []int, h cgroup.Hierarchy, dir string) (pins, error) {
 		}
 		target, own := TaskTarget(tid, start), pin{}
 		may, err := task.Affinity(tid)
+		if err == nil && !all.IsSubsetOf(may) {
+			own.cpus, err = task.ReadAllowed(host.Live(), task.Dir(tid)) // those that are offline too
+		}
 		if err != nil {
 			continue
-		}
-		if !all.IsSubsetOf(may) {
-			own.cpus = may
 		}
 		if h.V2 && group != dir {
 			own.group = group
@@ -88,6 +95,10 @@ func placeOf(tid int, h cgroup.Hierarchy) (string, cpuset.Set, error) {
 // restore gives each thread the CPUs that it had of its own, where its cpuset has them, and all
 // others every CPU of the cpuset, also those that it gets later.
 func (p pins) restore(tids []int, h cgroup.Hierarchy) error {
+	online, err := host.Online(host.Live())
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, tid := range tids {
 		_, all, err := placeOf(tid, h)
@@ -97,7 +108,7 @@ func (p pins) restore(tids []int, h cgroup.Hierarchy) error {
 		if err != nil {
 			return err
 		}
-		if own, _ := p.of(tid); own.cpus.IsEmpty() || !own.cpus.IsSubsetOf(all) {
+		if own, _ := p.of(tid); !own.fits(all, online) {
 			err = task.ResetAffinity(tid)
 		} else {
 			err = task.SetAffinity(tid, own.cpus)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/sched"
@@ -105,7 +106,7 @@ func (scheduling) Ends(journal.Step) bool { return true }
 func (scheduling) Name(s journal.Step) string { return TaskName("scheduling of thread", s.Target) }
 
 func (scheduling) Read(_ context.Context, s journal.Step) (string, error) {
-	tid, err := find(s.Target)
+	tid, err := find(host.Live(), s.Target)
 	if err != nil {
 		return "", err
 	}
@@ -117,7 +118,7 @@ func (scheduling) Read(_ context.Context, s journal.Step) (string, error) {
 }
 
 func (scheduling) Write(_ context.Context, s journal.Step, value string) error {
-	tid, err := find(s.Target)
+	tid, err := find(host.Live(), s.Target)
 	if err != nil {
 		return err
 	}

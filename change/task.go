@@ -18,20 +18,20 @@ import (
 // KindTask is the CPU affinity of one thread, as a cpulist: Target is its TaskTarget.
 const KindTask = "task"
 
-type taskCPUs struct{}
+type taskCPUs struct{ root fs.FS }
 
 // TaskTarget names a thread for steps, so that another task that got the
 // same number later is not taken for it. Start is field 22 of /proc/PID/stat.
 func TaskTarget(tid int, start uint64) string { return fmt.Sprintf("%d:%d", tid, start) }
 
 // find returns the id of the task that target names, or fs.ErrNotExist when it has ended.
-func find(target string) (int, error) {
+func find(root fs.FS, target string) (int, error) {
 	id, start, _ := strings.Cut(target, ":")
 	tid, err := strconv.Atoi(id)
 	if err != nil {
 		return 0, fmt.Errorf("%q: expected tid:start", target)
 	}
-	now, err := task.StartTime(host.Live(), tid)
+	now, err := task.StartTime(root, tid)
 	if err != nil {
 		return 0, err
 	}
@@ -57,13 +57,25 @@ func checkTask(target string) error {
 	return nil
 }
 
-func (taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
-	tid, err := find(s.Target)
+// Read returns After where the thread has all of it that is online: some kernels forget the others of what is
+// asked for (cpuset_cpus_allowed in kernel/cgroup/cpuset.c). Else it returns CPUs that are offline too: most
+// threads of the kernel may use all that there can be.
+func (t taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
+	tid, err := find(t.root, s.Target)
 	if err != nil {
 		return "", err
 	}
 	may, err := task.Affinity(tid)
-	return may.String(), task.Ended(err)
+	if err != nil || may.String() == s.After {
+		return may.String(), task.Ended(err)
+	}
+	online, err := host.Online(t.root)
+	after, aerr := cpuset.Parse(s.After)
+	if err = errors.Join(err, aerr); err == nil && may == after.Intersection(online) {
+		return s.After, nil
+	}
+	all, rerr := task.ReadAllowed(t.root, task.Dir(tid))
+	return all.String(), errors.Join(err, rerr)
 }
 
 // MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its
@@ -76,8 +88,8 @@ func (taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 
 // Write gives a program's thread that had all of its cpuset all of it again, whatever that becomes: what is
 // set lasts longer than the cpuset of now, see pins.
-func (taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
-	tid, err := find(s.Target)
+func (t taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
+	tid, err := find(t.root, s.Target)
 	if err != nil {
 		return err
 	}
@@ -85,7 +97,7 @@ func (taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	if t, serr := task.ReadStat(host.Live(), task.Dir(tid)); serr == nil && !t.Kernel && value == s.Before {
+	if stat, serr := task.ReadStat(t.root, task.Dir(tid)); serr == nil && !stat.Kernel && value == s.Before {
 		h, herr := cpusets()
 		_, all, perr := placeOf(tid, h)
 		if errors.Join(herr, perr) == nil && !all.IsEmpty() && all.IsSubsetOf(set) {

@@ -91,11 +91,13 @@ const movingTime = 30 * time.Second
 func (k kernel) move(ctx context.Context, from, to string, which func(pid int) bool) error {
 	errLeft := errors.New("processes are left")
 	left, begun := 0, time.Now()
-	freeze := path.Join(from, "cgroup.freeze") // cgroup v2, but of the root; who is moved out goes on
-	frozen := false
+	if err := errors.Join(k.thaw(from), k.thaw(to)); err != nil {
+		return err
+	}
+	stopped := false
 	err := retry(ctx, movingTime, errLeft, func() error {
-		if !frozen && k.live() && time.Since(begun) > movingTime/2 {
-			frozen = k.write(freeze, "1") == nil
+		if !stopped && k.live() && time.Since(begun) > movingTime/2 {
+			stopped = k.freeze(from) // who is moved out goes on
 		}
 		var err error
 		left, err = k.moveOnce(from, to, which)
@@ -104,14 +106,11 @@ func (k kernel) move(ctx context.Context, from, to string, which func(pid int) b
 		}
 		return err
 	})
-	if frozen {
-		_ = k.write(freeze, "0") // gone with the cgroup, if that is
-	}
 	if errors.Is(err, errLeft) {
-		return fmt.Errorf("%s: processes are born there faster than they can be moved to %s, "+
+		err = fmt.Errorf("%s: processes are born there faster than they can be moved to %s, "+
 			"%d in the last round: try again, or when less is started", from, to, left)
 	}
-	return err
+	return errors.Join(err, k.thaw(from))
 }
 
 // moveOnce moves those that are there now, and returns how many that were.

@@ -116,8 +116,7 @@ func (l *Lanes) bargain(ctx context.Context, a *Applied, parts []knob.Partition,
 		return nil
 	}
 	if first.Cause == NotExclusive { // nor will the other kind be
-		a.grant(parts[at], knob.Member)
-		return nil
+		return l.demote(ctx, a, parts[at], r.Step)
 	}
 	other := r.Step
 	other.After = map[string]string{knob.Isolated: knob.Balanced, knob.Balanced: knob.Isolated}[r.Step.After]
@@ -126,8 +125,15 @@ func (l *Lanes) bargain(ctx context.Context, a *Applied, parts []knob.Partition,
 		a.grant(parts[at], other.After)
 		return err
 	}
-	a.grant(parts[at], knob.Member)
 	a.Refused = append(a.Refused, l.refused(refused[0]))
+	return errors.Join(err, l.demote(ctx, a, parts[at], r.Step))
+}
+
+// demote makes a plain cpuset of a partition, which may still be of the kind that it was to be no longer.
+func (l *Lanes) demote(ctx context.Context, a *Applied, part knob.Partition, s journal.Step) error {
+	a.grant(part, knob.Member)
+	s.After, s.Optional = knob.Member, false
+	_, err := l.journal.Apply(ctx, []journal.Step{s})
 	return err
 }
 

@@ -380,6 +380,26 @@ func TestBargain(t *testing.T) {
 	}
 }
 
+// A partition whose kind is to change is a plain cpuset where the kernel refuses the new kind and would refuse the old.
+func TestBargainForAnotherKind(t *testing.T) {
+	const file = "/sys/fs/cgroup/isolane-a/cpuset.cpus.partition"
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	l, asked := b.open(t), 0
+	l.ops[change.KindFile] = answering{l.ops[change.KindFile].(fileOp), file, map[string]string{
+		knob.Balanced: "root invalid (Cpu list in cpuset.cpus not exclusive)"}, &asked}
+	balanced, yes := placement(), true
+	balanced.Lanes[0].Spec.CPUs.Balance = &yes
+	for i, want := range []plan.Placement{placement(), balanced} {
+		if _, err := l.Put(t.Context(), want, noAttach); err != nil {
+			t.Fatal(err)
+		}
+		s, err := l.Status(t.Context())
+		if err != nil || !s.Settled() || s.Lanes[0].Partition != []string{knob.Isolated, knob.Member}[i] {
+			t.Errorf("%d: %+v, %v", i, s, err)
+		}
+	}
+}
+
 // answering is a kernel that answers a kind of partition with what it makes of it.
 type answering struct {
 	fileOp

@@ -69,7 +69,8 @@ type (
 	overwriter interface {
 		MayOverwrite(s Step, now string) bool
 	}
-	// finisher: the kernel changes the target again with later steps. Finish is called after these.
+	// finisher: the kernel changes the target again with later steps, or a process that was killed may have left
+	// it half changed. Finish is called after these.
 	finisher interface {
 		Finish(ctx context.Context, s Step) error
 	}
@@ -195,6 +196,8 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 		j.made++
 	}
 	switch {
+	case err != nil && s.Optional && open && earlier.After != s.After:
+		return errors.Join(fmt.Errorf("%s %s: %w", s.Kind, s.Target, err), j.keep(ctx, op, earlier))
 	case err != nil && s.Optional:
 		// Nothing changed, or not to what was asked: put back what was there and forget the step.
 		return errors.Join(fmt.Errorf("%s %s: %w", s.Kind, s.Target, err), j.undo(ctx, op, s, true))
@@ -204,6 +207,18 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 		return j.log.undone(s)
 	}
 	return nil
+}
+
+// keep puts a step in force again which the kernel lets no other replace.
+func (j *Journal) keep(ctx context.Context, op Op, s Step) error {
+	err := op.Write(ctx, s, s.After)
+	if errors.Is(err, fs.ErrNotExist) {
+		return j.log.undone(s)
+	}
+	if err != nil {
+		err = fmt.Errorf("back to %q: %w", s.After, err)
+	}
+	return errors.Join(err, j.log.done(s))
 }
 
 // Set writes a step's value, where that is not there to the letter, and records nothing, so that it is not

@@ -171,6 +171,53 @@ func TestRefusedStep(t *testing.T) {
 	}
 }
 
+// sticky is a host whose knob1 takes no "newer", or makes something else of it.
+type sticky struct {
+	*fakeHost
+	becomes string
+}
+
+func (h sticky) Write(ctx context.Context, s Step, value string) error {
+	if s.Target == "knob1" && value == "newer" {
+		if value = h.becomes; value == "" {
+			return errors.New("managed")
+		}
+	}
+	return h.fakeHost.Write(ctx, s, value)
+}
+
+// Where the kernel does not take what is to replace a step, that stays in force, and is taken back in the end.
+func TestRefusedReplacement(t *testing.T) {
+	for _, becomes := range []string{"", "other"} {
+		before, list := steps(3)
+		list[1].Optional = true
+		h := sticky{&fakeHost{values: maps.Clone(before)}, becomes}
+		j, err := Open(stateDirectory(t), "test", map[string]Op{"fake": h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := func(value string, wantRefused int) {
+			t.Helper()
+			refused, aerr := j.Apply(t.Context(), list)
+			if aerr != nil || len(refused) != wantRefused || h.values["knob1"] != value || len(j.Pending()) != 3 {
+				t.Errorf("becomes %q: %v, %v, host %v, %v", becomes, refused, aerr, h.values, j.Pending())
+			}
+		}
+		is("new", 0)
+		list[1].After = "newer"
+		is("new", 1)
+		is("new", 1)
+		list[1].After = "new"
+		is("new", 0)
+		if err = errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
+			t.Error(err)
+		}
+		if d := cmp.Diff(before, h.values); d != "" {
+			t.Errorf("becomes %q, after undo (-want +got):\n%s", becomes, d)
+		}
+	}
+}
+
 func TestUndoLeavesTheChangesOfOthers(t *testing.T) {
 	before, list := steps(2)
 	h := &fakeHost{values: maps.Clone(before)}

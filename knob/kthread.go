@@ -43,7 +43,8 @@ func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
 	target := change.TaskTarget(pid, t.Start)
 	allowed = v.cpusBefore(change.KindTask, target, allowed)
 	to := allowed.Difference(cpus)
-	if !allowed.Intersects(cpus) || to.IsEmpty() { // elsewhere, or bound there by its owner
+	// Elsewhere, or bound there by its owner. The kernel lets no thread be where all is offline.
+	if !allowed.Intersects(cpus) || !to.Intersects(v.Host.Online()) {
 		return nil, nil
 	}
 	return []journal.Step{{Kind: change.KindTask, Target: target, After: to.String(), Optional: true}}, nil
@@ -75,7 +76,7 @@ func widen(mask, like string) string {
 }
 
 // kernelThreadDefaults gives threads of the kernel that have all CPUs, or all of a node, but for the lanes',
-// these again.
+// these again. They keep CPUs that are offline.
 func kernelThreadDefaults(u *Unrecorded) error {
 	online := u.Host.Online()
 	usual := []cpuset.Set{online, online.Difference(u.Host.BootIsolated())}
@@ -91,12 +92,13 @@ func kernelThreadDefaults(u *Unrecorded) error {
 		if terr != nil {
 			continue
 		}
+		here := now.Intersection(online)
 		at := slices.IndexFunc(usual, func(cpus cpuset.Set) bool {
-			return cpus.Intersects(u.Lanes) && now == u.without(cpus)
+			return cpus.Intersects(u.Lanes) && here == u.without(cpus).Intersection(online)
 		})
 		if at >= 0 {
 			target := change.TaskTarget(pid, t.Start)
-			u.set(journal.Step{Kind: change.KindTask, Target: target, After: usual[at].String()})
+			u.set(journal.Step{Kind: change.KindTask, Target: target, After: now.Union(usual[at]).String()})
 		}
 	}
 	return nil

@@ -1,0 +1,60 @@
+package change
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"testing/fstest"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/task"
+	"isolane.dev/isolane/journal"
+)
+
+// CPUs that are offline are a thread's still: what is read has them, and with and without them a step is in force.
+func TestThreadsAndOfflineCPUs(t *testing.T) {
+	online, err := task.Affinity(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, offline := online.Union(cpuset.MustParse("8100-8103")), cpuset.MustParse("8100-8101")
+	stat := fmt.Sprintf("%d (x) S 0 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 3 0 0", os.Getpid())
+	dir := task.Dir(os.Getpid())
+	op := taskCPUs{fstest.MapFS{"sys/devices/system/cpu/online": {Data: []byte(online.String())},
+		dir + "/stat": {Data: []byte(stat)}, dir + "/status": {Data: []byte("Cpus_allowed_list:\t" + has.String() + "\n")}}}
+	for after, want := range map[cpuset.Set]cpuset.Set{online: online, online.Union(offline): online.Union(offline),
+		cpuset.Of(8000): has, offline: has} {
+		s := journal.Step{Kind: KindTask, Target: TaskTarget(os.Getpid(), 77), After: after.String()}
+		if now, rerr := op.Read(t.Context(), s); now != want.String() || rerr != nil {
+			t.Errorf("of %s reads %s, %v, want %s", after, now, rerr, want)
+		}
+	}
+}
+
+// What a thread gets back of 5-6 and, with 4, of a lane's: CPU 5 is offline.
+func TestSettledAndOfflineCPUs(t *testing.T) {
+	set, online := cpuset.MustParse, cpuset.MustParse("0-4,6-7")
+	own := set("5-6")
+	for _, c := range []struct{ may, all, want string }{
+		{"0-7", "0-3,6-7", "5-6"}, // the kernel has opened all
+		{"0-3,6-7", "0-3,6-7", "5-6"},
+		{"4,6", "0-3,6-7", "5-6"}, // as before
+		{"4-6", "0-4,6-7", "5-6"},
+		{"3", "0-3,6-7", ""}, // of somebody else
+		{"0-7", "0-3", ""},   // its cpuset has none
+		{"0-7", "", ""},      // it has ended
+	} {
+		got := settled(set(c.may), own, set("4-6"), set(c.all), online)
+		if got != set(c.want) {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+	for all, want := range map[string]bool{"0-3,6": true, "0-3": false} {
+		if got := (pin{cpus: own}).fits(set(all), online); got != want {
+			t.Errorf("5-6 in %s: %v", all, got)
+		}
+	}
+	if (pin{cpus: cpuset.Of(5)}).fits(online, online) || (pin{}).fits(online, online) {
+		t.Error("CPUs that are offline, or none, fit")
+	}
+}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -62,7 +65,7 @@ func checkPath(name string) error {
 
 func (f file) Read(_ context.Context, s journal.Step) (string, error) {
 	text, err := f.read(s.Target)
-	return host.Chosen(text), err
+	return host.Chosen(text), f.orOffline(s.Target, err)
 }
 
 func (f file) Write(ctx context.Context, s journal.Step, value string) error {
@@ -72,8 +75,28 @@ func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 	if f.isolates(s.Target, value) {
 		defer f.keepBusy(ctx, path.Dir(s.Target), value)()
 	}
-	return f.write(s.Target, value)
+	return f.orOffline(s.Target, f.write(s.Target, value))
 }
+
+// orOffline says of a governor that failed whether all CPUs of its policy are offline. The kernel keeps it for
+// them (drivers/cpufreq/cpufreq.c): it is taken back when they are online again.
+func (f file) orOffline(name string, err error) error {
+	if err == nil || path.Base(name) != "scaling_governor" {
+		return err
+	}
+	cpus, rerr := f.read(path.Join(path.Dir(name), "affected_cpus"))
+	if errors.Is(rerr, unix.EBUSY) || rerr == nil && cpus == "" {
+		return &journal.UnansweredError{Err: offlineError{}}
+	}
+	return err
+}
+
+// offlineError is no error of a look at what there is: of CPUs that are offline nothing is wanted.
+type offlineError struct{}
+
+func (offlineError) Error() string { return "its CPUs are offline: bring them online" }
+
+func (offlineError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // InForce: an interrupt may be on some of its CPUs only, where irqbalance has put it. On those of an earlier
 // step it is not there of somebody's choice.

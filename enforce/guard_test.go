@@ -67,6 +67,49 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// What cannot be put back is told once and waits, each time twice as long, unless something comes or goes; a lane's
+// CPU that is offline is told by status too, and recover does not say that it is back.
+func TestGuardWaits(t *testing.T) {
+	s := enforce.NewStandIn(t)
+	s.Apply(t, knob.Ops(s.Dir()))
+	const mask, cpus = "/proc/irq/default_smp_affinity", "/sys/devices/system/cpu/online"
+	ops := knob.Ops(s.Dir())
+	ops[change.KindFile] = enforce.Refusing(ops[change.KindFile], mask)
+	g, err := guard.New(s.State(), s.FS(t), enforce.Drivers{Ops: ops})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	records := func() int64 {
+		info, serr := os.Stat(filepath.Join(s.State(), "lanes.journal"))
+		if serr != nil {
+			t.Fatal(serr)
+		}
+		return info.Size()
+	}
+	s.Write(t, mask, "0000000f")
+	for n, want := range []struct{ tried, told, left int }{{1, 1, 1}, {0, 0, 1}, {1, 1, 2}} {
+		if n == 2 {
+			s.Write(t, cpus, "0-2")
+		}
+		before := records()
+		found, err := g.Check(t.Context(), true)
+		if err != nil || len(found) != want.told || len(g.Left()) != want.left || records() > before != (want.tried == 1) {
+			t.Errorf("check %d: %+v, %v, left %+v, %d records more", n, found, err, g.Left(), records()-before)
+		}
+	}
+	s.Write(t, mask, "00000003")
+	l := s.Open(t)
+	status, err := l.Status(t.Context())
+	if err != nil || len(status.Drift) != 1 || status.Drift[0].Name != cpus ||
+		status.Drift[0].Note != "lane a has lost CPUs 3, which are offline: bring them online, or release the lane" {
+		t.Errorf("status: %+v, %v", status.Drift, err)
+	}
+	if found, err := l.Recover(t.Context()); err != nil || len(found) != 1 || found[0].Repaired {
+		t.Errorf("recover: %+v, %v", found, err)
+	}
+}
+
 // Where a driver that is loaded anew has other interrupts, those of the lane's queue come to its CPU; a card
 // that has fewer queues by then is told. Afterwards all fire where they did.
 func TestGuardFindsNewInterrupts(t *testing.T) {

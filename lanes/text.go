@@ -77,10 +77,19 @@ func (r Recovered) Write(w io.Writer) {
 	for _, name := range r.Undone {
 		fmt.Fprintln(w, "undone:", name)
 	}
-	if n := len(r.PutBack); n > 0 {
-		fmt.Fprintf(w, "lanes: %s put back to what was in force\n", quantity.Count(n, "setting"))
-		printDrift(w, "put back", r.PutBack)
+	var back, not []enforce.Drift
+	for _, d := range r.PutBack {
+		if d.Repaired {
+			back = append(back, d)
+		} else {
+			not = append(not, d)
+		}
 	}
+	if n := len(back); n > 0 {
+		fmt.Fprintf(w, "lanes: %s put back to what was in force\n", quantity.Count(n, "setting"))
+		printDrift(w, "put back", back)
+	}
+	printDrift(w, "not in force", not)
 	printLeft(w, r.Left)
 	printWaiting(w, r.Waiting)
 	printAdopted(w, r.Adopted)

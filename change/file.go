@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -72,6 +73,13 @@ func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 	if base := path.Base(s.Target); value == "" && (base == "cpuset.cpus" || base == "cpuset.mems") {
 		return f.inherit(s.Target)
 	}
+	if value == s.Before && isPool(s) {
+		now, err := f.Read(ctx, s)
+		if err != nil {
+			return err
+		}
+		value = WithSurplus(value, Surplus(s, now))
+	}
 	if f.isolates(s.Target, value) {
 		defer f.keepBusy(ctx, path.Dir(s.Target), value)()
 	}
@@ -99,16 +107,38 @@ func (offlineError) Error() string { return "its CPUs are offline: bring them on
 func (offlineError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // InForce: an interrupt may be on some of its CPUs only, where irqbalance has put it. On those of an earlier
-// step it is not there of somebody's choice.
+// step it is not there of somebody's choice. A pool of hugepages may have a surplus.
 func (f file) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	now, err := f.Read(ctx, s)
-	return now == s.After || now != s.Replaced && narrowed(s, now), err
+	return now == s.After || now != s.Replaced && (narrowed(s, now) || Surplus(s, now) > 0), err
 }
 
-// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause.
+// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause. A surplus
+// of hugepages stays.
 func (file) MayOverwrite(s journal.Step, now string) bool {
 	invalid := path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
-	return invalid || narrowed(s, now)
+	return invalid || narrowed(s, now) || Surplus(s, now) > 0
+}
+
+func isPool(s journal.Step) bool { return path.Base(s.Target) == "nr_hugepages" }
+
+// Surplus is how many hugepages a pool has now beyond what a step gives it: those that somebody else has added.
+func Surplus(s journal.Step, now string) uint64 {
+	pages, err := strconv.ParseUint(now, 10, 64)
+	ours, oerr := strconv.ParseUint(s.After, 10, 64)
+	if !isPool(s) || errors.Join(err, oerr) != nil || pages < ours {
+		return 0
+	}
+	return pages - ours
+}
+
+// WithSurplus adds a surplus to the value of a pool; without one it is any value.
+func WithSurplus(value string, surplus uint64) string {
+	pages, err := strconv.ParseUint(value, 10, 64)
+	if surplus == 0 || err != nil {
+		return value
+	}
+	return strconv.FormatUint(pages+surplus, 10)
 }
 
 // narrowed says whether an interrupt is on some of the CPUs that a step gives it.

@@ -277,6 +277,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 			return uerr
 		}
 	}
+	if err = l.keepSurplus(ctx, want); err != nil {
+		return err
+	}
 	refused, left, err := l.journal.Reconcile(ctx, want)
 	l.Left = append(l.Left, left...)
 	if err == nil && len(want) > 0 && (hasFunctions(a.Placement) || hasFunctions(l.Placement)) {
@@ -296,6 +299,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		if _, err = l.journal.Apply(ctx, taken); err != nil {
 			return err
 		}
+	}
+	if err = l.endReplaced(); err != nil {
+		return err
 	}
 	return l.restoreAttached(ctx, a)
 }

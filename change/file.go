@@ -86,8 +86,8 @@ func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 	return f.orOffline(s.Target, f.write(s.Target, value))
 }
 
-// orOffline says of a governor that failed whether all CPUs of its policy are offline. The kernel keeps it for
-// them (drivers/cpufreq/cpufreq.c): it is taken back when they are online again.
+// orOffline says of a governor that failed whether all CPUs of its policy are offline. The kernel keeps it
+// for them (drivers/cpufreq/cpufreq.c): it is taken back when they are online again.
 func (f file) orOffline(name string, err error) error {
 	if err == nil || path.Base(name) != "scaling_governor" {
 		return err
@@ -113,8 +113,8 @@ func (f file) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	return now == s.After || now != s.Replaced && (narrowed(s, now) || Surplus(s, now) > 0), err
 }
 
-// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause. A surplus
-// of hugepages stays.
+// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause. A
+// surplus of hugepages stays.
 func (file) MayOverwrite(s journal.Step, now string) bool {
 	invalid := path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
 	return invalid || narrowed(s, now) || Surplus(s, now) > 0
@@ -122,7 +122,7 @@ func (file) MayOverwrite(s journal.Step, now string) bool {
 
 func isPool(s journal.Step) bool { return path.Base(s.Target) == "nr_hugepages" }
 
-// Surplus is how many hugepages a pool has now beyond what a step gives it: those that somebody else has added.
+// Surplus is how many hugepages a pool has now beyond what a step gives it: somebody else has added them.
 func Surplus(s journal.Step, now string) uint64 {
 	pages, err := strconv.ParseUint(now, 10, 64)
 	ours, oerr := strconv.ParseUint(s.After, 10, 64)

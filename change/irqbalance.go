@@ -44,8 +44,8 @@ func (balancer) Check(s journal.Step) error {
 const balancerMark = "# Written by isolane, which removes it with the last lane. Left alone: "
 
 // dropIn adds to what irqbalance's own configuration bans (irqbalance(1)). It is started again with each
-// change: systemd's limit for that would leave it stopped. Before 1.9.3 it leaves the foreground if nobody says
-// otherwise, and systemd would take that for its end.
+// change: systemd's limit for that would leave it stopped. Before 1.9.3 it leaves the foreground if nobody
+// says otherwise, and systemd would take that for its end.
 func dropIn(value string) string {
 	cpus, interrupts, _ := strings.Cut(value, " ")
 	banned := ""

@@ -58,11 +58,12 @@ func (l *Lanes) ShortOfHugepages(names ...string) ([]string, error) {
 	return short, nil
 }
 
-// keepSurplus changes pools of hugepages that somebody has enlarged by as many as lanes want more, or fewer, than
-// before: the rest stays.
+// keepSurplus changes pools of hugepages that somebody has enlarged by as many as lanes want more, or fewer,
+// than before: the rest stays.
 func (l *Lanes) keepSurplus(ctx context.Context, want []journal.Step) error {
 	for _, was := range l.journal.Pending() {
-		at := slices.IndexFunc(want, func(s journal.Step) bool { return s.Kind == was.Kind && s.Target == was.Target })
+		same := func(s journal.Step) bool { return s.Kind == was.Kind && s.Target == was.Target }
+		at := slices.IndexFunc(want, same)
 		if at < 0 || want[at].After == was.After || path.Base(was.Target) != "nr_hugepages" {
 			continue
 		}
@@ -86,8 +87,8 @@ func (l *Lanes) keepSurplus(ctx context.Context, want []journal.Step) error {
 	return nil
 }
 
-// endReplaced notes of pools of hugepages that what they had for earlier lanes is not there any more: who sets
-// that again has added pages.
+// endReplaced notes of pools of hugepages that what they had for earlier lanes is not there any more: who
+// sets that again has added pages.
 func (l *Lanes) endReplaced() (err error) {
 	for _, s := range l.journal.Pending() {
 		if path.Base(s.Target) == "nr_hugepages" && s.Replaced != "" && err == nil {

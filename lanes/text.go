@@ -77,14 +77,8 @@ func (r Recovered) Write(w io.Writer) {
 	for _, name := range r.Undone {
 		fmt.Fprintln(w, "undone:", name)
 	}
-	var back, not []enforce.Drift
-	for _, d := range r.PutBack {
-		if d.Repaired {
-			back = append(back, d)
-		} else {
-			not = append(not, d)
-		}
-	}
+	not := slices.DeleteFunc(slices.Clone(r.PutBack), func(d enforce.Drift) bool { return d.Repaired })
+	back := slices.DeleteFunc(slices.Clone(r.PutBack), func(d enforce.Drift) bool { return !d.Repaired })
 	if n := len(back); n > 0 {
 		fmt.Fprintf(w, "lanes: %s put back to what was in force\n", quantity.Count(n, "setting"))
 		printDrift(w, "put back", back)

@@ -93,9 +93,9 @@ func TestGuardWaits(t *testing.T) {
 			s.Write(t, cpus, "0-2")
 		}
 		before := records()
-		found, err := g.Check(t.Context(), true)
-		if err != nil || len(found) != want.told || len(g.Left()) != want.left || records() > before != (want.tried == 1) {
-			t.Errorf("check %d: %+v, %v, left %+v, %d records more", n, found, err, g.Left(), records()-before)
+		found, cerr := g.Check(t.Context(), true)
+		if cerr != nil || len(found) != want.told || len(g.Left()) != want.left || records() > before != (want.tried == 1) {
+			t.Errorf("check %d: %+v, %v, left %+v, %d records more", n, found, cerr, g.Left(), records()-before)
 		}
 	}
 	s.Write(t, mask, "00000003")

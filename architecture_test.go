@@ -146,7 +146,7 @@ package              lines exported  why it was raised
 agent                 1600       30  a method for each request of its client
 audit                 2550       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   400       10  pools of hugepages that somebody else has
-change                2500       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed
+change                2550       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2250       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
@@ -155,10 +155,10 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2550       50  a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce               2650       50  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
 enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       250       10  out of enforce: workloads that ran before their lanes
-enforce/guard          560        5  where each lane's tasks belong; drift and repair, out of enforce
+enforce/guard          570        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce
 enforce/merge          300        5  out of enforce: wanted lanes beside those in force
 examples                50        5
 examples/embed         100        0
@@ -205,7 +205,7 @@ lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
-lanes                 1900       35  files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
+lanes                 1950       35  what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
 netpath               1450       45  uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink
 netpath/bridge         100        5  the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -62,30 +66,79 @@ func checkPath(name string) error {
 
 func (f file) Read(_ context.Context, s journal.Step) (string, error) {
 	text, err := f.read(s.Target)
-	return host.Chosen(text), err
+	return host.Chosen(text), f.orOffline(s.Target, err)
 }
 
 func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 	if base := path.Base(s.Target); value == "" && (base == "cpuset.cpus" || base == "cpuset.mems") {
 		return f.inherit(s.Target)
 	}
+	if value == s.Before && isPool(s) {
+		now, err := f.Read(ctx, s)
+		if err != nil {
+			return err
+		}
+		value = WithSurplus(value, Surplus(s, now))
+	}
 	if f.isolates(s.Target, value) {
 		defer f.keepBusy(ctx, path.Dir(s.Target), value)()
 	}
-	return f.write(s.Target, value)
+	return f.orOffline(s.Target, f.write(s.Target, value))
 }
+
+// orOffline says of a governor that failed whether all CPUs of its policy are offline. The kernel keeps it
+// for them (drivers/cpufreq/cpufreq.c): it is taken back when they are online again.
+func (f file) orOffline(name string, err error) error {
+	if err == nil || path.Base(name) != "scaling_governor" {
+		return err
+	}
+	cpus, rerr := f.read(path.Join(path.Dir(name), "affected_cpus"))
+	if errors.Is(rerr, unix.EBUSY) || rerr == nil && cpus == "" {
+		return &journal.UnansweredError{Err: offlineError{}}
+	}
+	return err
+}
+
+// offlineError is no error of a look at what there is: of CPUs that are offline nothing is wanted.
+type offlineError struct{}
+
+func (offlineError) Error() string { return "its CPUs are offline: bring them online" }
+
+func (offlineError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // InForce: an interrupt may be on some of its CPUs only, where irqbalance has put it. On those of an earlier
-// step it is not there of somebody's choice.
+// step it is not there of somebody's choice. A pool of hugepages may have a surplus.
 func (f file) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	now, err := f.Read(ctx, s)
-	return now == s.After || now != s.Replaced && narrowed(s, now), err
+	return now == s.After || now != s.Replaced && (narrowed(s, now) || Surplus(s, now) > 0), err
 }
 
-// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause.
+// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause. A
+// surplus of hugepages stays.
 func (file) MayOverwrite(s journal.Step, now string) bool {
 	invalid := path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
-	return invalid || narrowed(s, now)
+	return invalid || narrowed(s, now) || Surplus(s, now) > 0
+}
+
+func isPool(s journal.Step) bool { return path.Base(s.Target) == "nr_hugepages" }
+
+// Surplus is how many hugepages a pool has now beyond what a step gives it: somebody else has added them.
+func Surplus(s journal.Step, now string) uint64 {
+	pages, err := strconv.ParseUint(now, 10, 64)
+	ours, oerr := strconv.ParseUint(s.After, 10, 64)
+	if !isPool(s) || errors.Join(err, oerr) != nil || pages < ours {
+		return 0
+	}
+	return pages - ours
+}
+
+// WithSurplus adds a surplus to the value of a pool; without one it is any value.
+func WithSurplus(value string, surplus uint64) string {
+	pages, err := strconv.ParseUint(value, 10, 64)
+	if surplus == 0 || err != nil {
+		return value
+	}
+	return strconv.FormatUint(pages+surplus, 10)
 }
 
 // narrowed says whether an interrupt is on some of the CPUs that a step gives it.

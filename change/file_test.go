@@ -102,3 +102,45 @@ func TestChoice(t *testing.T) {
 		t.Errorf("undone: %q, %v, %v", data, err, rerr)
 	}
 }
+
+// The governor of CPUs that are offline can be neither read nor written (a directory, here): nothing is missing, and it
+// is taken back when they are online again.
+func TestGovernorOffline(t *testing.T) {
+	root := t.TempDir()
+	const policy = "/sys/devices/system/cpu/cpufreq/policy2/"
+	governor, cpus := filepath.Join(root, policy, "scaling_governor"), filepath.Join(root, policy, "affected_cpus")
+	write := func(name, text string) error { return os.WriteFile(name, []byte(text+"\n"), 0o600) }
+	if err := errors.Join(os.MkdirAll(filepath.Dir(governor), 0o700), write(governor, "powersave"), write(cpus, "2 3")); err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", Ops(root, policy+"scaling_governor"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := journal.Step{Kind: KindFile, Target: policy + "scaling_governor", After: "performance", Optional: true}
+	if refused, aerr := j.Apply(t.Context(), []journal.Step{step}); len(refused) > 0 || aerr != nil {
+		t.Fatal(refused, aerr)
+	}
+	undo := func() error {
+		left, uerr := j.UndoWhere(t.Context(), func(journal.Step) bool { return true })
+		if len(left) > 0 {
+			t.Error(left)
+		}
+		return uerr
+	}
+	if err = errors.Join(os.Remove(governor), os.Mkdir(governor, 0o700), write(cpus, "")); err != nil {
+		t.Fatal(err)
+	}
+	if missing, merr := j.Missing(t.Context(), nil); merr != nil || len(missing) > 0 {
+		t.Errorf("missing: %v, %v", missing, merr)
+	}
+	if err = undo(); err != nil || len(j.Waiting()) != 1 || len(j.Pending()) != 1 {
+		t.Errorf("offline: %v, waiting %v, pending %v", err, j.Waiting(), j.Pending())
+	}
+	if err = errors.Join(os.Remove(governor), write(governor, "performance"), write(cpus, "2 3"), undo(), j.Close()); err != nil {
+		t.Error(err)
+	}
+	if data, rerr := os.ReadFile(governor); rerr != nil || string(data) != "powersave\n" {
+		t.Errorf("online again: %q, %v", data, rerr)
+	}
+}

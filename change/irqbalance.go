@@ -44,7 +44,8 @@ func (balancer) Check(s journal.Step) error {
 const balancerMark = "# Written by isolane, which removes it with the last lane. Left alone: "
 
 // dropIn adds to what irqbalance's own configuration bans (irqbalance(1)). It is started again with each
-// change: systemd's limit for that would leave it stopped.
+// change: systemd's limit for that would leave it stopped. Before 1.9.3 it leaves the foreground if nobody
+// says otherwise, and systemd would take that for its end.
 func dropIn(value string) string {
 	cpus, interrupts, _ := strings.Cut(value, " ")
 	banned := ""
@@ -55,7 +56,7 @@ func dropIn(value string) string {
 		"Environment=ISOLANE_CPUS=" + cpus + "\nExecStart=\n" + // which audit looks for
 		"ExecStart=/bin/sh -c 'export IRQBALANCE_BANNED_CPULIST=" +
 		"$${IRQBALANCE_BANNED_CPULIST:+$$IRQBALANCE_BANNED_CPULIST,}$$ISOLANE_CPUS; " +
-		"exec /usr/sbin/irqbalance" + banned + " $$IRQBALANCE_ARGS'\n"
+		"exec /usr/sbin/irqbalance --foreground" + banned + " $$IRQBALANCE_ARGS'\n"
 }
 
 func (b balancer) Read(context.Context, journal.Step) (string, error) {

@@ -23,7 +23,7 @@ func TestBalancer(t *testing.T) {
 			t.Errorf("wrote %q, reads %q, %v", value, got, err)
 		}
 		if data, _ := os.ReadFile(file); value == "2-3,7 24 25" && (!strings.Contains(string(data), "ISOLANE_CPUS=2-3,7\n") ||
-			!strings.Contains(string(data), "irqbalance --banirq=24 --banirq=25 $$IRQBALANCE_ARGS'")) {
+			!strings.Contains(string(data), "irqbalance --foreground --banirq=24 --banirq=25 $$IRQBALANCE_ARGS'")) {
 			t.Errorf("%s", data)
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
@@ -124,10 +126,15 @@ func (l *Lanes) Drift(ctx context.Context) ([]Drift, error) {
 // drift describes steps that are not in force, without those that the kernel has refused. The steps of a lane
 // that was in the cgroup of a workload which has ended are one drift: its CPUs are everybody's.
 func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
-	found, err := l.fewerQueues()
+	found, err := l.offline()
 	if err != nil {
 		return nil, err
 	}
+	fewer, err := l.fewerQueues()
+	if err != nil {
+		return nil, err
+	}
+	found = append(found, fewer...)
 	gone := map[[2]string]bool{}
 	for _, at := range l.Attached {
 		lane, err := l.Lane(at.Lane)
@@ -147,6 +154,25 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 		}
 	}
 	return found, nil
+}
+
+// offline is that lanes have lost CPUs.
+func (l *Lanes) offline() ([]Drift, error) {
+	if len(l.Placement.Lanes) == 0 {
+		return nil, nil
+	}
+	online, err := host.Online(l.root)
+	var lost []string
+	for _, placed := range l.Placement.Lanes {
+		if gone := placed.Owned().Difference(online); !gone.IsEmpty() {
+			lost = append(lost, fmt.Sprintf("lane %s has lost CPUs %s, which are offline", placed.Name, gone))
+		}
+	}
+	if err != nil || len(lost) == 0 {
+		return nil, err
+	}
+	return []Drift{{Name: "/sys/devices/system/cpu/online", Expected: l.Placement.CPUs().String() + " online",
+		Found: online.String(), Note: strings.Join(lost, "; ") + ": bring them online, or release the lane"}}, nil
 }
 
 // fewerQueues are the lanes whose device no longer has as many queues as they want.

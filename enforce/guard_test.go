@@ -67,6 +67,61 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// What cannot be put back is told once and waits, each time twice as long, unless something comes or goes; a lane's
+// CPU that is offline is told by status too, and recover does not say that it is back.
+func TestGuardWaits(t *testing.T) {
+	s := enforce.NewStandIn(t)
+	s.Apply(t, knob.Ops(s.Dir()))
+	const mask, cpus = "/proc/irq/default_smp_affinity", "/sys/devices/system/cpu/online"
+	ops := knob.Ops(s.Dir())
+	ops[change.KindFile] = enforce.Refusing(ops[change.KindFile], mask)
+	g, err := guard.New(s.State(), s.FS(t), enforce.Drivers{Ops: ops})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	records := func() int64 {
+		info, serr := os.Stat(filepath.Join(s.State(), "lanes.journal"))
+		if serr != nil {
+			t.Fatal(serr)
+		}
+		return info.Size()
+	}
+	s.Write(t, mask, "0000000f")
+	const checks = 10
+	tried, told := 0, 0
+	for n := range checks + 1 {
+		if n == checks {
+			if tried == 0 || tried == checks || told != 1 {
+				t.Errorf("tried %d times of %d, told %d times", tried, checks, told)
+			}
+			s.Write(t, cpus, "0-2")
+		}
+		before := records()
+		found, cerr := g.Check(t.Context(), true)
+		if cerr != nil {
+			t.Fatal(cerr)
+		}
+		again := records() > before
+		if told += len(found); again {
+			tried++
+		}
+		if n == checks && (!again || told != 2 || len(g.Left()) != 2) {
+			t.Errorf("a CPU gone: tried again %v, %+v, left %+v", again, found, g.Left())
+		}
+	}
+	s.Write(t, mask, "00000003")
+	l := s.Open(t)
+	status, err := l.Status(t.Context())
+	if err != nil || len(status.Drift) != 1 || status.Drift[0].Name != cpus ||
+		status.Drift[0].Note != "lane a has lost CPUs 3, which are offline: bring them online, or release the lane" {
+		t.Errorf("status: %+v, %v", status.Drift, err)
+	}
+	if found, err := l.Recover(t.Context()); err != nil || len(found) != 1 || found[0].Repaired {
+		t.Errorf("recover: %+v, %v", found, err)
+	}
+}
+
 // Where a driver that is loaded anew has other interrupts, those of the lane's queue come to its CPU; a card
 // that has fewer queues by then is told. Afterwards all fire where they did.
 func TestGuardFindsNewInterrupts(t *testing.T) {

@@ -1,14 +1,18 @@
 package enforce
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/journal"
 )
 
 // ShortOfHugepages says from which pools processes outside of the lanes have taken pages that lanes need:
@@ -52,4 +56,45 @@ func (l *Lanes) ShortOfHugepages(names ...string) ([]string, error) {
 		}
 	}
 	return short, nil
+}
+
+// keepSurplus changes pools of hugepages that somebody has enlarged by as many as lanes want more, or fewer,
+// than before: the rest stays.
+func (l *Lanes) keepSurplus(ctx context.Context, want []journal.Step) error {
+	for _, was := range l.journal.Pending() {
+		same := func(s journal.Step) bool { return s.Kind == was.Kind && s.Target == was.Target }
+		at := slices.IndexFunc(want, same)
+		if at < 0 || want[at].After == was.After || path.Base(was.Target) != "nr_hugepages" {
+			continue
+		}
+		op, next := l.ops[was.Kind], want[at]
+		now, err := op.Read(ctx, was)
+		if err != nil {
+			return err
+		}
+		surplus := change.Surplus(was, now)
+		if surplus == 0 || now == was.Replaced {
+			continue
+		}
+		next.Before = was.Before
+		if err = l.journal.Adopt(next); err == nil {
+			err = op.Write(ctx, next, change.WithSurplus(next.After, surplus))
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", next.Kind, next.Target, err)
+		}
+	}
+	return nil
+}
+
+// endReplaced notes of pools of hugepages that what they had for earlier lanes is not there any more: who
+// sets that again has added pages.
+func (l *Lanes) endReplaced() (err error) {
+	for _, s := range l.journal.Pending() {
+		if path.Base(s.Target) == "nr_hugepages" && s.Replaced != "" && err == nil {
+			s.Replaced = ""
+			err = l.journal.Adopt(s)
+		}
+	}
+	return err
 }

@@ -213,7 +213,8 @@ func (l *Lanes) Untested() []string {
 	return nil
 }
 
-// Recover ends what a crash cut off: what was in force before it, is again. It returns what was not.
+// Recover ends what a crash cut off: what was in force before it, is again. It returns what was not, and
+// whether it is.
 func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 	left, err := filepath.Glob(filepath.Join(l.dir, attached.Prefix+"*.journal"))
 	if err != nil {
@@ -236,6 +237,11 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 	}
 	err = l.back(ctx)
 	l.markRepaired(ctx, drift)
+	still, serr := l.Drift(ctx)
+	for i, d := range drift { // also what no step of ours puts back
+		drift[i].Repaired = d.Repaired || serr == nil && d.Step == journal.Step{} &&
+			!slices.ContainsFunc(still, func(s Drift) bool { return s.Name == d.Name })
+	}
 	if err == nil && len(l.Placement.Lanes) == 0 { // what a command that was killed had begun to write
 		err = journal.RemoveState(l.dir, stateFile)
 	}
@@ -271,6 +277,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 			return uerr
 		}
 	}
+	if err = l.keepSurplus(ctx, want); err != nil {
+		return err
+	}
 	refused, left, err := l.journal.Reconcile(ctx, want)
 	l.Left = append(l.Left, left...)
 	if err == nil && len(want) > 0 && (hasFunctions(a.Placement) || hasFunctions(l.Placement)) {
@@ -290,6 +299,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		if _, err = l.journal.Apply(ctx, taken); err != nil {
 			return err
 		}
+	}
+	if err = l.endReplaced(); err != nil {
+		return err
 	}
 	return l.restoreAttached(ctx, a)
 }

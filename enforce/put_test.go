@@ -77,6 +77,36 @@ func TestPutCounts(t *testing.T) {
 	}
 }
 
+// Hugepages that somebody adds to a pool are no drift, and stay when lanes want more, or fewer, or none any more.
+func TestHugepagesAdded(t *testing.T) {
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	const pool = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages" // of 8
+	l := b.open(t)
+	for _, step := range []struct {
+		add     string
+		reserve uint64
+		want    string
+	}{{"", 12, "20"}, {"25", 12, "25"}, {"", 30, "43"}, {"", 2, "15"}, {"10", 2, "10"}, {"38", 2, "38"}, {"", 7, "43"}, {"9", 7, "15"}, {"16", 0, "9"}} {
+		if step.add != "" {
+			b.write(t, pool, step.add)
+		}
+		p := placement()
+		if p.Lanes[0].Hugepages[0].Reserve = step.reserve; step.reserve == 0 {
+			p = nothing()
+		}
+		s, err := l.Status(t.Context())
+		if drifts := step.add == "9"; err != nil || (len(s.Drift) > 0) != drifts {
+			t.Errorf("%+v: drift %+v, %v", step, s.Drift, err)
+		}
+		if _, err = l.Put(t.Context(), p, noAttach); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := os.ReadFile(filepath.Join(b.root, pool)); err != nil || strings.TrimSpace(string(now)) != step.want || len(l.Left) > 0 {
+			t.Errorf("%+v: %s, %v, left %v", step, now, err, l.Left)
+		}
+	}
+}
+
 type fileOp interface {
 	journal.Op
 	File(s journal.Step) string

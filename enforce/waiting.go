@@ -11,8 +11,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Waiting are settings that could not be changed, as the program that makes them did not answer. They stay
-// written down, and each later change of the lanes tries them again.
+// Waiting are settings that could not be changed, as the program that makes them did not answer, or as their
+// CPUs are offline. They stay written down, and each later change of the lanes tries them again.
 type Waiting struct {
 	Lanes    []string `json:"lanes"` // whose they are, of those in force now or just before
 	Settings []string `json:"settings"`

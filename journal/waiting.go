@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// UnansweredError is the error of an Op where the program that makes its changes did not answer. It may
-// later: until then the step waits.
+// UnansweredError is the error of an Op where the program that makes its changes did not answer, or what is
+// changed is switched off. It may later: until then the step waits.
 type UnansweredError struct{ Err error }
 
 func (u *UnansweredError) Error() string { return u.Err.Error() }
@@ -15,7 +15,7 @@ func (u *UnansweredError) Error() string { return u.Err.Error() }
 func (u *UnansweredError) Unwrap() error { return u.Err }
 
 // Waiting is a step that was done once and is to be done again, or the inverse of one that is to be taken
-// back, which waits for a program to answer. It stays written down.
+// back, which waits for an answer. It stays written down.
 type Waiting struct {
 	Step Step
 	Err  *UnansweredError

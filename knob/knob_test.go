@@ -8,6 +8,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 
 	"isolane.dev/isolane/cpuset"
@@ -269,5 +270,30 @@ func TestNoCpuset(t *testing.T) {
 	root, h := machine(t, "proc /proc proc rw 0 0")
 	if _, err := Steps(View{Root: root, Host: h}, placement()); !errors.Is(err, ErrNoCpuset) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// busy is a kernel that reads nothing of one frequency policy.
+type busy struct {
+	fstest.MapFS
+	policy string
+}
+
+func (b busy) ReadFile(name string) ([]byte, error) {
+	if strings.HasPrefix(name, b.policy+"/") {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: unix.EBUSY}
+	}
+	return b.MapFS.ReadFile(name)
+}
+
+// A frequency policy whose CPUs are all offline is left out, and the others are not.
+func TestGovernorsOffline(t *testing.T) {
+	root, h := machine(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	const policy = "sys/devices/system/cpu/cpufreq/policy"
+	root[policy+"3/affected_cpus"], root[policy+"3/scaling_governor"] = &fstest.MapFile{Data: []byte("\n")}, &fstest.MapFile{}
+	root[policy+"4/affected_cpus"], root[policy+"4/scaling_governor"] = &fstest.MapFile{}, &fstest.MapFile{}
+	steps, err := governors(View{Root: busy{root, policy + "4"}, Host: h}, placement())
+	if err != nil || lines(steps) != "file /"+policy+"2/scaling_governor -> performance (optional)\n" {
+		t.Errorf("%s, %v", lines(steps), err)
 	}
 }

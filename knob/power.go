@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
@@ -69,19 +71,26 @@ func governors(v View, p plan.Placement) ([]journal.Step, error) {
 	return steps, err
 }
 
-// policies are the files of all frequency policies with their governor, and the CPUs of each.
+// policies are the files of all frequency policies with their governor, and the CPUs of each; not those of
+// which all CPUs are offline, which the kernel keeps and does not read (drivers/cpufreq/cpufreq.c, show).
 func policies(root fs.FS) (map[string]cpuset.Set, error) {
 	found := map[string]cpuset.Set{}
 	files, err := fs.Glob(root, "sys/devices/system/cpu/cpufreq/policy*/scaling_governor")
 	for _, name := range files {
 		affected := path.Join(path.Dir(name), "affected_cpus")
 		list, rerr := fs.ReadFile(root, affected)
+		if errors.Is(rerr, unix.EBUSY) {
+			continue
+		}
 		if rerr != nil {
 			return nil, rerr
 		}
-		// as in "0 1 2"
-		if found[name], rerr = cpuset.Parse(strings.Join(strings.Fields(string(list)), ",")); rerr != nil {
+		cpus, rerr := cpuset.Parse(strings.Join(strings.Fields(string(list)), ",")) // as in "0 1 2"
+		if rerr != nil {
 			return nil, fmt.Errorf("/%s: %w", affected, rerr)
+		}
+		if !cpus.IsEmpty() { // as offline ones are before Linux 5.19
+			found[name] = cpus
 		}
 	}
 	return found, err

@@ -77,10 +77,13 @@ func (r Recovered) Write(w io.Writer) {
 	for _, name := range r.Undone {
 		fmt.Fprintln(w, "undone:", name)
 	}
-	if n := len(r.PutBack); n > 0 {
+	not := slices.DeleteFunc(slices.Clone(r.PutBack), func(d enforce.Drift) bool { return d.Repaired })
+	back := slices.DeleteFunc(slices.Clone(r.PutBack), func(d enforce.Drift) bool { return !d.Repaired })
+	if n := len(back); n > 0 {
 		fmt.Fprintf(w, "lanes: %s put back to what was in force\n", quantity.Count(n, "setting"))
-		printDrift(w, "put back", r.PutBack)
+		printDrift(w, "put back", back)
 	}
+	printDrift(w, "not in force", not)
 	printLeft(w, r.Left)
 	printWaiting(w, r.Waiting)
 	printAdopted(w, r.Adopted)

@@ -10,7 +10,7 @@ import (
 // What was the same for many interrupts or threads is one line, and the lines come in the same order each time.
 func TestRecoveredWrite(t *testing.T) {
 	r := Recovered{Released: []string{"run-7"}, Undone: []string{"prove"},
-		PutBack: []enforce.Drift{{Name: "/a", Expected: "1", Found: "2", Note: "why"}},
+		PutBack: []enforce.Drift{{Name: "/a", Expected: "1", Found: "2", Note: "why", Repaired: true}, {Name: "/c", Expected: "3", Found: "4"}},
 		Left:    []Left{{Name: "/b", Before: "0", Set: "1", Found: "2"}},
 		Adopted: []enforce.Adopted{
 			{Kind: enforce.Removed, Name: "/sys/fs/cgroup/isolane-web"},
@@ -25,6 +25,7 @@ func TestRecoveredWrite(t *testing.T) {
 undone: prove
 lanes: 1 setting put back to what was in force
 put back: /a: expected "1", found "2": why
+not in force: /c: expected "3", found "4"
 left as it is: /b: somebody changed it from "1" to "2" since, it was "0" before
 removed: /sys/fs/cgroup/isolane-web
 set: /proc/sys/x to nothing, it was 1
@@ -56,5 +57,10 @@ func TestUnsettled(t *testing.T) {
 		"1 cgroup of isolane's without a record of what was before: isolane recover --adopt takes over"
 	if err := Unsettled(s); err == nil || err.Error() != want || s.Settled() {
 		t.Errorf("%v, want %s", err, want)
+	}
+	s = enforce.Status{Drift: []enforce.Drift{{Note: "CPU 3 is offline"}}}
+	const told = "1 setting is not as the lanes want it: what is to be done is said with it"
+	if err := Unsettled(s); err == nil || err.Error() != told {
+		t.Errorf("%v, want %s", err, told)
 	}
 }

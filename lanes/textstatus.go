@@ -3,6 +3,7 @@ package lanes
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,8 +117,12 @@ func Unsettled(s enforce.Status) error {
 		if n == 1 {
 			are, them = "is", "it"
 		}
-		parts = append(parts, fmt.Sprintf("%s %s not as the lanes want %s: isolane apply puts %[3]s back",
-			quantity.Count(n, "setting"), are, them))
+		remedy := "isolane apply puts " + them + " back"
+		if !slices.ContainsFunc(s.Drift, func(d enforce.Drift) bool { return d.Note == "" }) {
+			remedy = "what is to be done is said with " + them
+		}
+		parts = append(parts, fmt.Sprintf("%s %s not as the lanes want %s: %s",
+			quantity.Count(n, "setting"), are, them, remedy))
 	}
 	for _, l := range s.Lanes {
 		if l.Abandoned {

@@ -38,6 +38,14 @@ type Guard struct {
 	reported map[string]string         // what was found, by target
 	left     []enforce.Drift
 	repairs  map[string][]time.Time
+	failed   map[string]failure // what could not be put back, by target
+}
+
+// failure is that something could not be put back.
+type failure struct {
+	note string
+	last time.Time
+	wait time.Duration // until it is tried again
 }
 
 // events are what changes when interrupts, threads, CPUs, lanes or workloads come or go.
@@ -117,7 +125,7 @@ func (g *Guard) refresh(s events) error {
 	if err != nil {
 		return err
 	}
-	g.lanes, g.want, g.groups = l, want, groups
+	g.lanes, g.want, g.groups, g.failed = l, want, groups, map[string]failure{}
 	for _, s := range g.want.Steps() {
 		if filepath.IsAbs(s.Target) {
 			g.writers.watch(s.Target)
@@ -136,12 +144,6 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 	now, err := g.events()
 	if err != nil {
 		return nil, err
-	}
-	var found []enforce.Drift
-	if gone := g.offline(now.online); gone != "" {
-		found = append(found, enforce.Drift{Name: "/sys/devices/system/cpu/online",
-			Expected: g.lanes.Placement.CPUs().String() + " online",
-			Found:    now.online.String(), Note: gone})
 	}
 	if now.ended != "" && repair {
 		if err = g.moveOrphans(ctx); err != nil {
@@ -166,14 +168,14 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 	for i, d := range steps {
 		steps[i].By = g.writers.of(d.Step.Target)
 	}
-	if repair && len(steps)+len(g.want.Unfinished()) > 0 {
+	if repair {
 		if err = g.repair(ctx, steps); err != nil {
 			return nil, err
 		}
 	}
 	gone, err := g.processes()
-	g.left = slices.DeleteFunc(slices.Concat(found, steps), func(d enforce.Drift) bool { return d.Repaired })
-	return g.news(slices.Concat(found, steps, gone)), err
+	g.left = slices.DeleteFunc(slices.Clone(steps), func(d enforce.Drift) bool { return d.Repaired })
+	return g.news(slices.Concat(steps, gone)), err
 }
 
 // moveOrphans gives lanes a cgroup again that were in those of workloads which have ended.
@@ -192,17 +194,6 @@ func (g *Guard) moveOrphans(ctx context.Context) error {
 // Left is what the last Check found and nobody has put back.
 func (g *Guard) Left() []enforce.Drift { return g.left }
 
-// offline names the lanes that have lost CPUs.
-func (g *Guard) offline(online cpuset.Set) string {
-	var lost []string
-	for _, l := range g.lanes.Placement.Lanes {
-		if gone := l.Owned().Difference(online); !gone.IsEmpty() {
-			lost = append(lost, fmt.Sprintf("lane %s has lost CPUs %s, which are offline", l.Name, gone))
-		}
-	}
-	return strings.Join(lost, "; ")
-}
-
 // newTasks adds what is wanted of new kernel threads.
 func (g *Guard) newTasks(now events) error {
 	for pid := range now.tasks {
@@ -217,15 +208,23 @@ func (g *Guard) newTasks(now events) error {
 	return nil
 }
 
-// patience is how often within a minute the same is put back.
-const patience = 3
+// patience is how often within a minute the same is put back. What could not be put back waits for the next
+// attempt, each time twice as long: from shortest, as a later step may have been in its way, to longest.
+const (
+	patience = 3
+	shortest = 500 * time.Millisecond
+	longest  = time.Minute
+)
 
 // repair puts back what can be, and takes back what had to wait. Another isolane process that is at work goes
 // first.
 func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
+	maps.DeleteFunc(g.failed, func(name string, _ failure) bool {
+		return !slices.ContainsFunc(found, func(d enforce.Drift) bool { return d.Name == name })
+	})
 	var todo []*enforce.Drift
 	for i := range found {
-		if d := &found[i]; d.Note == "" && !g.stubborn(d) { // a note says who is to act
+		if d := &found[i]; d.Note == "" && !g.stubborn(d) && !g.waits(d) { // a note says who is to act
 			todo = append(todo, d)
 		}
 	}
@@ -254,9 +253,22 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 	for _, d := range todo {
 		if d.Repaired {
 			g.repairs[d.Name] = append(g.repairs[d.Name], time.Now())
+			continue
 		}
+		wait := min(max(2*g.failed[d.Name].wait, shortest), longest)
+		g.failed[d.Name] = failure{d.Note, time.Now(), wait}
 	}
 	return err
+}
+
+// waits says in a drift's note why it could not be put back, until that is tried again.
+func (g *Guard) waits(d *enforce.Drift) bool {
+	f, is := g.failed[d.Name]
+	if !is || time.Since(f.last) >= f.wait {
+		return false
+	}
+	d.Note = f.note
+	return true
 }
 
 // stubborn says in a drift's note whether somebody changes it so often that it is not put back any more.

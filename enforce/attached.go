@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
@@ -59,7 +58,7 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, j.Undo(context.WithoutCancel(ctx)), l.back(ctx), l.store(l.Applied))
+			err = errors.Join(err, l.unattach(ctx, j))
 		}
 		err = errors.Join(err, j.Close())
 	}()
@@ -83,6 +82,15 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 		l.Applied = with
 	}
 	return at, why, err
+}
+
+// unattach undoes an attachment that has failed, also when the user has lost patience.
+func (l *Lanes) unattach(ctx context.Context, j *journal.Journal) error {
+	left, err := attached.Home(context.WithoutCancel(ctx), l.root, j)
+	for _, a := range left {
+		err = errors.Join(err, a)
+	}
+	return errors.Join(err, l.back(ctx), l.store(l.Applied))
 }
 
 // dirOf is the cgroup of a lane as it will be with what is about to be in force.
@@ -192,12 +200,7 @@ func (l *Lanes) detach(ctx context.Context, at attached.Workload) error {
 	if err != nil {
 		return err
 	}
-	if err = attached.Homeward(l.root, j); err != nil {
-		return errors.Join(err, j.Close())
-	}
-	_, left, err := j.Reconcile(context.WithoutCancel(ctx), nil)
-	// A thread's affinity comes back with the cpuset, whatever it was in the lane.
-	left = slices.DeleteFunc(left, func(a *journal.LeftAlone) bool { return a.Step.Kind == change.KindTask })
+	left, err := attached.Home(context.WithoutCancel(ctx), l.root, j)
 	l.Left = append(l.Left, left...)
 	return errors.Join(err, j.Close())
 }

@@ -141,39 +141,6 @@ func (at Workload) elsewhere(root fs.FS) bool {
 	})
 }
 
-// Homeward has processes that were born in the lane go where those that they come from go.
-func Homeward(root fs.FS, j *journal.Journal) error {
-	moved, home, steps := map[string]bool{}, "", j.Pending()
-	for _, s := range steps {
-		if s.Kind == change.KindMember {
-			moved[s.Target] = true
-			home, _, _ = strings.Cut(s.Before, "\n") // without what single threads have
-		}
-	}
-	if home == "" {
-		return nil
-	}
-	for _, s := range steps {
-		if s.Kind != change.KindCgroup || change.IsKeeperGroup(s.Target) {
-			continue
-		}
-		pids, err := cgroup.Processes(root, s.Target)
-		if err != nil {
-			return err
-		}
-		for _, pid := range pids {
-			start, err := task.StartTime(root, pid)
-			if target := change.TaskTarget(pid, start); err == nil && !moved[target] {
-				if err = j.Adopt(journal.Step{Kind: change.KindMember, Target: target, Before: home,
-					After: s.Target}); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
 // Widen returns the step that gives the threaded cgroup of a thread these CPUs, where somebody has taken from
 // it all that s wants, as libvirt does with a vCPU that it pins; none otherwise.
 func Widen(root fs.FS, s journal.Step, cpus cpuset.Set) []journal.Step {

@@ -155,7 +155,7 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2550       50  a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
+enforce               2700       50  a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
 enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       300       10  out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has
 enforce/guard          560        5  where each lane's tasks belong; drift and repair, out of enforce

@@ -128,6 +128,9 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !journal.Busy(l.dir) { // who is at work ends it
+		found = append(found, l.cutOff()...)
+	}
 	gone := map[[2]string]bool{}
 	for _, at := range l.Attached {
 		lane, err := l.Lane(at.Lane)

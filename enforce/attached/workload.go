@@ -29,6 +29,8 @@ type Workload struct {
 	Own bool `json:"own,omitempty"`
 	// Begun: the lane comes to that cgroup, and what the threads there are to have is not all set yet.
 	Begun bool `json:"begun,omitempty"`
+	// Leaving: it is on its way out of the lane, and whoever has the lanes next does the rest.
+	Leaving bool `json:"leaving,omitempty"`
 	// Declared: the declaration of the lane names the cgroup (spec.cgroup.path).
 	Declared bool `json:"declared,omitempty"`
 	PID      int  `json:"pid,omitempty"` // or the process, with
@@ -77,10 +79,13 @@ type Journals struct {
 	Ops  map[string]journal.Op
 }
 
-// StepsOf are the steps that have brought workloads into their lanes.
+// StepsOf are the steps that have brought workloads into their lanes, but for those on their way out.
 func (j Journals) StepsOf(all ...Workload) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, at := range all {
+		if at.Leaving {
+			continue
+		}
 		own, err := journal.Look(j.Dir, at.Journal, j.Ops)
 		if err != nil {
 			return nil, err

@@ -155,10 +155,10 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2650       50  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end
-enforce/adopt          150        5  out of enforce: lanes without a record
-enforce/attached       250       10  out of enforce: workloads that ran before their lanes
-enforce/guard          570        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce
+enforce               2750       50  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
+enforce/adopt          200        5  out of enforce: lanes without a record; out of enforce: lanes without a record
+enforce/attached       350       10  out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has
+enforce/guard          620        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce; drift and repair, out of enforce
 enforce/merge          300        5  out of enforce: wanted lanes beside those in force
 examples                50        5
 examples/embed         100        0

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"isolane.dev/isolane/enforce/attached"
@@ -24,7 +25,9 @@ type Applied struct {
 	Levels   map[string]string   `json:"partitions,omitempty"`
 	Refused  []RefusedStep       `json:"refused,omitempty"`
 	Attached []attached.Workload `json:"attached,omitempty"`
-	Runs     map[string]Run      `json:"runs,omitempty"` // by lane: who made it for a command of its own
+	// Returning are those that a change of their lanes takes out, and that are to come in again after it.
+	Returning []attached.Workload `json:"returning,omitempty"`
+	Runs      map[string]Run      `json:"runs,omitempty"` // by lane: who made it for a command of its own
 	// Interrupts are those that were there before the lanes; others have come since.
 	Interrupts []int `json:"interrupts,omitempty"`
 	// NewInterrupts are the masks of CPUs that new ones have got before, beside the one that is in force.
@@ -71,7 +74,7 @@ func readApplied(dir string) (Applied, error) {
 			"that one", filepath.Join(dir, stateFile), err)
 	}
 	// Checked as what comes from elsewhere is: names become paths.
-	for _, at := range a.Attached {
+	for _, at := range slices.Concat(a.Attached, a.Returning) {
 		if !strings.HasPrefix(at.Journal, attached.Prefix) || strings.Contains(at.Journal, "/") {
 			return none, fmt.Errorf("%s: attached journal %q: isolane did not write that: keep the file elsewhere, "+
 				"then isolane recover --adopt", filepath.Join(dir, stateFile), at.Journal)

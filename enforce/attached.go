@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
@@ -32,6 +31,7 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	if err = l.DropEnded(ctx); err != nil {
 		return at, "", err
 	}
+	at.Leaving = false // it may come again from where a kill has cut it off
 	for _, o := range slices.Clone(l.Attached) {
 		switch {
 		case o.Begun && at.Own && o.Same(at): // a kill has cut it off: it goes on
@@ -59,7 +59,7 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, j.Undo(context.WithoutCancel(ctx)), l.back(ctx), l.store(l.Applied))
+			err = errors.Join(err, l.unattach(ctx, j))
 		}
 		err = errors.Join(err, j.Close())
 	}()
@@ -85,6 +85,15 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	return at, why, err
 }
 
+// unattach undoes an attachment that has failed, also when the user has lost patience.
+func (l *Lanes) unattach(ctx context.Context, j *journal.Journal) error {
+	left, err := attached.Home(context.WithoutCancel(ctx), l.root, j)
+	for _, a := range left {
+		err = errors.Join(err, a)
+	}
+	return errors.Join(err, l.back(ctx), l.store(l.Applied))
+}
+
 // dirOf is the cgroup of a lane as it will be with what is about to be in force.
 func (l *Lanes) dirOf(with Applied, name string) (string, error) {
 	lane, err := with.Lane(name)
@@ -104,6 +113,7 @@ func (l *Lanes) dirOf(with Applied, name string) (string, error) {
 func (l *Lanes) attaching(ctx context.Context, at attached.Workload) (Applied, error) {
 	with := l.Applied
 	with.Attached = append(slices.Clone(l.Attached), at)
+	with.Returning = slices.DeleteFunc(slices.Clone(l.Returning), at.Same)
 	with.Levels = maps.Clone(l.Levels)
 	delete(with.Levels, at.Lane) // another cgroup, which may get another kind
 	if at.Begun {                // whoever comes after a kill leaves the lane with the workload
@@ -155,7 +165,7 @@ func (l *Lanes) journals() attached.Journals {
 	return attached.Journals{Dir: l.dir, Root: l.root, Ops: l.ops}
 }
 
-// Running are the attached workloads that have not ended.
+// Running are the attached workloads that have not ended, and are not on their way out.
 func (l *Lanes) Running(ctx context.Context) ([]attached.Workload, error) {
 	var running []attached.Workload
 	for _, at := range l.Attached {
@@ -163,15 +173,15 @@ func (l *Lanes) Running(ctx context.Context) ([]attached.Workload, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !ended {
+		if !ended && !at.Leaving {
 			running = append(running, at)
 		}
 	}
 	return running, nil
 }
 
-// DropEnded forgets attached workloads that have ended, and what was set for them. A lane that was in the
-// cgroup of one is made anew by the next reconcile.
+// DropEnded forgets attached workloads that have ended, and what was set for them, and those that a kill has
+// cut off on their way out. A lane that was in the cgroup of one is made anew by the next reconcile.
 func (l *Lanes) DropEnded(ctx context.Context) error {
 	running, err := l.Running(ctx)
 	if err != nil {
@@ -179,7 +189,7 @@ func (l *Lanes) DropEnded(ctx context.Context) error {
 	}
 	for _, at := range slices.Clone(l.Attached) {
 		if !slices.Contains(running, at) {
-			if err = l.Detach(ctx, at); err != nil {
+			if err = l.Detach(ctx, at); err != nil && !at.Leaving { // else no other lane would change either
 				return err
 			}
 		}
@@ -192,34 +202,21 @@ func (l *Lanes) detach(ctx context.Context, at attached.Workload) error {
 	if err != nil {
 		return err
 	}
-	if err = attached.Homeward(l.root, j); err != nil {
-		return errors.Join(err, j.Close())
-	}
-	_, left, err := j.Reconcile(context.WithoutCancel(ctx), nil)
-	// A thread's affinity comes back with the cpuset, whatever it was in the lane.
-	left = slices.DeleteFunc(left, func(a *journal.LeftAlone) bool { return a.Step.Kind == change.KindTask })
+	left, err := attached.Home(context.WithoutCancel(ctx), l.root, j)
 	l.Left = append(l.Left, left...)
 	return errors.Join(err, j.Close())
 }
 
 // Detach lets a workload out of its lane, back to where it was.
 func (l *Lanes) Detach(ctx context.Context, at attached.Workload) error {
-	without := l.without(at)
-	if err := l.detach(ctx, at); err != nil {
-		return err
-	}
-	if err := l.store(without); err != nil {
-		return err
-	}
-	l.Applied = without
-	return nil
+	return l.leave(ctx, at, l.Returning)
 }
 
 // without is what is in force, without an attachment.
 func (l *Lanes) without(at attached.Workload) Applied {
 	without := l.Applied
 	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached),
-		func(o attached.Workload) bool { return o == at })
+		func(o attached.Workload) bool { return o.Journal == at.Journal })
 	if at.Own { // another cgroup, which may get another kind of partition
 		without.Levels = maps.Clone(l.Levels)
 		delete(without.Levels, at.Lane)

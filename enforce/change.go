@@ -66,26 +66,25 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 		return Change{}, err
 	}
 	for _, at := range moving {
-		err = errors.Join(err, l.Detach(ctx, at))
+		err = errors.Join(err, l.leave(ctx, at, l.returningWith(at)))
 	}
 	if err == nil {
 		err = l.Apply(ctx, p)
 	}
 	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{},
 		Outside: []Outside{}}
+	coming := slices.Clone(l.Returning)
 	if err == nil {
-		moving = slices.DeleteFunc(moving, func(at attached.Workload) bool { return at.Declared })
+		coming = slices.DeleteFunc(coming, func(at attached.Workload) bool { return at.Declared })
 		for _, at := range attached.Declared(p) {
 			if !attached.DeclaredOf(at.Lane, l.Attached) {
-				moving = append(moving, at)
+				coming = append(coming, at)
 			}
 		}
 	}
-	for _, at := range moving { // into the lane where it is now, whatever came of it
-		if aerr := attach(at); aerr != nil {
-			c.Outside = append(c.Outside, Outside{at.Lane, aerr.Error()})
-		}
-	}
+	outside, oerr := l.comeIn(ctx, coming, attach)
+	c.Outside = append(c.Outside, outside...)
+	err = errors.Join(err, oerr)
 	if errors.Is(err, context.Canceled) {
 		err = fmt.Errorf("interrupted: %w", err)
 	}
@@ -153,7 +152,7 @@ func movingWith(now Applied, p plan.Placement) []attached.Workload {
 	for _, at := range now.Attached {
 		was, err := now.Lane(at.Lane)
 		next, ok := p.Lane(at.Lane)
-		if err != nil || !ok {
+		if err != nil || !ok || at.Leaving {
 			continue
 		}
 		if next.CPUs != was.CPUs || next.MemoryNodes != was.MemoryNodes ||

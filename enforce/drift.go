@@ -135,6 +135,9 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 		return nil, err
 	}
 	found = append(found, fewer...)
+	if !journal.Busy(l.dir) { // who is at work ends it
+		found = append(found, l.cutOff()...)
+	}
 	gone := map[[2]string]bool{}
 	for _, at := range l.Attached {
 		lane, err := l.Lane(at.Lane)

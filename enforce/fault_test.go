@@ -156,7 +156,7 @@ func (b bench) recover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.Recover(context.Background())
+	_, err = l.Recover(context.Background(), noAttach)
 	if err = errors.Join(err, l.Close()); err != nil {
 		t.Error(err)
 	}

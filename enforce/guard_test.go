@@ -117,7 +117,7 @@ func TestGuardWaits(t *testing.T) {
 		status.Drift[0].Note != "lane a has lost CPUs 3, which are offline: bring them online, or release the lane" {
 		t.Errorf("status: %+v, %v", status.Drift, err)
 	}
-	if found, err := l.Recover(t.Context()); err != nil || len(found) != 1 || found[0].Repaired {
+	if found, err := l.Recover(t.Context(), noAttach); err != nil || len(found) != 1 || found[0].Repaired {
 		t.Errorf("recover: %+v, %v", found, err)
 	}
 }

@@ -148,6 +148,10 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 		}
 		next.Attached = append(next.Attached, at)
 	}
+	next.Returning = slices.DeleteFunc(slices.Clone(l.Returning), func(at attached.Workload) bool {
+		_, stays := p.Lane(at.Lane)
+		return !stays
+	})
 	if err := l.keepLevels(&next); err != nil {
 		return err
 	}
@@ -213,9 +217,10 @@ func (l *Lanes) Untested() []string {
 	return nil
 }
 
-// Recover ends what a crash cut off: what was in force before it, is again. It returns what was not, and
-// whether it is.
-func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
+// Recover ends what a crash cut off: what was in force before it, is again, with workloads that were to come
+// into their lanes again, by attach. It returns what was not, and whether it is.
+func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) error) ([]Drift, error) {
+	cut := l.cutOff()
 	left, err := filepath.Glob(filepath.Join(l.dir, attached.Prefix+"*.journal"))
 	if err != nil {
 		return nil, err
@@ -245,7 +250,10 @@ func (l *Lanes) Recover(ctx context.Context) ([]Drift, error) {
 	if err == nil && len(l.Placement.Lanes) == 0 { // what a command that was killed had begun to write
 		err = journal.RemoveState(l.dir, stateFile)
 	}
-	return drift, err
+	if err == nil {
+		err = l.endCutOff(ctx, cut, attach)
+	}
+	return append(cut, drift...), err
 }
 
 // reconcile makes what is wanted true, and notes in a what the kernel refuses. With each partition that comes

@@ -134,12 +134,12 @@ func TestRecoverNames(t *testing.T) {
 	if _, err := l.Put(t.Context(), placement(), noAttach); err != nil || len(l.Refused) == 0 {
 		t.Fatal(l.Refused, err)
 	}
-	found, err := l.Recover(t.Context())
+	found, err := l.Recover(t.Context(), noAttach)
 	if err != nil || len(found) != 0 {
 		t.Errorf("%v, %v", found, err)
 	}
 	b.write(t, "proc/irq/default_smp_affinity", "0000000f")
-	found, err = l.Recover(t.Context())
+	found, err = l.Recover(t.Context(), noAttach)
 	if err != nil || len(found) != 1 || found[0].Name != "/proc/irq/default_smp_affinity" || found[0].Found != "0000000f" {
 		t.Errorf("%v, %v", found, err)
 	}
@@ -343,7 +343,7 @@ func TestBegunIsNotUndone(t *testing.T) {
 	l = b.open(t)
 	asked := 0
 	l.ops[change.KindFile] = answering{l.ops[change.KindFile].(fileOp), partition[len(b.root):], map[string]string{}, &asked}
-	if _, err := l.Recover(t.Context()); err != nil || len(l.Attached) != 1 || !l.Attached[0].Begun {
+	if _, err := l.Recover(t.Context(), noAttach); err != nil || len(l.Attached) != 1 || !l.Attached[0].Begun {
 		t.Fatalf("%+v %v", l.Attached, err)
 	}
 	at, why, err := l.Attach(t.Context(), web, func(string, attached.Workload) ([]journal.Step, error) { return nil, nil })

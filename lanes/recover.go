@@ -6,6 +6,7 @@ import (
 
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/enforce/adopt"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
 )
@@ -50,7 +51,10 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 	if err != nil {
 		return r, err
 	}
-	drift, err := l.Recover(ctx)
+	drift, err := l.Recover(ctx, func(at attached.Workload) error {
+		_, aerr := l.attach(ctx, at)
+		return aerr
+	})
 	r.PutBack, r.Left, r.Waiting = append(r.PutBack, drift...), l.left(), l.Waiting(waiting...)
 	if err = errors.Join(err, l.Close()); err != nil {
 		return r, err

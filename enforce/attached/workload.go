@@ -29,6 +29,8 @@ type Workload struct {
 	Own bool `json:"own,omitempty"`
 	// Begun: the lane comes to that cgroup, and what the threads there are to have is not all set yet.
 	Begun bool `json:"begun,omitempty"`
+	// Leaving: it is on its way out of the lane, and whoever has the lanes next does the rest.
+	Leaving bool `json:"leaving,omitempty"`
 	// Declared: the declaration of the lane names the cgroup (spec.cgroup.path).
 	Declared bool `json:"declared,omitempty"`
 	PID      int  `json:"pid,omitempty"` // or the process, with
@@ -77,10 +79,13 @@ type Journals struct {
 	Ops  map[string]journal.Op
 }
 
-// StepsOf are the steps that have brought workloads into their lanes.
+// StepsOf are the steps that have brought workloads into their lanes, but for those on their way out.
 func (j Journals) StepsOf(all ...Workload) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, at := range all {
+		if at.Leaving {
+			continue
+		}
 		own, err := journal.Look(j.Dir, at.Journal, j.Ops)
 		if err != nil {
 			return nil, err
@@ -139,39 +144,6 @@ func (at Workload) elsewhere(root fs.FS) bool {
 		has, err := netdev.OfProcess(root, pid)
 		return err == nil && netdev.Inode(has) == netdev.Inode(at.Netns)
 	})
-}
-
-// Homeward has processes that were born in the lane go where those that they come from go.
-func Homeward(root fs.FS, j *journal.Journal) error {
-	moved, home, steps := map[string]bool{}, "", j.Pending()
-	for _, s := range steps {
-		if s.Kind == change.KindMember {
-			moved[s.Target] = true
-			home, _, _ = strings.Cut(s.Before, "\n") // without what single threads have
-		}
-	}
-	if home == "" {
-		return nil
-	}
-	for _, s := range steps {
-		if s.Kind != change.KindCgroup || change.IsKeeperGroup(s.Target) {
-			continue
-		}
-		pids, err := cgroup.Processes(root, s.Target)
-		if err != nil {
-			return err
-		}
-		for _, pid := range pids {
-			start, err := task.StartTime(root, pid)
-			if target := change.TaskTarget(pid, start); err == nil && !moved[target] {
-				if err = j.Adopt(journal.Step{Kind: change.KindMember, Target: target, Before: home,
-					After: s.Target}); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // Widen returns the step that gives the threaded cgroup of a thread these CPUs, where somebody has taken from

@@ -267,7 +267,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	}
 	defer l.Close()
 	if slices.ContainsFunc(l.Attached, func(at attached.Workload) bool {
-		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group) && !at.Begun
+		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group) && !at.Begun && !at.Leaving
 	}) {
 		return nil
 	}

@@ -19,6 +19,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
@@ -246,6 +247,57 @@ func TestCgroupIsGone(t *testing.T) {
 	}
 	if dir, err := h.Of(host.Live(), task.Dir(pid)); dir != top || err != nil {
 		t.Errorf("it is in %s, %v, want %s", dir, err, top)
+	}
+}
+
+// A cgroup v1 that did not have the lane's CPU, with another below it, comes home as it was, with what its
+// threads had of their own.
+func TestGroupComesHome(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	s := open(t, cpuset.Of(read(t, host.Live()).Usable().Last()))
+	if s.host.Kernel.Cgroup.CpusetV1 == nil {
+		t.Skip("skipped: needs the cpuset controller of cgroup v1")
+	}
+	lane, err := knob.GroupDir(s.host, s.lane.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := filepath.Join(filepath.Dir(lane), "isolane-attach-test-home")
+	has := fmt.Sprint(s.host.Usable().First())
+	for _, dir := range []string{group, group + "/below"} {
+		if err = os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			until(t, "the end of "+dir, func() bool { return !errors.Is(unix.Rmdir(dir), unix.EBUSY) })
+		})
+		for _, f := range [][2]string{{"cpuset.cpus", has}, {"cpuset.mems", s.host.MemoryNodes().String()}} {
+			if err = os.WriteFile(filepath.Join(dir, f[0]), []byte(f[1]), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pid := start(t, "sleep", "1000") // ends before its cgroup
+		if err = os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, pid), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func() ([]Thread, error) { return Cgroup(host.Live(), group) }
+	before := where(t, look)
+	s.attach(t, group, look)
+	threads, err := look()
+	if err != nil || len(threads) != 2 || threads[0].CPUs != s.lane.CPUs || threads[1].CPUs != s.lane.CPUs {
+		t.Errorf("in the lane: %+v, %v", threads, err)
+	}
+	if left, herr := attached.Home(t.Context(), host.Live(), s.journal); herr != nil || len(left) > 0 {
+		t.Error(left, herr)
+	}
+	for _, dir := range []string{group, group + "/below"} {
+		if now, rerr := os.ReadFile(dir + "/cpuset.cpus"); rerr != nil || strings.TrimSpace(string(now)) != has {
+			t.Errorf("%s has CPUs %s, want %s (%v)", dir, now, has, rerr)
+		}
+	}
+	if d := cmp.Diff(before, where(t, look)); d != "" {
+		t.Errorf("left changed (-before +after):\n%s", d)
 	}
 }
 

@@ -1,15 +1,21 @@
 package running
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
@@ -321,6 +327,113 @@ cpuset docker/c1/cpuset.cpus -> 2-5
 	if _, _, err := missing(h, root, laneA(nil), threads, "/sys/fs/cgroup/cpuset/isolane-a"); err == nil {
 		t.Error("attached the lane to itself")
 	}
+}
+
+// cpusets are those of cgroup v1 as the kernel keeps them: each has no more than the one above, and no less than
+// those below. A test's kill comes at one of the writes.
+type cpusets struct {
+	root         fstest.MapFS
+	writes, kill *int
+}
+
+func (cpusets) Check(journal.Step) error { return nil }
+
+func (c cpusets) Read(_ context.Context, s journal.Step) (string, error) {
+	text, err := fs.ReadFile(c.root, s.Target[1:])
+	return strings.TrimSpace(string(text)), err
+}
+
+func (c cpusets) Write(_ context.Context, s journal.Step, value string) error {
+	if *c.writes++; *c.writes == *c.kill {
+		panic("killed")
+	}
+	file, want := s.Target[1:], cpuset.MustParse(value)
+	for name := range c.root {
+		if path.Base(name) != path.Base(file) || name == file {
+			continue
+		}
+		has, err := cpuset.Read(c.root, name)
+		switch {
+		case err != nil:
+			return err
+		case strings.HasPrefix(path.Dir(file), path.Dir(name)+"/") && !want.IsSubsetOf(has):
+			return fmt.Errorf("%s %s: %w", s.Target, value, unix.EACCES)
+		case strings.HasPrefix(path.Dir(name), path.Dir(file)+"/") && !has.IsSubsetOf(want):
+			return fmt.Errorf("%s %s: %w", s.Target, value, unix.EBUSY)
+		}
+	}
+	write(c.root, map[string]string{file: value})
+	return nil
+}
+
+// Cpusets that did not have the lane's CPUs come home from the lane, also after a kill on the way.
+func TestHomeV1(t *testing.T) {
+	lane := laneA(nil) // CPUs 2-5
+	lane.MemoryNodes = cpuset.Of(1)
+	for _, c := range []struct{ name, group, init, worker string }{
+		{"none has any", "0-1,6", "0-1", "0"},
+		{"the first has all", "0-7", "0-1,6", "0-1"},
+		{"the first has some", "0-3", "0-2", "1"},
+		{"all have all", "0-7", "0-5", "2-5"},
+	} {
+		kill := 0
+		for killed := true; killed; kill++ {
+			root, writes := machine(t, false), 0
+			const group = "sys/fs/cgroup/cpuset/docker/c1"
+			for dir, cpus := range map[string]string{"": c.group, "/init": c.init, "/init/worker": c.worker} {
+				write(root, map[string]string{group + dir + "/cpuset.cpus": cpus, group + dir + "/cpuset.mems": "0"})
+			}
+			write(root, map[string]string{"sys/fs/cgroup/cpuset/cpuset.mems": "0-1", "sys/fs/cgroup/cpuset/docker/cpuset.mems": "0-1",
+				"sys/fs/cgroup/cpuset/isolane-a/cpuset.mems": "1"})
+			before := maps.Clone(root)
+			steps, _, err := missing(read(t, root), root, lane, nil, "/"+group)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, never := filepath.Join(t.TempDir(), "run"), 0
+			kernel := cpusets{root, &writes, &never}
+			ops := map[string]journal.Op{change.KindFile: kernel, change.KindCpuset: kernel}
+			j, err := journal.Open(dir, "test", ops)
+			if err == nil {
+				_, err = j.Apply(t.Context(), steps)
+			}
+			if in := string(root[group+"/init/worker/cpuset.cpus"].Data); err != nil || in != "2-5\n" {
+				t.Fatal(c.name, in, err)
+			}
+			writes, *kernel.kill = 0, kill
+			killed = home(t, root, j)
+			*kernel.kill = 0
+			if err = j.Close(); err == nil {
+				j, err = journal.Open(dir, "test", ops)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if home(t, root, j); len(j.Pending()) > 0 {
+				t.Errorf("%s, killed at write %d: left %v", c.name, kill, j.Pending())
+			}
+			if d := cmp.Diff(before, root); d != "" {
+				t.Errorf("%s, killed at write %d (-before +after):\n%s", c.name, kill, d)
+			}
+			killed = killed || kill == 0
+			if err = j.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kill < 4 {
+			t.Errorf("%s: killed at %d writes only", c.name, kill-2)
+		}
+	}
+}
+
+// home says whether the test's kill has come on the way.
+func home(t *testing.T, root fs.FS, j *journal.Journal) (killed bool) {
+	t.Helper()
+	defer func() { killed = recover() != nil }()
+	if left, err := attached.Home(t.Context(), root, j); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+	return false
 }
 
 func TestStepsV2(t *testing.T) {

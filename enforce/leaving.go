@@ -1,0 +1,115 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/task"
+)
+
+// leave is Detach, after which those workloads are to come in again. Both is written down before anything
+// changes, so that a kill cuts off neither.
+func (l *Lanes) leave(ctx context.Context, at attached.Workload, returning []attached.Workload) error {
+	leaving := l.Applied
+	leaving.Attached, leaving.Returning = slices.Clone(l.Attached), returning
+	for i, o := range leaving.Attached {
+		leaving.Attached[i].Leaving = o.Leaving || o.Journal == at.Journal
+	}
+	if err := l.store(leaving); err != nil {
+		return err
+	}
+	l.Applied = leaving
+	if err := l.detach(ctx, at); err != nil {
+		return err
+	}
+	without := l.without(at)
+	if err := l.store(without); err != nil {
+		return err
+	}
+	l.Applied = without
+	return nil
+}
+
+// returningWith are the workloads that are to come in again, with one more.
+func (a Applied) returningWith(at attached.Workload) []attached.Workload {
+	return append(slices.DeleteFunc(slices.Clone(a.Returning), at.Same), at)
+}
+
+// comeIn brings workloads into their lanes where these are now, whatever came of it, and returns those that
+// did not come. With a user who has lost patience they are still to come.
+func (l *Lanes) comeIn(ctx context.Context, all []attached.Workload, attach func(attached.Workload) error,
+) (outside []Outside, err error) {
+	for _, at := range all {
+		if aerr := attach(at); aerr != nil {
+			outside = append(outside, Outside{at.Lane, aerr.Error()})
+		}
+	}
+	if len(l.Returning) > 0 && ctx.Err() == nil {
+		l.Returning = nil
+		err = l.store(l.Applied)
+	}
+	return outside, err
+}
+
+// cutOff are the workloads that a kill has left on their way out of a lane, or before they came in again.
+func (l *Lanes) cutOff() (found []Drift) {
+	for _, at := range l.Attached {
+		if at.Leaving && !slices.ContainsFunc(l.Returning, at.Same) {
+			found = append(found, Drift{Name: "lane " + at.Lane, Expected: workloadName(at) + " out of it",
+				Found: "on its way", Note: "that was cut off: isolane recover ends it"})
+		}
+	}
+	for _, at := range l.stillReturning() {
+		found = append(found, Drift{Name: "lane " + at.Lane, Expected: workloadName(at) + " in it",
+			Found: "out of it", Note: "a change of the lane was cut off: isolane recover brings it in"})
+	}
+	return found
+}
+
+// stillReturning are those that are to come in again and have not ended.
+func (l *Lanes) stillReturning() []attached.Workload {
+	return slices.DeleteFunc(slices.Clone(l.Returning), func(at attached.Workload) bool {
+		if at.Group != "" {
+			return !cgroup.Populated(l.root, at.Group)
+		}
+		start, err := task.StartTime(l.root, at.PID)
+		return err != nil || start != at.Start
+	})
+}
+
+func workloadName(at attached.Workload) string {
+	if at.Group != "" {
+		return at.Group
+	}
+	return fmt.Sprintf("process %d", at.PID)
+}
+
+// endCutOff does the rest of what was cut off, and notes in cut what came of it.
+func (l *Lanes) endCutOff(ctx context.Context, cut []Drift, attach func(attached.Workload) error) error {
+	failed := map[string]error{}
+	for _, at := range slices.Clone(l.Attached) {
+		if at.Leaving { // still
+			failed[at.Lane] = l.Detach(ctx, at)
+		}
+	}
+	outside, err := l.comeIn(ctx, l.stillReturning(), attach)
+	for _, o := range outside {
+		failed[o.Lane] = fmt.Errorf("its workload did not come in again: %s", o.Reason)
+	}
+	for name, why := range failed {
+		if why != nil {
+			err = errors.Join(err, fmt.Errorf("lane %s: %w", name, why))
+		}
+	}
+	for i, d := range cut {
+		if name := strings.TrimPrefix(d.Name, "lane "); failed[name] == nil {
+			cut[i].Repaired, cut[i].Note = true, ""
+		}
+	}
+	return err
+}

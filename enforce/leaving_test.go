@@ -1,0 +1,146 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/plan"
+)
+
+// killing kills at one of the writes of a workload's files; 0 at none.
+type killing struct {
+	fileOp
+	at *int
+}
+
+func (k killing) Write(ctx context.Context, s journal.Step, value string) error {
+	if strings.HasPrefix(s.Target, workloadGroup) {
+		if *k.at--; *k.at == 0 {
+			panic("killed")
+		}
+	}
+	return k.fileOp.Write(ctx, s, value)
+}
+
+// A way out that was cut off and cannot be ended keeps nobody from changing other lanes, and recover says why.
+func TestLeavingFails(t *testing.T) {
+	b, l := withWorkload(t)
+	s := journal.Step{Kind: change.KindFile, Target: workloadGroup + "/memory.swappiness", After: "0"}
+	b.write(t, s.Target, "60")
+	todo := []journal.Step{s}
+	at, _, err := l.Attach(t.Context(), attached.Workload{Lane: "a", Group: workloadGroup},
+		func(string, attached.Workload) (now []journal.Step, _ error) {
+			now, todo = todo, nil
+			return now, nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.ops[change.KindFile] = refusing{l.ops[change.KindFile].(fileOp), s.Target}
+	if err = l.Detach(t.Context(), at); !errors.Is(err, unix.EIO) {
+		t.Error(err)
+	}
+	if err = l.Apply(t.Context(), placement()); err != nil || len(l.Attached) != 1 || !l.Attached[0].Leaving {
+		t.Errorf("%+v %v", l.Attached, err)
+	}
+	if found, rerr := l.Recover(t.Context(), noAttach); !errors.Is(rerr, unix.EIO) || len(found) != 1 || found[0].Repaired {
+		t.Errorf("%+v %v", found, rerr)
+	}
+}
+
+// A kill as a workload leaves its lane is told of, and the next one does the rest; where the lane only got
+// other CPUs the workload comes in again.
+func TestLeavingIsNotForgotten(t *testing.T) {
+	moved := placement()
+	moved.Lanes = []plan.Lane{moved.Lanes[0]}
+	moved.Lanes[0].CPUs, moved.Lanes[0].Idle = cpuset.Of(3), cpuset.Of(2)
+	steps := []journal.Step{{Kind: change.KindFile, Target: workloadGroup + "/memory.swappiness", After: "0"},
+		{Kind: change.KindFile, Target: workloadGroup + "/cpuset.sched_load_balance", After: "0"}}
+	before := map[string]string{steps[0].Target: "60", steps[1].Target: "1"}
+	const all = 3 // its steps are taken back, and that is not written down
+	for _, c := range []struct {
+		name  string
+		to    plan.Placement
+		kill  int // at that write of the way out
+		comes int
+	}{
+		{"release, at once", nothing(), 1, 0}, {"release, midway", nothing(), 2, 0}, {"release, at the end", nothing(), all, 0},
+		{"other CPUs, at once", moved, 1, 1}, {"other CPUs, midway", moved, 2, 1}, {"other CPUs, at the end", moved, all, 1},
+		{"other CPUs, then", moved, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, l := withWorkload(t)
+			for name, text := range before {
+				b.write(t, name, text)
+			}
+			web := attached.Workload{Lane: "a", Group: workloadGroup}
+			todo := steps
+			if _, _, err := l.Attach(t.Context(), web, func(string, attached.Workload) (now []journal.Step, _ error) {
+				now, todo = todo, nil
+				return now, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			at := min(c.kill, len(steps))
+			l.ops[change.KindFile] = killing{l.ops[change.KindFile].(fileOp), &at}
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Fatal("expected the test's kill")
+					}
+				}()
+				_, _ = l.Put(t.Context(), c.to, func(attached.Workload) error { panic("killed") })
+			}()
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if c.kill == all {
+				for name, text := range before {
+					b.write(t, name, text)
+				}
+				if err := os.Remove(filepath.Join(b.state, "attach-a-1.journal")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			look, err := Look(b.state, b.fs(t), Drivers{Ops: knob.Ops(b.root)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := look.Status(t.Context())
+			if err != nil || len(s.Lanes) != 1 || len(s.Lanes[0].Attached) > 0 || s.Drift[0].Name != "lane a" ||
+				!strings.Contains(s.Drift[0].Note, "isolane recover") {
+				t.Errorf("%+v %+v %v", s.Lanes, s.Drift, err)
+			}
+			l, came := b.open(t), 0
+			found, err := l.Recover(t.Context(), func(again attached.Workload) error {
+				if came++; !again.Same(web) {
+					t.Errorf("%+v comes in", again)
+				}
+				return nil
+			})
+			if err != nil || came != c.comes || !found[0].Repaired || len(l.Attached)+len(l.Returning) > 0 {
+				t.Errorf("%d came in, %+v %+v %v", came, l.Applied, found, err)
+			}
+			now := maps.Clone(before)
+			for name := range now {
+				text, rerr := os.ReadFile(filepath.Join(b.root, name))
+				now[name], err = strings.TrimSpace(string(text)), errors.Join(err, rerr)
+			}
+			if drift, derr := l.Drift(t.Context()); err != nil || derr != nil || len(drift) > 0 || !maps.Equal(now, before) {
+				t.Errorf("%v %+v %v %v", now, drift, err, derr)
+			}
+		})
+	}
+}

@@ -146,7 +146,7 @@ package              lines exported  why it was raised
 agent                 1600       30  a method for each request of its client
 audit                 2550       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   400       10  pools of hugepages that somebody else has
-change                2550       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
+change                2600       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2250       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
@@ -155,10 +155,10 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2750       50  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
-enforce/adopt          200        5  out of enforce: lanes without a record; out of enforce: lanes without a record
-enforce/attached       350       10  out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has
-enforce/guard          620        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce; drift and repair, out of enforce
+enforce               2800       50  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
+enforce/adopt          150        5  out of enforce: lanes without a record; out of enforce: lanes without a record
+enforce/attached       300       10  out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has
+enforce/guard          600        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce; drift and repair, out of enforce
 enforce/merge          300        5  out of enforce: wanted lanes beside those in force
 examples                50        5
 examples/embed         100        0

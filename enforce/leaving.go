@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -91,18 +92,18 @@ func workloadName(at attached.Workload) string {
 
 // endCutOff does the rest of what was cut off, and notes in cut what came of it.
 func (l *Lanes) endCutOff(ctx context.Context, cut []Drift, attach func(attached.Workload) error) error {
-	failed := map[string]error{}
+	failed := map[string]error{} // by lane, which may have several workloads
 	for _, at := range slices.Clone(l.Attached) {
 		if at.Leaving { // still
-			failed[at.Lane] = l.Detach(ctx, at)
+			failed[at.Lane] = errors.Join(failed[at.Lane], l.Detach(ctx, at))
 		}
 	}
 	outside, err := l.comeIn(ctx, l.stillReturning(), attach)
 	for _, o := range outside {
-		failed[o.Lane] = fmt.Errorf("its workload did not come in again: %s", o.Reason)
+		failed[o.Lane] = errors.Join(failed[o.Lane], fmt.Errorf("its workload did not come in again: %s", o.Reason))
 	}
-	for name, why := range failed {
-		if why != nil {
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		if why := failed[name]; why != nil {
 			err = errors.Join(err, fmt.Errorf("lane %s: %w", name, why))
 		}
 	}

@@ -658,3 +658,48 @@ func TestStepThatWaits(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Lanes come and go while another is always in force: the log is written anew, with what is pending as it was.
+func TestLongLog(t *testing.T) {
+	dir, big := filepath.Join(t.TempDir(), "run"), strings.Repeat("x", 100<<10)
+	h := &fakeHost{values: map[string]string{"stays": "old", "goes": "old", "later": big}}
+	path := filepath.Join(dir, "test"+suffix)
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(fresh(dir, "test"+suffix), []byte("of a kill"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	longest := int64(0)
+	for i := range 30 {
+		j := open(t, dir, h)
+		if _, err := j.Apply(t.Context(), []Step{{Kind: "fake", Target: "stays", After: fmt.Sprint(i / 7)},
+			{Kind: "fake", Target: "goes", After: big}, {Kind: "fake", Target: "later", After: "new"}}); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := j.UndoWhere(t.Context(), func(s Step) bool { return s.Target == "goes" }); err != nil || left != nil {
+			t.Fatal(left, err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, info.Size())
+		want := []Step{{Kind: "fake", Target: "stays", Before: "old", After: fmt.Sprint(i / 7)},
+			{Kind: "fake", Target: "later", Before: big, After: "new"}}
+		if i/7 > 0 {
+			want[0].Replaced = fmt.Sprint(i/7 - 1)
+		}
+		look, err := Look(dir, "test", h.ops())
+		if diff := cmp.Diff(want, look.Pending()); diff != "" || err != nil {
+			t.Fatal(i, diff, err)
+		}
+		if err = j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if longest > long+500<<10 || longest < long {
+		t.Errorf("at most %d bytes", longest)
+	}
+	j := open(t, dir, h)
+	if err := errors.Join(j.Undo(t.Context()), j.Close()); err != nil || h.values["stays"] != "old" || h.values["later"] != big {
+		t.Error(err)
+	}
+}

@@ -169,10 +169,43 @@ func openLog(path string, check func(Step) error) (*log, error) {
 		return nil, err
 	}
 	l := &log{f: f}
-	if err = l.load(boot, check); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	if err = l.load(boot, check); err == nil && l.size > long {
+		err = l.compact(boot)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), l.f.Close())
 	}
 	return l, nil
+}
+
+// A log longer than this many bytes is written anew when it is opened, once most of it is of steps that are over: where
+// lanes are always in force nothing else shortens it.
+const long = 1 << 20
+
+func (l *log) compact(boot string) error {
+	records := []record{{Boot: boot}}
+	for i := range l.steps {
+		records = append(records, record{Done: &l.steps[i]})
+	}
+	lines, err := encode(records)
+	if err != nil || 2*int64(len(lines)) > l.size {
+		return err
+	}
+	dir, name := filepath.Split(l.f.Name())
+	if err = WriteState(dir, name, lines); errors.Is(err, unix.ENOSPC) {
+		return nil // the long one does as well
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(l.f.Name(), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	err = l.f.Close()
+	l.f, l.size = f, int64(len(lines))
+	l.head = int64(bytes.IndexByte(lines, '\n') + 1)
+	return err
 }
 
 func (l *log) load(boot string, check func(Step) error) error {
@@ -180,9 +213,12 @@ func (l *log) load(boot string, check func(Step) error) error {
 		return err
 	}
 	const most = 256 << 20
-	data, err := io.ReadAll(io.LimitReader(l.f, most))
+	data, err := io.ReadAll(io.LimitReader(l.f, most+1))
 	if err != nil {
 		return err
+	}
+	if len(data) > most {
+		return fmt.Errorf("expected at most %d MiB: keep the file elsewhere, then isolane recover --adopt", most>>20)
 	}
 	if l.steps, err = replay(data, boot); err != nil {
 		return err
@@ -278,16 +314,11 @@ func (l *log) append(records ...record) error {
 	if l.f == nil {
 		return errReadOnly
 	}
-	var lines []byte
-	for _, r := range records {
-		line, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		lines = append(append(lines, line...), '\n')
+	lines, err := encode(records)
+	if err != nil {
+		return err
 	}
-	_, err := l.f.WriteAt(lines, l.size)
-	if err == nil {
+	if _, err = l.f.WriteAt(lines, l.size); err == nil {
 		err = l.f.Sync()
 	}
 	if err != nil {
@@ -295,6 +326,17 @@ func (l *log) append(records ...record) error {
 	}
 	l.size += int64(len(lines))
 	return nil
+}
+
+func encode(records []record) (lines []byte, err error) {
+	for _, r := range records {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(append(lines, line...), '\n')
+	}
+	return lines, nil
 }
 
 func (l *log) open() []Step { return slices.Clone(l.steps) }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -88,11 +89,28 @@ func together(t *testing.T, machine string, scripts []string) {
 			case ctx.Err() != nil:
 				t.Fatal("not run: those before it took all the time there was")
 			}
-			guest := func(ts *testscript.TestScript, argv []string) int {
+			first := true
+			once := func(argv []string, out, errs *bytes.Buffer) (int, error) {
 				limit, cancel := context.WithTimeout(ctx, 12*time.Minute)
 				defer cancel()
+				return vm.Exec(limit, argv, out, errs)
+			}
+			guest := func(ts *testscript.TestScript, argv []string) int {
+				var out, errs bytes.Buffer
 				var code int
-				code, err = vm.Exec(limit, argv, ts.Stdout(), ts.Stderr()) // after an error no other script can follow
+				code, err = once(argv, &out, &errs) // after an error no other script can follow
+				if why := broken(vm); first && why != "" && (err != nil || code != 0) {
+					t.Logf("%s ended with %d (%v), and the guest's kernel said %q: once more in a new machine", argv, code, err, why)
+					vm.Stop()
+					out.Reset()
+					errs.Reset()
+					if vm, err = boot(ctx, t, machine, bin, cache, share); err == nil {
+						code, err = once(argv, &out, &errs)
+					}
+				}
+				first = false // later ones need what those before them left
+				_, _ = out.WriteTo(ts.Stdout())
+				_, _ = errs.WriteTo(ts.Stderr())
 				ts.Check(err)
 				return code
 			}
@@ -106,6 +124,18 @@ func together(t *testing.T, machine string, scripts []string) {
 				}})
 		})
 	}
+}
+
+// broken is what the guest's kernel said when an emulated CPU hung or lost its way: programs may wait for ever for what
+// that CPU did. It is empty where the kernel said no such thing.
+func broken(vm *VM) string {
+	data, _ := os.ReadFile(filepath.Join(vm.dir, "console")) // none: it said nothing
+	for line := range strings.Lines(string(data)) {
+		if wrong(line) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
 }
 
 func boot(ctx context.Context, t *testing.T, machine, bin, cache, share string) (*VM, error) {

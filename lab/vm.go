@@ -259,26 +259,31 @@ func says(texts ...string) func(line string) bool {
 	}
 }
 
-// lastLines are the end of what QEMU and the guest said, in one line; of a kernel that panicked, how it
-// came to that.
+// wrong says whether a line is the kernel's of a fault of its own, or of a CPU that does not run any more.
+func wrong(line string) bool {
+	return says("Oops: ", "BUG: ", "cut here", "detected stall", "blocked for more than")(line)
+}
+
+// lastLines are the end of what QEMU and the guest said, in one line; of a kernel that went wrong, how it
+// came to that: after an oops, programs may wait for ever for the thread that ended with it.
 func lastLines(dir string) string {
 	var last []string
 	for _, name := range []string{"qemu.log", "console"} {
 		data, _ := os.ReadFile(filepath.Join(dir, name)) // none: nothing was said
 		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(data), "\r", "")), "\n")
-		count := 3
-		if i := slices.IndexFunc(lines, says("Kernel panic")); i >= 0 {
-			lines = lines[:i+1]
-			if i = slices.IndexFunc(lines, says("Oops: ", "BUG: ", "cut here")); i >= 0 {
-				lines = lines[i:min(i+traceLines, len(lines))]
-				count = len(lines)
-			}
-		}
 		lines = slices.DeleteFunc(lines, func(l string) bool { // the hub of the cards is meant to be alone
 			return l == "" || strings.Contains(l, "is not connected to host network")
 		})
+		if i := slices.IndexFunc(lines, says("Kernel panic")); i >= 0 {
+			lines = lines[:i+1]
+		}
+		end := max(0, len(lines)-3)
+		if i := slices.IndexFunc(lines[:end], wrong); i >= 0 {
+			trace := lines[i:min(i+traceLines, end)]
+			lines, end = append(slices.Clip(trace), lines[end:]...), 0
+		}
 		if len(lines) > 0 {
-			last = append(last, name+": "+strings.Join(lines[max(0, len(lines)-count):], " | "))
+			last = append(last, name+": "+strings.Join(lines[end:], " | "))
 		}
 	}
 	if len(last) == 0 {

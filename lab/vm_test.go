@@ -227,13 +227,15 @@ func TestCancelled(t *testing.T) {
 func TestHang(t *testing.T) {
 	vm, o, _ := up(t, "serves")
 	file := filepath.Join(o.Dir, "hangs")
-	if err := os.WriteFile(filepath.Join(o.Dir, "console"), []byte("a\nthe guest's last words\r\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(o.Dir, "console"), []byte("a\nb\nrcu: INFO: rcu_preempt detected "+
+		"stalls on CPUs/tasks:\n5-...!\nc\nd\nthe guest's last words\r\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, err := vm.Exec(ctx, []string{"sh", "-c", "echo $$ > " + file + "; exec sleep 1000"}, io.Discard, io.Discard)
-	if err == nil || !strings.HasSuffix(err.Error(), "did not end in time: give it longer, or see what it waits for; console: a | the guest's last words") {
+	if err == nil || !strings.HasSuffix(err.Error(), "did not end in time: give it longer, or see what it waits for; console: "+
+		"rcu: INFO: rcu_preempt detected stalls on CPUs/tasks: | 5-...! | c | d | the guest's last words") {
 		t.Errorf("got %v", err)
 	}
 	vm.Close()

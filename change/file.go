@@ -64,8 +64,18 @@ func checkPath(name string) error {
 	return nil
 }
 
+// Read gives a pool's hugepages without those that the kernel frees as soon as nobody uses them: they are in the same
+// count, and setting that would make them stay (set_max_huge_pages in mm/hugetlb.c).
 func (f file) Read(_ context.Context, s journal.Step) (string, error) {
 	text, err := f.read(s.Target)
+	if err == nil && isPool(s) {
+		surplus, serr := f.read(path.Join(path.Dir(s.Target), "surplus_hugepages"))
+		pages, perr := strconv.ParseUint(text, 10, 64)
+		extra, xerr := strconv.ParseUint(surplus, 10, 64)
+		if errors.Join(serr, perr, xerr) == nil && extra <= pages {
+			return strconv.FormatUint(pages-extra, 10), nil
+		}
+	}
 	return host.Chosen(text), f.orOffline(s.Target, err)
 }
 
@@ -78,7 +88,7 @@ func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 		if err != nil {
 			return err
 		}
-		value = WithSurplus(value, Surplus(s, now))
+		value = MorePages(value, Added(s, now))
 	}
 	if f.isolates(s.Target, value) {
 		defer f.keepBusy(ctx, path.Dir(s.Target), value)()
@@ -107,38 +117,37 @@ func (offlineError) Error() string { return "its CPUs are offline: bring them on
 func (offlineError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // InForce: an interrupt may be on some of its CPUs only, where irqbalance has put it. On those of an earlier
-// step it is not there of somebody's choice. A pool of hugepages may have a surplus.
+// step it is not there of somebody's choice. To a pool of hugepages somebody may have added some.
 func (f file) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	now, err := f.Read(ctx, s)
-	return now == s.After || now != s.Replaced && (narrowed(s, now) || Surplus(s, now) > 0), err
+	return now == s.After || now != s.Replaced && (narrowed(s, now) || Added(s, now) > 0), err
 }
 
-// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause. A
-// surplus of hugepages stays.
+// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause. Of hugepages it
+// may have found only some of those that were asked for.
 func (file) MayOverwrite(s journal.Step, now string) bool {
 	invalid := path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
-	return invalid || narrowed(s, now) || Surplus(s, now) > 0
+	return invalid || narrowed(s, now) || isPool(s) && pages(now) >= pages(s.Before)
 }
 
 func isPool(s journal.Step) bool { return path.Base(s.Target) == "nr_hugepages" }
 
-// Surplus is how many hugepages a pool has now beyond what a step gives it: somebody else has added them.
-func Surplus(s journal.Step, now string) uint64 {
-	pages, err := strconv.ParseUint(now, 10, 64)
-	ours, oerr := strconv.ParseUint(s.After, 10, 64)
-	if !isPool(s) || errors.Join(err, oerr) != nil || pages < ours {
-		return 0
+// Added is how many hugepages a pool has now beyond what a step gives it: somebody else has added them. What the step
+// replaced does not count: its pages may not have gone, or come, before the process that did it was killed.
+func Added(s journal.Step, now string) uint64 {
+	if ours := max(pages(s.After), pages(s.Replaced)); isPool(s) && pages(now) > ours {
+		return pages(now) - ours
 	}
-	return pages - ours
+	return 0
 }
 
-// WithSurplus adds a surplus to the value of a pool; without one it is any value.
-func WithSurplus(value string, surplus uint64) string {
-	pages, err := strconv.ParseUint(value, 10, 64)
-	if surplus == 0 || err != nil {
-		return value
-	}
-	return strconv.FormatUint(pages+surplus, 10)
+// MorePages adds hugepages to the value of a pool.
+func MorePages(value string, more uint64) string { return strconv.FormatUint(pages(value)+more, 10) }
+
+// pages is a pool's value, which Check has seen; 0 where it is none.
+func pages(value string) uint64 {
+	n, _ := strconv.ParseUint(value, 10, 64)
+	return n
 }
 
 // narrowed says whether an interrupt is on some of the CPUs that a step gives it.

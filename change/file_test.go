@@ -144,3 +144,60 @@ func TestGovernorOffline(t *testing.T) {
 		t.Errorf("online again: %q, %v", data, rerr)
 	}
 }
+
+// A pool of hugepages has at once what the kernel finds of what is asked for, and what it cannot free yet is more than
+// that. Only what is beyond the steps is somebody else's.
+func TestPool(t *testing.T) {
+	const pool = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
+	for _, c := range []struct {
+		about          string
+		recorded       journal.Step
+		now, surplus   string
+		to, then, left string
+	}{
+		{"a change that found some of its pages goes back", journal.Step{Before: "0", After: "60", Replaced: "10"}, "50", "0", "10", "10", "0"},
+		{"so does a first one", journal.Step{Before: "3", After: "60"}, "50", "0", "", "", "3"},
+		{"killed on its way back", journal.Step{Before: "0", After: "10", Replaced: "60"}, "35", "0", "10", "10", "0"},
+		{"killed before any", journal.Step{Before: "0", After: "10", Replaced: "60"}, "60", "0", "10", "10", "0"},
+		{"somebody added 20", journal.Step{Before: "5", After: "10"}, "30", "0", "10", "30", "25"},
+		{"somebody added 20 besides", journal.Step{Before: "5", After: "10", Replaced: "25"}, "45", "0", "", "", "25"},
+		{"40 are freed later", journal.Step{Before: "5", After: "10"}, "50", "40", "10", "50", "5"},
+		{"somebody took some", journal.Step{Before: "5", After: "10"}, "4", "0", "", "", "4"},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			root := t.TempDir()
+			file := filepath.Join(root, pool)
+			err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(c.now), 0o600),
+				os.WriteFile(filepath.Join(filepath.Dir(file), "surplus_hugepages"), []byte(c.surplus), 0o600))
+			if err != nil {
+				t.Fatal(err)
+			}
+			j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", Ops(root, pool))
+			if err != nil {
+				t.Fatal(err)
+			}
+			has := func(want string) {
+				t.Helper()
+				if data, rerr := os.ReadFile(file); rerr != nil || strings.TrimSpace(string(data)) != want {
+					t.Errorf("%s, want %s, %v", data, want, rerr)
+				}
+			}
+			c.recorded.Kind, c.recorded.Target = KindFile, pool
+			if err = j.Adopt(c.recorded); err != nil {
+				t.Fatal(err)
+			}
+			if want := (journal.Step{Kind: KindFile, Target: pool, After: c.to}); c.to != "" {
+				inForce, _, ferr := j.InForce(t.Context(), want)
+				_, err = j.Apply(t.Context(), []journal.Step{want})
+				killed := c.recorded.After == c.to && c.recorded.Replaced != "" // only who goes on knows of that
+				if has(c.then); !killed && inForce != (c.then == c.now) || errors.Join(ferr, err) != nil {
+					t.Errorf("in force: %v, %v, %v", inForce, ferr, err)
+				}
+			}
+			left, err := j.UndoWhere(t.Context(), func(journal.Step) bool { return true })
+			if has(c.left); err != nil || len(left) > 0 != (c.now == "4") || j.Close() != nil {
+				t.Error(left, err)
+			}
+		})
+	}
+}

@@ -78,12 +78,26 @@ func (t taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
 	return all.String(), errors.Join(err, rerr)
 }
 
-// MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its
-// threads when a cpuset changes.
-func (taskCPUs) MayOverwrite(s journal.Step, now string) bool {
+// MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its threads when a
+// cpuset changes. And one of the kernel's that has only some of what it was given: some kernels forget what of that is
+// offline then, see Read.
+func (t taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 	before, err := cpuset.Parse(s.Before)
-	wide, werr := cpuset.Parse(now)
-	return errors.Join(err, werr) == nil && before.IsSubsetOf(wide)
+	after, aerr := cpuset.Parse(s.After)
+	has, herr := cpuset.Parse(now)
+	if errors.Join(err, aerr, herr) != nil {
+		return false
+	}
+	return before.IsSubsetOf(has) || !has.IsEmpty() && has.IsSubsetOf(after) && t.ofKernel(s.Target)
+}
+
+func (t taskCPUs) ofKernel(target string) bool {
+	tid, err := find(t.root, target)
+	if err != nil {
+		return false
+	}
+	stat, err := task.ReadStat(t.root, task.Dir(tid))
+	return err == nil && stat.Kernel
 }
 
 // Write gives a program's thread that had all of its cpuset all of it again, whatever that becomes: what is
@@ -97,7 +111,7 @@ func (t taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	if stat, serr := task.ReadStat(t.root, task.Dir(tid)); serr == nil && !stat.Kernel && value == s.Before {
+	if value == s.Before && !t.ofKernel(s.Target) {
 		h, herr := cpusets()
 		_, all, perr := placeOf(tid, h)
 		if errors.Join(herr, perr) == nil && !all.IsEmpty() && all.IsSubsetOf(set) {

@@ -3,6 +3,7 @@ package change
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -27,6 +28,15 @@ func TestThreadsAndOfflineCPUs(t *testing.T) {
 		s := journal.Step{Kind: KindTask, Target: TaskTarget(os.Getpid(), 77), After: after.String()}
 		if now, rerr := op.Read(t.Context(), s); now != want.String() || rerr != nil {
 			t.Errorf("of %s reads %s, %v, want %s", after, now, rerr, want)
+		}
+	}
+
+	// Some kernels forget CPUs of their own threads that are offline: 0-1,4-7 is what is left of 0-1,4-15.
+	kernel := taskCPUs{fstest.MapFS{dir + "/stat": {Data: []byte(strings.Replace(stat, "S 0 0 0 0 -1 0", "S 2 0 0 0 -1 2097216", 1))}}}
+	s := journal.Step{Target: TaskTarget(os.Getpid(), 77), Before: "0-15", After: "0-1,4-15"}
+	for now, want := range map[string]bool{"0-1,4-7": true, "0-15": true, "2": false, "0-7": false, "": false} {
+		if got := kernel.MayOverwrite(s, now); got != want || op.MayOverwrite(s, now) != (now == "0-15") {
+			t.Errorf("%q of a kernel thread: %v, of a program's: %v", now, got, op.MayOverwrite(s, now))
 		}
 	}
 }

@@ -99,15 +99,6 @@ func (l *Lanes) store(a Applied) error {
 	return journal.WriteState(l.dir, stateFile, append(data, '\n'))
 }
 
-// Journals are the names of those that belong to the lanes.
-func (a Applied) Journals() []string {
-	names := []string{journalName}
-	for _, at := range a.Attached {
-		names = append(names, at.Journal)
-	}
-	return names
-}
-
 // Lane returns a lane in force by its name, or a *NoLaneError.
 func (a Applied) Lane(name string) (plan.Lane, error) {
 	if l, ok := a.Placement.Lane(name); ok {

@@ -58,30 +58,25 @@ func (l *Lanes) ShortOfHugepages(names ...string) ([]string, error) {
 	return short, nil
 }
 
-// keepSurplus changes pools of hugepages that somebody has enlarged by as many as lanes want more, or fewer,
-// than before: the rest stays.
-func (l *Lanes) keepSurplus(ctx context.Context, want []journal.Step) error {
-	for _, was := range l.journal.Pending() {
-		same := func(s journal.Step) bool { return s.Kind == was.Kind && s.Target == was.Target }
+// keepAdded takes hugepages that somebody has added to a pool of which lanes are to have more, or fewer, for pages that
+// were there before the lanes: they stay.
+func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
+	for _, s := range l.journal.Pending() {
+		same := func(o journal.Step) bool { return s.Kind == o.Kind && s.Target == o.Target }
 		at := slices.IndexFunc(want, same)
-		if at < 0 || want[at].After == was.After || path.Base(was.Target) != "nr_hugepages" {
+		if at < 0 || want[at].After == s.After || path.Base(s.Target) != "nr_hugepages" {
 			continue
 		}
-		op, next := l.ops[was.Kind], want[at]
-		now, err := op.Read(ctx, was)
+		now, err := l.ops[s.Kind].Read(ctx, s)
 		if err != nil {
 			return err
 		}
-		surplus := change.Surplus(was, now)
-		if surplus == 0 || now == was.Replaced {
-			continue
-		}
-		next.Before = was.Before
-		if err = l.journal.Adopt(next); err == nil {
-			err = op.Write(ctx, next, change.WithSurplus(next.After, surplus))
-		}
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", next.Kind, next.Target, err)
+		if added := change.Added(s, now); added > 0 {
+			s.Before, s.After, s.Replaced = change.MorePages(s.Before, added), now, ""
+			if err = l.journal.Adopt(s); err != nil {
+				return err
+			}
+			want[at].After = change.MorePages(want[at].After, added)
 		}
 	}
 	return nil

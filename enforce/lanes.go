@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -221,16 +220,13 @@ func (l *Lanes) Untested() []string {
 // into their lanes again, by attach. It returns what was not, and whether it is.
 func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) error) ([]Drift, error) {
 	cut := l.cutOff()
-	left, err := filepath.Glob(filepath.Join(l.dir, attached.Prefix+"*.journal"))
+	half, err := l.HalfAttached()
 	if err != nil {
 		return nil, err
 	}
-	for _, file := range left {
-		name := strings.TrimSuffix(filepath.Base(file), ".journal")
-		if !slices.ContainsFunc(l.Attached, func(at attached.Workload) bool { return at.Journal == name }) {
-			if err = l.detach(ctx, attached.Workload{Journal: name}); err != nil {
-				return nil, err
-			}
+	for _, name := range half {
+		if err = l.detach(ctx, attached.Workload{Journal: name}); err != nil {
+			return nil, err
 		}
 	}
 	if err = l.DropEnded(ctx); err != nil {
@@ -285,7 +281,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 			return uerr
 		}
 	}
-	if err = l.keepSurplus(ctx, want); err != nil {
+	if err = l.keepAdded(ctx, want); err != nil {
 		return err
 	}
 	refused, left, err := l.journal.Reconcile(ctx, want)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -70,6 +71,29 @@ func (l *Lanes) cutOff() (found []Drift) {
 			Found: "out of it", Note: "a change of the lane was cut off: isolane recover brings it in"})
 	}
 	return found
+}
+
+// HalfAttached are the journals of workloads that were on their way into a lane when that was cut off.
+func (l *Lanes) HalfAttached() ([]string, error) {
+	all, err := l.attachJournals()
+	return slices.DeleteFunc(all, func(name string) bool {
+		return slices.ContainsFunc(l.Attached, func(at attached.Workload) bool { return at.Journal == name })
+	}), err
+}
+
+// Journals are the names of those that Recover looks after.
+func (l *Lanes) Journals() ([]string, error) {
+	names, err := l.attachJournals()
+	return append(names, journalName), err
+}
+
+func (l *Lanes) attachJournals() ([]string, error) {
+	const suffix = ".journal"
+	names, err := filepath.Glob(filepath.Join(l.dir, attached.Prefix+"*"+suffix))
+	for i, file := range names {
+		names[i] = strings.TrimSuffix(filepath.Base(file), suffix)
+	}
+	return names, err
 }
 
 // stillReturning are those that are to come in again and have not ended.

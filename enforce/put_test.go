@@ -86,7 +86,9 @@ func TestHugepagesAdded(t *testing.T) {
 		add     string
 		reserve uint64
 		want    string
-	}{{"", 12, "20"}, {"25", 12, "25"}, {"", 30, "43"}, {"", 2, "15"}, {"10", 2, "10"}, {"38", 2, "38"}, {"", 7, "43"}, {"9", 7, "15"}, {"16", 0, "9"}} {
+		drifts  bool
+	}{{"", 12, "20", false}, {"25", 12, "25", false}, {"", 30, "43", false}, {"", 2, "15", false}, {"10", 2, "15", true},
+		{"38", 2, "38", false}, {"", 7, "43", false}, {"44", 7, "44", false}, {"", 0, "37", false}} {
 		if step.add != "" {
 			b.write(t, pool, step.add)
 		}
@@ -95,7 +97,7 @@ func TestHugepagesAdded(t *testing.T) {
 			p = nothing()
 		}
 		s, err := l.Status(t.Context())
-		if drifts := step.add == "9"; err != nil || (len(s.Drift) > 0) != drifts {
+		if err != nil || (len(s.Drift) > 0) != step.drifts {
 			t.Errorf("%+v: drift %+v, %v", step, s.Drift, err)
 		}
 		if _, err = l.Put(t.Context(), p, noAttach); err != nil {

@@ -163,8 +163,9 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	if s.Before = ""; open {
 		s.Before, s.Replaced = earlier.Before, earlier.After
 		// A crash may have come before that was written: then what it was to replace is still there.
-		if now, rerr := op.Read(ctx, earlier); rerr == nil && earlier.Replaced != "" && now == earlier.Replaced {
-			s.Replaced = now
+		if now, rerr := op.Read(ctx, earlier); earlier.After == s.After ||
+			rerr == nil && earlier.Replaced != "" && now == earlier.Replaced {
+			s.Replaced = earlier.Replaced
 		}
 	}
 	inForce, now, err := state(ctx, op, s)
@@ -258,9 +259,12 @@ func (j *Journal) InForce(ctx context.Context, s Step) (inForce bool, now string
 	if err != nil {
 		return false, "", err
 	}
-	if _, ok := op.(finisher); ok {
-		if done, open := j.log.find(s); open {
+	if done, open := j.log.find(s); open {
+		if _, ok := op.(finisher); ok {
 			s.Before = done.Before
+		}
+		if done.After != s.After { // which a change that was cut off had set
+			s.Replaced = done.After
 		}
 	}
 	return state(ctx, op, s)

@@ -40,8 +40,12 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 	if err != nil {
 		return r, err
 	}
+	ours, err := seen.Journals()
+	if err != nil {
+		return r, err
+	}
 	// A session was beside its lane, and came after it.
-	found, waiting, err := journal.Recover(ctx, seen.o.Dir, seen.o.Ops, seen.Journals()...)
+	found, waiting, err := journal.Recover(ctx, seen.o.Dir, seen.o.Ops, ours...)
 	r.Undone = append(r.Undone, found...)
 	if err != nil {
 		return r, err
@@ -51,6 +55,11 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 	if err != nil {
 		return r, err
 	}
+	half, err := l.HalfAttached()
+	if err != nil {
+		return r, errors.Join(err, l.Close())
+	}
+	r.Undone = append(r.Undone, half...)
 	drift, err := l.Recover(ctx, func(at attached.Workload) error {
 		_, aerr := l.attach(ctx, at)
 		return aerr

@@ -194,7 +194,7 @@ hub/pods               450        2  the nodes of a Kubernetes as hosts
 hub/simulate           300        5  many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
 hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
 hub/up                1300       10  why a hub that cannot start does not; an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
-journal               1100       25  what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement
+journal               1150       25  a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement
 knob                  1800       35  interrupts that come later; cgroups of pods that were made while lanes were in force
 kube/ask              1050       15  whether the kubelet lets a lane's containers have its hugepages, and a pod later than the one that was asked for; pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
 kube/cmd/isolane-kube   150        0  pods get lanes

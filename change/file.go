@@ -64,8 +64,8 @@ func checkPath(name string) error {
 	return nil
 }
 
-// Read gives a pool's hugepages without those that the kernel frees as soon as nobody uses them: they are in the same
-// count, and setting that would make them stay (set_max_huge_pages in mm/hugetlb.c).
+// Read gives a pool's hugepages without those that the kernel frees as soon as nobody uses them: they are in
+// the same count, and setting that would make them stay (set_max_huge_pages in mm/hugetlb.c).
 func (f file) Read(_ context.Context, s journal.Step) (string, error) {
 	text, err := f.read(s.Target)
 	if err == nil && isPool(s) {
@@ -123,8 +123,8 @@ func (f file) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	return now == s.After || now != s.Replaced && (narrowed(s, now) || Added(s, now) > 0), err
 }
 
-// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause. Of hugepages it
-// may have found only some of those that were asked for.
+// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause. Of
+// hugepages it may have found only some of those that were asked for.
 func (file) MayOverwrite(s journal.Step, now string) bool {
 	invalid := path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
 	return invalid || narrowed(s, now) || isPool(s) && pages(now) >= pages(s.Before)
@@ -132,8 +132,9 @@ func (file) MayOverwrite(s journal.Step, now string) bool {
 
 func isPool(s journal.Step) bool { return path.Base(s.Target) == "nr_hugepages" }
 
-// Added is how many hugepages a pool has now beyond what a step gives it: somebody else has added them. What the step
-// replaced does not count: its pages may not have gone, or come, before the process that did it was killed.
+// Added is how many hugepages a pool has now beyond what a step gives it: somebody else has added them. What
+// the step replaced does not count: its pages may not have gone, or come, before the process that did it was
+// killed.
 func Added(s journal.Step, now string) uint64 {
 	if ours := max(pages(s.After), pages(s.Replaced)); isPool(s) && pages(now) > ours {
 		return pages(now) - ours

@@ -78,9 +78,9 @@ func (t taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
 	return all.String(), errors.Join(err, rerr)
 }
 
-// MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its threads when a
-// cpuset changes. And one of the kernel's that has only some of what it was given: some kernels forget what of that is
-// offline then, see Read.
+// MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its
+// threads when a cpuset changes. And one of the kernel's that has only some of what it was given: some
+// kernels forget what of that is offline then, see Read.
 func (t taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 	before, err := cpuset.Parse(s.Before)
 	after, aerr := cpuset.Parse(s.After)

@@ -58,8 +58,8 @@ func (l *Lanes) ShortOfHugepages(names ...string) ([]string, error) {
 	return short, nil
 }
 
-// keepAdded takes hugepages that somebody has added to a pool of which lanes are to have more, or fewer, for pages that
-// were there before the lanes: they stay.
+// keepAdded takes hugepages that somebody has added to a pool of which lanes are to have more, or fewer, for
+// pages that were there before the lanes: they stay.
 func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
 	for _, s := range l.journal.Pending() {
 		same := func(o journal.Step) bool { return s.Kind == o.Kind && s.Target == o.Target }
@@ -82,11 +82,12 @@ func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
 	return nil
 }
 
-// endReplaced notes of pools of hugepages that what they had for earlier lanes is not there any more: who
-// sets that again has added pages.
+// endReplaced notes of hugepages and interrupts that what they had for earlier lanes is not there any more: who
+// sets that again has added pages, or is irqbalance.
 func (l *Lanes) endReplaced() (err error) {
 	for _, s := range l.journal.Pending() {
-		if path.Base(s.Target) == "nr_hugepages" && s.Replaced != "" && err == nil {
+		base := path.Base(s.Target)
+		if s.Replaced != "" && (base == "nr_hugepages" || base == "smp_affinity_list") && err == nil {
 			s.Replaced = ""
 			err = l.journal.Adopt(s)
 		}

@@ -178,8 +178,8 @@ func openLog(path string, check func(Step) error) (*log, error) {
 	return l, nil
 }
 
-// A log longer than this many bytes is written anew when it is opened, once most of it is of steps that are over: where
-// lanes are always in force nothing else shortens it.
+// A log longer than this many bytes is written anew when it is opened, once most of it is of steps that are
+// over: where lanes are always in force nothing else shortens it.
 const long = 1 << 20
 
 func (l *log) compact(boot string) error {
@@ -218,7 +218,8 @@ func (l *log) load(boot string, check func(Step) error) error {
 		return err
 	}
 	if len(data) > most {
-		return fmt.Errorf("expected at most %d MiB: keep the file elsewhere, then isolane recover --adopt", most>>20)
+		return fmt.Errorf("expected at most %d MiB: keep the file elsewhere, then isolane recover --adopt",
+			most>>20)
 	}
 	if l.steps, err = replay(data, boot); err != nil {
 		return err

@@ -82,8 +82,8 @@ func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
 	return nil
 }
 
-// endReplaced notes of hugepages and interrupts that what they had for earlier lanes is not there any more: who
-// sets that again has added pages, or is irqbalance.
+// endReplaced notes of hugepages and interrupts that what they had for earlier lanes is not there any more:
+// who sets that again has added pages, or is irqbalance.
 func (l *Lanes) endReplaced() (err error) {
 	for _, s := range l.journal.Pending() {
 		base := path.Base(s.Target)

@@ -147,7 +147,7 @@ agent                 1600       30  a method for each request of its client
 audit                 2550       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   400       10  pools of hugepages that somebody else has
 change                2600       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
-change/netdev         2250       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward
+change/netdev         2300       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
 cmd/isolane           1755        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
@@ -213,7 +213,7 @@ netpath/express        800        5  a shared table of lanes that stays, its fil
 netpath/macvlan        100        5
 netpath/ovs           1800       10  receive queues of cards, both paths on one bridge, and customers behind one outer tag
 netpath/sriov         1300        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found
-netpath/vpp            900       10  path vpp, and VPP in a lane
+netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5
 plan                   650       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane
 plan/search           1800       20  a refusal says who has the functions

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
@@ -72,4 +74,48 @@ func TestPair(t *testing.T) {
 	if lacks != nil {
 		t.Skip("skipped: without tags: ", lacks)
 	}
+}
+
+// A device takes all frames while a step says so. That somebody else has asked for it stays after undo, and what a packet
+// socket asks for is not taken for that.
+func TestPromiscuous(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	alone(t)
+	const one, other = "isl-test-p", "isl-test-q"
+	ip(t, "link add "+one+" type veth peer name "+other)
+	ip(t, "link set "+other+" promisc on")
+	d, err := net.InterfaceByName(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	mreq := unix.PacketMreq{Ifindex: int32(d.Index), Type: unix.PACKET_MR_PROMISC}
+	if err = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &mreq); err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := []journal.Step{netdev.PromiscuousStep(one), netdev.PromiscuousStep(other)}
+	expect := func(when string, want ...string) {
+		for i, s := range steps {
+			if now, rerr := ops()[s.Kind].Read(t.Context(), s); rerr != nil || now != want[i] {
+				t.Errorf("%s, %s: %q, %v", when, s.Target, now, rerr)
+			}
+		}
+	}
+	expect("before", "", netdev.Present)
+	if _, err = j.Apply(t.Context(), steps); err != nil {
+		t.Error(err)
+	}
+	expect("in force", netdev.Present, netdev.Present)
+	if err = j.Undo(t.Context()); err != nil {
+		t.Error(err)
+	}
+	expect("taken back", "", netdev.Present)
 }

@@ -22,8 +22,9 @@ import (
 // Uplink is a network device of the host.
 type Uplink struct {
 	Name      string
-	Bridge    bool   // lanes can be ports of it
-	Master    string // what it is a port of, "" nothing
+	AltNames  []string // other names of it
+	Bridge    bool     // lanes can be ports of it
+	Master    string   // what it is a port of, "" nothing
 	Up        bool
 	MTU       int
 	Ethernet  bool
@@ -54,7 +55,7 @@ func findUplink(name string) (Uplink, error) {
 		return u, fmt.Errorf("spec.network.device: %s: %w: ip link shows those that there are", name, err)
 	}
 	a := l.Attrs()
-	u.Bridge, u.Ethernet = l.Type() == netdev.Bridge, a.EncapType == "ether"
+	u.AltNames, u.Bridge, u.Ethernet = a.AltNames, l.Type() == netdev.Bridge, a.EncapType == "ether"
 	u.MTU, u.Up = a.MTU, a.Flags&net.FlagUp != 0
 	if a.MasterIndex != 0 {
 		m, merr := h.LinkByIndex(a.MasterIndex)
@@ -138,6 +139,15 @@ func (u Uplink) CheckVeth(n lane.Network) error {
 	}
 	return fmt.Errorf("spec.network.mtu: a lane without one has %d with path %s, more than the %d of %s: "+
 		"expected mtu %[3]d or less", VethMTU, n.Path, u.MTU, u.Name)
+}
+
+// OwnBridge is the bridge of Isolane's that may have the device as a port. Lanes of before may have made it
+// by an alternative name, and move to the other one.
+func (u Uplink) OwnBridge() string {
+	if slices.ContainsFunc(u.AltNames, func(name string) bool { return Bridge(name) == u.Master }) {
+		return u.Master
+	}
+	return Bridge(u.Name)
 }
 
 // CheckPort says why the device cannot become a port of a bridge: it is one of another, "" for any, or has
@@ -343,15 +353,21 @@ func FreeTags(p Path, l Lane) error {
 	if err != nil {
 		return err
 	}
-	index := map[string]int{}
+	index, own := map[string]int{}, []tag(nil)
 	for _, other := range links {
-		index[other.Attrs().Name] = other.Attrs().Index
+		a := other.Attrs()
+		index[a.Name] = a.Index
+		if a.Name == l.Device { // lanes of before may have them by an alternative name
+			for _, name := range append(a.AltNames, a.Name) {
+				own = append(own, Lane{Network: lane.Network{Device: name, VLAN: l.VLAN}}.tags()...)
+			}
+		}
 	}
 	for _, t := range tags {
 		for _, other := range links {
 			v, is := other.(*netlink.Vlan)
-			if is && v.Name != t.device && v.ParentIndex == index[t.link.Parent] && v.VlanId == t.link.Tag &&
-				v.VlanProtocol == t.link.Protocol() {
+			if is && !slices.ContainsFunc(own, func(o tag) bool { return o.device == v.Name }) &&
+				v.ParentIndex == index[t.link.Parent] && v.VlanId == t.link.Tag && v.VlanProtocol == t.link.Protocol() {
 				return fmt.Errorf("spec.network.vlan: %s is that of %d on %s already: expected it as "+
 					"spec.network.device without that tag, or another tag", v.Name, t.link.Tag, t.link.Parent)
 			}

@@ -56,7 +56,8 @@ func TestUplinkWithRoute(t *testing.T) {
 	}
 }
 
-// A device by an alternative name is the same uplink as by its own.
+// A device by an alternative name is the same uplink as by its own, also where lanes of before have made a bridge or the
+// device of its tag by that name.
 func TestDeviceByAlternativeName(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	alone(t)
@@ -71,6 +72,37 @@ func TestDeviceByAlternativeName(t *testing.T) {
 		on := netpath.Of(host.Live(), "b", lane.Network{Path: "bridge", Device: "isl-test-r"})
 		if err := netpath.Beside(paths, l, []netpath.Lane{on}); l.Uplink != "isl-test-r" || err == nil {
 			t.Errorf("%s: uplink %s, %v", name, l.Uplink, err)
+		}
+		ip(t, "link set isl-test-r up")
+		if netpath.LacksTags(host.Live()) == nil {
+			v := lane.VLAN{Outer: 100}
+			before := netpath.Of(fstest.MapFS{}, "a", lane.Network{Device: name, VLAN: v}).Uplink
+			ip(t, "link add "+before+" link isl-test-r type vlan id 100")
+			if err := netpath.FreeTags(bridge.Path{}, netpath.Of(fstest.MapFS{}, "a", lane.Network{Device: "isl-test-r", VLAN: v})); err != nil {
+				t.Error(err)
+			}
+			ip(t, "link del "+before)
+		}
+		for master, want := range map[string]bool{netpath.Bridge(name): true, "isl-test-m": false} {
+			ip(t, "link add "+master+" type bridge")
+			ip(t, "link set isl-test-r master "+master)
+			for _, p := range paths {
+				if err := p.Possible(on); (err == nil) != want {
+					t.Errorf("%s as a port of %s: %v", p.Name(), master, err)
+				}
+			}
+			ip(t, "link del "+master)
+		}
+	}
+}
+
+// Whether an uplink is a bridge is not guessed: where the kernel does not say it there are no steps. One that is gone
+// is drift.
+func TestStepsWithoutAnswer(t *testing.T) {
+	for device, want := range map[string]bool{"isl-test-none": true, strings.Repeat("x", 200): false} {
+		l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Device: device})
+		if steps, err := (bridge.Path{}).Steps([]netpath.Lane{l}); (err == nil) != want {
+			t.Errorf("%s: %v, %v", device, steps, err)
 		}
 	}
 }

@@ -55,6 +55,11 @@ func (fdb) Check(s journal.Step) error {
 	if hw, merr := net.ParseMAC(mac); merr != nil || len(hw) != 6 || hw[0]&1 != 0 {
 		err = errors.Join(err, fmt.Errorf("%q: expected the MAC address of one device", mac))
 	}
+	return errors.Join(err, checkPresent(s))
+}
+
+// checkPresent says which value of a step that is in force or not is neither.
+func checkPresent(s journal.Step) (err error) {
 	for _, value := range []string{s.Before, s.After} {
 		if value != "" && value != Present {
 			err = errors.Join(err, fmt.Errorf("%q: expected %q or nothing", value, Present))

@@ -33,7 +33,7 @@ const Present = "present"
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{KindLink: link{}, KindMaster: master{}, KindNamespace: netNS{},
 		KindQueues: queues{}, KindReceivers: receivers{}, KindRate: rate{}, KindTap: tap{},
-		KindUnicast: unicast(), KindStation: station()}
+		KindUnicast: unicast(), KindStation: station(), KindPromiscuous: promiscuous{}}
 }
 
 type netNS struct{}

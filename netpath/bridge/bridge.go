@@ -3,7 +3,11 @@ package bridge
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
+
+	"github.com/vishvananda/netlink"
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
@@ -51,7 +55,7 @@ func (Path) Possible(l netpath.Lane) error {
 	if err != nil || u.Bridge {
 		return err
 	}
-	return u.CheckPort(netpath.Bridge(l.Uplink), ", a bridge that has it as a port, or path macvlan")
+	return u.CheckPort(u.OwnBridge(), ", a bridge that has it as a port, or path macvlan")
 }
 
 // Steps return what makes the path of these lanes: a bridge for each uplink, with the uplink and the lanes as
@@ -61,7 +65,13 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var made []string
 	for _, l := range lanes {
 		master, inside := netpath.Bridge(l.Uplink), l.Inside()
-		if u, err := l.FindUplink(); l.Uplink != "" && err == nil {
+		if l.Uplink != "" {
+			u, err := l.FindUplink()
+			// That it is gone is drift, and its routes may change while they are read.
+			if err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) &&
+				!errors.Is(err, netlink.ErrDumpInterrupted) {
+				return nil, fmt.Errorf("lane %s: %w", l.Name, err)
+			}
 			if u.Bridge {
 				master = l.Uplink
 			}

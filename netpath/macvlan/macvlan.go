@@ -46,7 +46,7 @@ func (Path) Possible(l netpath.Lane) error {
 		return fmt.Errorf("spec.network.queues: %s is no card, and path macvlan has none beside its interrupts: "+
 			"expected none, or path express", l.Device)
 	}
-	if err == nil && u.Master != "" && u.Master != netpath.Bridge(l.Uplink) {
+	if err == nil && u.Master != "" && u.Master != u.OwnBridge() {
 		err = fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s, or path bridge on it", u.Name,
 			u.Master)
 	}

@@ -48,7 +48,7 @@ func find(text string) (a at, err error) {
 	for _, vf := range a.pf.Attrs().Vfs {
 		if vf.ID == a.number {
 			a.Settings = settings{MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, Spoof: vf.Spoofchk,
-				Trust: vf.Trust == 1, Rate: vf.MaxTxRate, MinRate: vf.MinTxRate} // trust else off, or not known
+				Trust: vf.Trust == 1, Rate: vf.MaxTxRate, MinRate: new(vf.MinTxRate)} // trust else off, or not known
 			if vf.Vlan > 0 {
 				a.Settings.Proto = vf.VlanProto
 			}
@@ -74,7 +74,7 @@ func (a *at) findDevice() error {
 	l, err := a.h.LinkByName(a.Name)
 	if err == nil {
 		a.MAC, a.MTU = l.Attrs().HardwareAddr.String(), l.Attrs().MTU
-		a.AllMulticast = allMulticast(l)
+		a.AllMulticast = new(allMulticast(l))
 	}
 	return err
 }
@@ -83,6 +83,7 @@ func (a *at) findDevice() error {
 // the function is.
 func (a *at) set(want settings, macFirst bool) error {
 	now := a.Settings
+	want = want.over(now)
 	address, err := net.ParseMAC(want.MAC)
 	mac := func() error {
 		if now.MAC == want.MAC {
@@ -103,7 +104,11 @@ func (a *at) set(want settings, macFirst bool) error {
 		err = a.h.LinkSetVfTrust(a.pf, a.number, want.Trust)
 	}
 	if err == nil && (now.Rate != want.Rate || now.MinRate != want.MinRate) {
-		if err = a.h.LinkSetVfRate(a.pf, a.number, int(want.MinRate), int(want.Rate)); err != nil {
+		least := 0
+		if want.MinRate != nil {
+			least = int(*want.MinRate)
+		}
+		if err = a.h.LinkSetVfRate(a.pf, a.number, least, int(want.Rate)); err != nil {
 			err = fmt.Errorf("expected a card with its link up whose driver limits functions: %w", err)
 		}
 	}
@@ -204,10 +209,13 @@ func (a *at) putBackDevice(h *netlink.Handle, f function) error {
 	if err == nil && l.Attrs().MTU != f.MTU {
 		err = h.LinkSetMTU(l, f.MTU)
 	}
-	if err == nil && allMulticast(l) && !f.AllMulticast { // on for a tap
-		err = h.LinkSetAllmulticastOff(l)
+	if err != nil || f.AllMulticast == nil || *f.AllMulticast == allMulticast(l) {
+		return err
 	}
-	return err
+	if *f.AllMulticast { // its driver has made the device anew
+		return h.LinkSetAllmulticastOn(l)
+	}
+	return h.LinkSetAllmulticastOff(l) // on for a tap
 }
 
 func allMulticast(l netlink.Link) bool { return l.Attrs().RawFlags&unix.IFF_ALLMULTI != 0 }

@@ -30,8 +30,8 @@ type function struct {
 	Name string       `json:"name,omitempty"` // of its device on the host, as found
 	MAC  string       `json:"mac,omitempty"`  // of its device, as found
 	MTU  int          `json:"mtu,omitempty"`  // of its device, as found
-	// AllMulticast says that its device got all multicast frames, as found.
-	AllMulticast bool     `json:"allMulticast,omitempty"`
+	// AllMulticast says whether its device got all multicast frames, as found; nil in records of before.
+	AllMulticast *bool    `json:"allMulticast,omitempty"`
 	Settings     settings `json:"settings"`
 }
 
@@ -44,8 +44,21 @@ type settings struct {
 	Spoof bool   `json:"spoofCheck"`
 	Trust bool   `json:"trust"`
 	Rate  uint32 `json:"rate,omitempty"` // the most that it sends, in Mbit a second; 0: as much as it can
-	// MinRate is what the card keeps for it, in Mbit a second.
-	MinRate uint32 `json:"minRate,omitempty"`
+	// MinRate is what the card keeps for it, in Mbit a second; nil, of a lane and in records of before: what it
+	// has.
+	MinRate *uint32 `json:"minRate,omitempty"`
+}
+
+// over is s where the card has now for the function: what s leaves open is as that, but never above the most
+// that it sends, which cards refuse.
+func (s settings) over(now settings) settings {
+	if s.MinRate == nil || now.MinRate != nil && *s.MinRate == *now.MinRate {
+		s.MinRate = now.MinRate // the pointer too, so that they compare equal
+	}
+	if s.Rate > 0 && s.MinRate != nil && *s.MinRate > s.Rate {
+		s.MinRate = new(s.Rate)
+	}
+	return s
 }
 
 // String says in the words of ip-link(8) what they are.
@@ -55,8 +68,8 @@ func (s settings) String() string {
 	if s.Rate > 0 {
 		text += fmt.Sprint(" max_tx_rate ", s.Rate)
 	}
-	if s.MinRate > 0 {
-		text += fmt.Sprint(" min_tx_rate ", s.MinRate)
+	if s.MinRate != nil && *s.MinRate > 0 {
+		text += fmt.Sprint(" min_tx_rate ", *s.MinRate)
 	}
 	return text
 }
@@ -163,7 +176,7 @@ func differs(s journal.Step) (string, error) {
 	}
 	defer a.h.Close()
 	var what []string
-	if a.Settings != f.Settings {
+	if a.Settings != f.Settings.over(a.Settings) {
 		what = append(what, a.Settings.String())
 	}
 	if f.Lane.Name == "" {

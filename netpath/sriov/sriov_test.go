@@ -144,7 +144,32 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// A device that was a lane's with a tap has the MTU that it had, and groups only where it had all.
+// What a lane, or a record of before, says nothing of is no drift: the card keeps as much for a function as it did, or
+// as the function may send.
+func TestLeastRate(t *testing.T) {
+	for _, c := range []struct {
+		record    string
+		rate, now uint32
+		want      string
+		drift     bool
+	}{
+		{`{"settings":{"mac":""}}`, 0, 500, " min_tx_rate 500", false},
+		{`{"settings":{"mac":"","minRate":0}}`, 0, 500, "", true},
+		{`{"settings":{"mac":"","minRate":500}}`, 0, 500, " min_tx_rate 500", false},
+		{`{"settings":{"mac":"","rate":8}}`, 0, 500, " max_tx_rate 8 min_tx_rate 8", true},
+		{`{"settings":{"mac":"","rate":8}}`, 8, 8, " max_tx_rate 8 min_tx_rate 8", false},
+	} {
+		f, err := parse(c.record)
+		now := settings{Rate: c.rate, MinRate: &c.now}
+		want := f.Settings.over(now)
+		if _, text, _ := strings.Cut(want.String(), "trust off"); err != nil || text != c.want || (want != now) != c.drift {
+			t.Errorf("%s with %s: %s, %v", c.record, now, want, err)
+		}
+	}
+}
+
+// A device that was a lane's has the MTU that it had, and groups as it had them, where that is recorded: on after a
+// tap, off where its driver has made it anew.
 func TestDevicePutBack(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	runtime.LockOSThread() // for good: the thread ends with the test
@@ -161,19 +186,29 @@ func TestDevicePutBack(t *testing.T) {
 	if err = h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth8"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, had := range []bool{false, true} {
+	for _, c := range []struct {
+		now  bool
+		had  *bool
+		want bool
+	}{
+		{true, new(false), false}, {true, new(true), true}, {false, new(true), true}, {false, nil, false}, {true, nil, true},
+	} {
+		set := h.LinkSetAllmulticastOff
+		if c.now {
+			set = h.LinkSetAllmulticastOn
+		}
 		var l netlink.Link
 		if l, err = h.LinkByName("eth7"); err == nil {
-			err = errors.Join(h.LinkSetMTU(l, 9000), h.LinkSetAllmulticastOn(l))
+			err = errors.Join(h.LinkSetMTU(l, 9000), set(l))
 		}
 		if err == nil {
-			err = (&at{function: function{Name: "eth7"}}).putBackDevice(h, function{MTU: 1400, AllMulticast: had})
+			err = (&at{function: function{Name: "eth7"}}).putBackDevice(h, function{MTU: 1400, AllMulticast: c.had})
 		}
 		if err == nil {
 			l, err = h.LinkByName("eth7")
 		}
-		if err != nil || l.Attrs().MTU != 1400 || allMulticast(l) != had {
-			t.Errorf("had all %v: %+v, %v", had, l, err)
+		if err != nil || l.Attrs().MTU != 1400 || allMulticast(l) != c.want {
+			t.Errorf("%+v: %+v, %v", c, l, err)
 		}
 	}
 }

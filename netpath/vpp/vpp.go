@@ -142,8 +142,11 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		first[id] = l
 		if l.Device != "" {
 			uplink := port{Name: l.Device}
-			if onHost(l.Device) { // by a packet socket of VPP's, which does not make it promiscuous
+			if onHost(l.Device) { // by a packet socket of VPP's, which asks the card for no frames
 				uplink = atDevice(l.Device, 0)
+				if !made[uplink.Name] { // tags, and groups of IPv6, have no other way past a card's filters
+					steps = append(steps, netdev.PromiscuousStep(l.Device))
+				}
 				steps = append(steps, netdev.UnicastStep(l.Device, l.MAC))
 			}
 			untagged := slices.IndexFunc(lanes,

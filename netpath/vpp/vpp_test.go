@@ -238,12 +238,14 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// A card has frames for a lane only where it is told of its MAC address.
-func TestUnicast(t *testing.T) {
+// A card of the kernel's takes all frames for VPP, and knows each lane's MAC address.
+func TestUplink(t *testing.T) {
 	for device, want := range map[string]bool{"lo": true, card: false, "": false} {
-		l := on("a", device, lane.VLAN{})
-		steps, err := Path{}.Steps([]netpath.Lane{l})
-		if err != nil || slices.Contains(steps, netdev.UnicastStep(device, l.MAC)) != want {
+		l, tagged := on("a", device, lane.VLAN{}), on("b", device, lane.VLAN{Outer: 100})
+		steps, err := Path{}.Steps([]netpath.Lane{l, tagged})
+		all := slices.DeleteFunc(slices.Clone(steps), func(s journal.Step) bool { return s != netdev.PromiscuousStep(device) })
+		if err != nil || (len(all) == 1) != want || slices.Contains(steps, netdev.UnicastStep(device, l.MAC)) != want ||
+			slices.Contains(steps, netdev.UnicastStep(device, tagged.MAC)) != want {
 			t.Errorf("%q: %v, %v", device, steps, err)
 		}
 	}

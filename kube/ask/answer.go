@@ -24,9 +24,9 @@ import (
 
 // Solve places the lanes of all claims of a pod at once beside what is placed: all of them or none. Lanes
 // that have been answered already keep their CPUs. The error is a *plan.Refusal where the pod or its claims
-// are the reason.
+// are the reason. beside are the pod's other claims of lanes, which have theirs by themselves.
 func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
-	claims []*resourceapi.ResourceClaim) (plan.Placement, error) {
+	claims []*resourceapi.ResourceClaim, beside ...*resourceapi.ResourceClaim) (plan.Placement, error) {
 	if err := onePod(pod, claims); err != nil {
 		return plan.Placement{}, err
 	}
@@ -49,7 +49,7 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	if err != nil {
 		return plan.Placement{}, forAuthor(err, h, placed, lanes, claims)
 	}
-	return p, Fits(h, pod, claims, pool, p)
+	return p, Fits(h, pod, claims, pool, p, beside...)
 }
 
 // Pinned are the lanes that a claim asks for; those that have been answered ask for the CPUs that they were

@@ -169,7 +169,8 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	case promised:
 		p, err = n.keep(ctx, a, pod, c, want)
 	default:
-		p, err = ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{c})
+		p, err = ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{c},
+			n.beside(pod, c)...)
 	}
 	if err == nil {
 		err = realTime(host.Live(), p, c)
@@ -190,7 +191,8 @@ func (n *Node) keep(ctx context.Context, a account, pod *corev1.Pod, c *resource
 	}
 	again := c.DeepCopy()
 	again.Status.Devices = nil
-	other, no := ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{again})
+	other, no := ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{again},
+		n.beside(pod, c)...)
 	if no != nil {
 		return p, fmt.Errorf("what it was promised (%w) is gone, and nothing else fits: %w", err, no)
 	}

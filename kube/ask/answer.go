@@ -158,6 +158,10 @@ func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placeme
 			document = p
 		}
 		meta.SetStatusCondition(&s.Conditions, placed)
+		if len(c.Status.ReservedFor) > 0 {
+			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: answeredFor, Status: metav1.ConditionTrue,
+				Reason: "Pod", Message: string(c.Status.ReservedFor[0].UID), LastTransitionTime: now})
+		}
 		data, merr := json.Marshal(document)
 		if merr != nil {
 			return nil, merr
@@ -193,6 +197,21 @@ func describe(l plan.Lane, partition string) string {
 		offer.Cpusets: ", cpuset (other containers are kept out by Isolane)",
 	}[partition]
 	return text + ": " + strings.Join(l.Reasons, "; ")
+}
+
+// answeredFor is the condition that names the uid of the pod for which a claim was answered.
+const answeredFor = "AnsweredFor"
+
+// AnsweredFor is the uid of the pod for which a claim was answered; "" where an older version did that, which
+// wrote none down.
+func AnsweredFor(c *resourceapi.ResourceClaim, pool string) string {
+	for _, s := range c.Status.Devices {
+		of := meta.FindStatusCondition(s.Conditions, answeredFor)
+		if s.Driver == offer.Driver && s.Pool == pool && of != nil {
+			return of.Message
+		}
+	}
+	return ""
 }
 
 // Answered are the lanes that the status of a claim says are placed; none where it does not say so. The error

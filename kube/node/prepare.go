@@ -186,8 +186,12 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 func (n *Node) keep(ctx context.Context, a account, pod *corev1.Pod, c *resourceapi.ResourceClaim,
 	want []lane.Lane) (plan.Placement, error) {
 	p, err := solver.Solve(a.host, a.placed, want)
-	if err == nil { // it may have been answered for another pod, which has gone
-		return p, ask.Fits(a.host, pod, []*resourceapi.ResourceClaim{c}, n.Name, p)
+	if err == nil {
+		// Its pod was looked at, by the rules of then, and may have been resized since. Not so one that came later.
+		if of := ask.AnsweredFor(c, n.Name); of != "" && of != string(pod.UID) {
+			err = ask.Fits(a.host, pod, []*resourceapi.ResourceClaim{c}, n.Name, p, n.beside(pod, c)...)
+		}
+		return p, err
 	}
 	again := c.DeepCopy()
 	again.Status.Devices = nil

@@ -62,14 +62,11 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 	if err = l.Recorded(); err != nil {
 		return nil, err
 	}
-	of := ""
-	if len(lanesOf(l, string(c.UID))) > 0 {
-		of, err = n.preparedFor(string(c.UID))
-	}
+	p, _, err := l.Want(want, false)
 	if err != nil {
 		return nil, err
 	}
-	p, _, err := l.Want(want, false)
+	of, err := n.owner(l, c)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +85,28 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 	return n.describe(l, c, of)
 }
 
+// owner is the uid of the pod that has a claim's lane, or gets it now. That is written down before the lane
+// is in force: after a kill meanwhile no other pod comes into it, unchecked.
+func (n *Node) owner(l *lanes.Lanes, c *resourceapi.ResourceClaim) (string, error) {
+	uid, inForce := string(c.UID), len(lanesOf(l, string(c.UID))) > 0
+	if inForce {
+		if of, err := n.preparedFor(uid); err != nil || of != "" {
+			return of, err
+		}
+	}
+	if len(c.Status.ReservedFor) == 0 {
+		return "", nil
+	}
+	of := string(c.Status.ReservedFor[0].UID)
+	if inForce { // an older version wrote down nobody
+		return of, nil
+	}
+	// The runtime wants a device, which no container gets before the lane is in force.
+	return of, n.writeCDI(uid, of, []edit{{lane: ask.Name(uid, 0)}})
+}
+
 // describe writes the claim's file for the container runtime, and tells the kubelet what is in it. pod is the
-// uid of the one that has the lane already, "" where it comes in force now.
+// uid of the one that has the lane.
 func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string) (
 	[]kubeletplugin.Device, error,
 ) {
@@ -113,9 +130,6 @@ func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string
 		edits = append(edits, e)
 		devices = append(devices, kubeletplugin.Device{Requests: []string{r.Request}, PoolName: r.Pool,
 			DeviceName: r.Device, ShareID: r.ShareID, CDIDeviceIDs: []string{deviceID(name)}})
-	}
-	if pod == "" && len(c.Status.ReservedFor) > 0 {
-		pod = string(c.Status.ReservedFor[0].UID)
 	}
 	return devices, n.writeCDI(string(c.UID), pod, edits)
 }

@@ -24,9 +24,9 @@ import (
 
 // Solve places the lanes of all claims of a pod at once beside what is placed: all of them or none. Lanes
 // that have been answered already keep their CPUs. The error is a *plan.Refusal where the pod or its claims
-// are the reason.
+// are the reason. beside are the pod's other claims of lanes, which have theirs by themselves.
 func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
-	claims []*resourceapi.ResourceClaim) (plan.Placement, error) {
+	claims []*resourceapi.ResourceClaim, beside ...*resourceapi.ResourceClaim) (plan.Placement, error) {
 	if err := onePod(pod, claims); err != nil {
 		return plan.Placement{}, err
 	}
@@ -49,7 +49,7 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	if err != nil {
 		return plan.Placement{}, forAuthor(err, h, placed, lanes, claims)
 	}
-	return p, Fits(h, pod, claims, pool, p)
+	return p, Fits(h, pod, claims, pool, p, beside...)
 }
 
 // Pinned are the lanes that a claim asks for; those that have been answered ask for the CPUs that they were
@@ -158,6 +158,10 @@ func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placeme
 			document = p
 		}
 		meta.SetStatusCondition(&s.Conditions, placed)
+		if len(c.Status.ReservedFor) > 0 {
+			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: answeredFor, Status: metav1.ConditionTrue,
+				Reason: "Pod", Message: string(c.Status.ReservedFor[0].UID), LastTransitionTime: now})
+		}
 		data, merr := json.Marshal(document)
 		if merr != nil {
 			return nil, merr
@@ -193,6 +197,21 @@ func describe(l plan.Lane, partition string) string {
 		offer.Cpusets: ", cpuset (other containers are kept out by Isolane)",
 	}[partition]
 	return text + ": " + strings.Join(l.Reasons, "; ")
+}
+
+// answeredFor is the condition that names the uid of the pod for which a claim was answered.
+const answeredFor = "AnsweredFor"
+
+// AnsweredFor is the uid of the pod for which a claim was answered; "" where an older version did that, which
+// wrote none down.
+func AnsweredFor(c *resourceapi.ResourceClaim, pool string) string {
+	for _, s := range c.Status.Devices {
+		of := meta.FindStatusCondition(s.Conditions, answeredFor)
+		if s.Driver == offer.Driver && s.Pool == pool && of != nil {
+			return of.Message
+		}
+	}
+	return ""
 }
 
 // Answered are the lanes that the status of a claim says are placed; none where it does not say so. The error

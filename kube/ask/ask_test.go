@@ -244,6 +244,9 @@ func TestStatus(t *testing.T) {
 		!strings.HasPrefix(c.Status.Devices[1].Conditions[0].Message, "CPUs 1,9, memory of NUMA node 0, 2 hugepages of 2Mi on node 0, partition remote (the kernel keeps others off): ") {
 		t.Fatalf("%+v", c.Status.Devices)
 	}
+	if of := ask.AnsweredFor(c, "n0"); of != "pod" || ask.AnsweredFor(c, "n1") != "" {
+		t.Error(of)
+	}
 	answered, err := ask.Answered(c, "n0")
 	if err != nil || len(answered) != 1 || answered[0].CPUs.String() != "1,9" {
 		t.Fatal(answered, err)

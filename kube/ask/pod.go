@@ -18,9 +18,9 @@ import (
 )
 
 // Fits says what in a pod contradicts the lanes of its claims: how its containers share one, or that they
-// or the pod ask for fewer CPUs than are their own, or may use fewer.
+// or the pod ask for fewer CPUs than are their own, or may use fewer. The pod has the lanes of beside too.
 func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string,
-	p plan.Placement) error {
+	p plan.Placement, beside ...*resourceapi.ResourceClaim) error {
 	var all []part
 	for _, c := range claims {
 		for i, r := range c.Status.Allocation.Devices.Results {
@@ -38,10 +38,13 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 			all = append(all, parts...)
 		}
 	}
-	asks, err := enoughForAll(pod, all)
-	if err != nil {
+	if len(all) == 0 {
+		return nil
+	}
+	if err := throttled(h, pod, slices.Concat(claims, beside), pool); err != nil {
 		return refuse(claims[0], err)
 	}
+	asks := asksForAll(pod, all, inLanes(pod, claims, pool))
 	for _, part := range all {
 		for _, container := range part.containers {
 			if err := enough(container, part, asks); err != nil {
@@ -132,38 +135,62 @@ func ends(init corev1.Container) bool {
 	return init.RestartPolicy == nil || *init.RestartPolicy != corev1.ContainerRestartPolicyAlways
 }
 
-// enoughForAll says where a pod as a whole (spec.resources) may use fewer CPUs than its lanes have. asks is
-// that it asks for those that they own, beside what its other containers ask for: its containers need not.
-func enoughForAll(pod *corev1.Pod, parts []part) (asks bool, err error) {
-	if pod.Spec.Resources == nil || len(parts) == 0 {
-		return false, nil
+// throttled says where a pod as a whole (spec.resources) may use fewer CPUs than its lanes have and its other
+// containers may use.
+func throttled(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) error {
+	if pod.Spec.Resources == nil || pod.Spec.Resources.Limits.Cpu().IsZero() {
+		return nil
+	}
+	count := int64(0)
+	for _, c := range claims {
+		lanes, err := Lanes(h, c, pool)
+		if err != nil {
+			return err
+		}
+		for _, l := range lanes {
+			count += int64(l.Spec.CPUs.Count)
+		}
+	}
+	limit := pod.Spec.Resources.Limits.Cpu()
+	least, err := LeastLimit(pod, claims, pool, count)
+	if err == nil && limit.Cmp(least) < 0 {
+		err = fmt.Errorf("pod %s: spec.resources.limits.cpu: expected none, or %s or more, the CPUs of its "+
+			"lanes and the limits of its other containers: %s would throttle the lanes", pod.Name, &least, limit)
+	}
+	return err
+}
+
+// asksForAll says whether a pod as a whole (spec.resources) asks for the CPUs that its lanes own, beside what
+// its containers outside of them ask for: those inside need not.
+func asksForAll(pod *corev1.Pod, parts []part, in map[string]bool) bool {
+	if pod.Spec.Resources == nil {
+		return false
 	}
 	var owned cpuset.Set
-	count := int64(0)
-	inLanes := map[string]bool{}
 	for _, p := range parts {
-		owned, count = owned.Union(p.owned), count+int64(p.lane.Spec.CPUs.Count)
-		for _, c := range p.containers {
-			inLanes[c.Name] = true
-		}
-	}
-	if limit := pod.Spec.Resources.Limits[corev1.ResourceCPU]; !limit.IsZero() {
-		least, lerr := LeastLimit(pod, count)
-		if lerr == nil && limit.Cmp(least) < 0 {
-			lerr = fmt.Errorf("pod %s: spec.resources.limits.cpu: expected none, or %s or more, the CPUs of its "+
-				"lanes and the limits of its other containers: %s would throttle the lanes", pod.Name, &least, &limit)
-		}
-		if lerr != nil {
-			return false, lerr
-		}
+		owned = owned.Union(p.owned)
 	}
 	left := pod.Spec.Resources.Requests[corev1.ResourceCPU].DeepCopy()
 	for _, c := range atOnce(pod) {
-		if !inLanes[c.Name] {
+		if !in[c.Name] {
 			left.Sub(c.Resources.Requests[corev1.ResourceCPU])
 		}
 	}
-	return left.CmpInt64(int64(owned.Len())) >= 0, nil
+	return left.CmpInt64(int64(owned.Len())) >= 0
+}
+
+// inLanes are the names of the containers that run in the lanes of claims.
+func inLanes(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) map[string]bool {
+	in := map[string]bool{}
+	for _, c := range claims {
+		for _, r := range offer.Results(c, pool) {
+			_, together := users(pod, claimNames(pod, c), r.Request)
+			for _, user := range together {
+				in[user.Name] = true
+			}
+		}
+	}
+	return in
 }
 
 // atOnce are the containers of a pod that run together.
@@ -171,14 +198,17 @@ func atOnce(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.Containers, slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), ends))
 }
 
-// LeastLimit is the least limit of CPUs of a whole pod that leaves its lanes theirs: its other containers,
-// those without a claim, use it up too. The error names one that has no limit of its own.
-func LeastLimit(pod *corev1.Pod, lanes int64) (resource.Quantity, error) {
+// LeastLimit is the least limit of CPUs of a whole pod that leaves the lanes of its claims so many: its other
+// containers use it up too, also those with claims of other drivers. The error names one without a limit.
+func LeastLimit(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string, lanes int64) (
+	resource.Quantity, error,
+) {
+	in := inLanes(pod, claims, pool)
 	least := *resource.NewQuantity(lanes, resource.DecimalSI)
 	for _, c := range atOnce(pod) {
 		limit := c.Resources.Limits[corev1.ResourceCPU]
 		switch {
-		case len(c.Resources.Claims) > 0:
+		case in[c.Name]:
 		case limit.IsZero():
 			return least, fmt.Errorf("container %s: resources.limits.cpu: expected a limit, as the pod has one "+
 				"(spec.resources.limits.cpu): without it the container may use up what the lanes need", c.Name)

@@ -38,8 +38,8 @@ func TestPodContradicts(t *testing.T) {
 		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}}
 	free := *beside.DeepCopy()
 	free.Resources.Limits = nil
-	card := *free.DeepCopy() // of another driver, or the pod's other lane
-	card.Resources.Claims = []corev1.ResourceClaim{{Name: "card"}}
+	other := *free.DeepCopy() // what it has is of another driver, or a lane
+	other.Resources.Claims = []corev1.ResourceClaim{{Name: "other"}}
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
 		says string
@@ -51,7 +51,7 @@ func TestPodContradicts(t *testing.T) {
 		"the pod is throttled":   {whole("4", "4", "1500m"), "pod p: spec.resources.limits.cpu: expected none, or 2 or more, the CPUs of its lanes and the limits of its other containers: 1500m would throttle the lanes"},
 		"with another's limit":   {whole("4", "5", "3", beside), "pod p: spec.resources.limits.cpu: expected none, or 3500m or more, the CPUs of its lanes and the limits of its other containers: 3 would"},
 		"another has no limit":   {whole("4", "5", "5", free), "container beside: resources.limits.cpu: expected a limit, as the pod has one (spec.resources.limits.cpu)"},
-		"another has a claim":    {whole("4", "5", "2", card), ""},
+		"and another's claim":    {whole("4", "5", "5", other), "container beside: resources.limits.cpu: expected a limit"},
 		"asks for enough":        {pod("4"), ""},
 		"init container first":   {before, ""},
 		"asks for the used ones": {pod("2"), "container main: resources.requests.cpu: expected 4 or more, the CPUs that the lane owns (1-2,9-10), found 2"},
@@ -67,6 +67,20 @@ func TestPodContradicts(t *testing.T) {
 				t.Errorf("%v: expected %q", err, c.says)
 			}
 		})
+	}
+	for limit, enough := range map[string]bool{"4": true, "3": false} { // its other lane is placed with it, or by itself
+		p := whole("4", "8", limit, other)
+		p.Spec.Containers[1].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("4")
+		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "other", ResourceClaimName: new("second")})
+		one, second := request{capacity: isolate.capacity}.claim(), request{capacity: isolate.capacity, device: "numa1"}.claim()
+		second.Name, second.UID = "second", uidOf(1)
+		_, both := ask.Solve(on(t), plan.Placement{}, "n0", p, []*resourceapi.ResourceClaim{one, second})
+		_, alone := ask.Solve(on(t), plan.Placement{}, "n0", p, []*resourceapi.ResourceClaim{one}, second)
+		for _, err := range []error{both, alone} {
+			if (err == nil) != enough || err != nil && !strings.Contains(err.Error(), "expected none, or 4 or more") {
+				t.Errorf("limit %s: %v", limit, err)
+			}
+		}
 	}
 	twice := isolate.claim()
 	twice.Status.Allocation.Devices.Results = append(twice.Status.Allocation.Devices.Results, twice.Status.Allocation.Devices.Results[0])

@@ -91,7 +91,7 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	if err != nil {
 		return err
 	}
-	p, refused := ask.Solve(a.host, a.placed, n.Name, pod, claims)
+	p, refused := ask.Solve(a.host, a.placed, n.Name, pod, claims, n.beside(pod, claims...)...)
 	if refused == nil {
 		refused = realTime(host.Live(), p, claims...)
 	}
@@ -145,6 +145,15 @@ func (n *Node) write(ctx context.Context, c *resourceapi.ResourceClaim, p plan.P
 		}
 	}
 	return text, nil
+}
+
+// beside are the other claims of a pod that have lanes of this node.
+func (n *Node) beside(pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) []*resourceapi.ResourceClaim {
+	names := claimsOf(pod)
+	return slices.DeleteFunc(n.mine(), func(c *resourceapi.ResourceClaim) bool {
+		return c.Namespace != pod.Namespace || !slices.Contains(names, c.Name) ||
+			slices.ContainsFunc(claims, func(o *resourceapi.ResourceClaim) bool { return o.UID == c.UID })
+	})
 }
 
 // claimsOf are the names of the claims of a pod.

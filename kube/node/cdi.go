@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -69,6 +70,11 @@ func (n *Node) writeCDI(uid, pod string, edits []edit) error {
 				Options: []string{"bind", "ro", "nosuid", "nodev"}}},
 			Hooks: []*cdi.Hook{{HookName: "startContainer", Path: hookInside, Args: e.args()}}}})
 	}
+	return n.save(uid, spec)
+}
+
+// save writes the file of a claim.
+func (n *Node) save(uid string, spec cdi.Spec) error {
 	data, err := json.MarshalIndent(spec, "", " ")
 	if err != nil {
 		return err
@@ -81,15 +87,35 @@ func (n *Node) writeCDI(uid, pod string, edits []edit) error {
 
 // preparedFor is the uid of the pod that a claim's file was written for; "" where there is none.
 func (n *Node) preparedFor(uid string) (string, error) {
+	spec, err := n.load(uid)
+	return spec.Annotations[ofPod], err
+}
+
+// load reads the file of a claim; where there is none it is empty.
+func (n *Node) load(uid string) (spec cdi.Spec, err error) {
 	data, err := os.ReadFile(n.cdiFile(uid))
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+		return spec, nil
 	}
-	var spec cdi.Spec
 	if err == nil {
 		err = json.Unmarshal(data, &spec)
 	}
-	return spec.Annotations[ofPod], err
+	return spec, err
+}
+
+// adopt writes a claim's first pod into its file where an older version has written none, so that no other
+// pod comes into the lane when that one ends.
+func (n *Node) adopt(ctx context.Context) {
+	for _, c := range n.mine() {
+		spec, err := n.load(string(c.UID))
+		if err == nil && spec.Kind != "" && spec.Annotations[ofPod] == "" && len(c.Status.ReservedFor) > 0 {
+			spec.Annotations = map[string]string{ofPod: string(c.Status.ReservedFor[0].UID)}
+			err = n.save(string(c.UID), spec)
+		}
+		if err != nil {
+			n.Log.WarnContext(ctx, "file of a claim", "claim", c.Namespace+"/"+c.Name, "err", err)
+		}
+	}
 }
 
 func (n *Node) removeCDI(uid string) error {

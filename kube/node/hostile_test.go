@@ -105,6 +105,10 @@ func TestPodOfTheName(t *testing.T) {
 	}
 }
 
+func answeredFor(c *resourceapi.ResourceClaim) *metav1.Condition {
+	return meta.FindStatusCondition(c.Status.Devices[0].Conditions, "AnsweredFor")
+}
+
 // A claim whose CPUs a lane of the host has by now, as after a boot, gets others and says so. A pod that came after the
 // one for which the claim was answered is looked at too.
 func TestPromiseThatIsGone(t *testing.T) {
@@ -157,7 +161,15 @@ func TestPromiseThatIsGone(t *testing.T) {
 	if cpus, kerr := keep(of("1-3")); kerr == nil || !strings.Contains(kerr.Error(), "and nothing else fits") {
 		t.Error(cpus, kerr)
 	}
+	// The pod that was answered may have been resized since, or its answer may be an older version's, which looked at less.
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
+	for _, of := range []string{string(pod.UID), ""} {
+		answeredFor(claim).Message = of
+		if cpus, kerr := keep(account{host: h}); kerr != nil || cpus != promised {
+			t.Errorf("answered for %q: %s %v", of, cpus, kerr)
+		}
+	}
+	answeredFor(claim).Message = "another"
 	if cpus, kerr := keep(account{host: h}); kerr == nil || !strings.Contains(kerr.Error(), "resources.requests.cpu: expected 1 or more") {
 		t.Error(cpus, kerr)
 	}

@@ -122,6 +122,7 @@ func Run(ctx context.Context, c Config) error {
 	l, err := lanes.Look(n.Lanes)
 	if err == nil {
 		err = n.tidy(l) // before anybody asks for a claim
+		n.adopt(ctx)
 	}
 	if err == nil {
 		n.never, err = n.noneEver(l)

@@ -14,11 +14,13 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
 
@@ -80,6 +82,36 @@ func TestCDI(t *testing.T) {
 	}
 	if err = n.removeCDI("../../etc/passwd"); err != nil || !strings.HasPrefix(n.cdiFile("../../x"), n.CDI) {
 		t.Error(n.cdiFile("../../x"), err)
+	}
+}
+
+// Whose a lane is stands in the claim's file before the lane is in force: another pod does not get it after a kill, nor
+// after an older version, which wrote nobody down.
+func TestOwner(t *testing.T) {
+	_, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"), claim)
+	n.CDI = t.TempDir()
+	owner := func(uid types.UID, want string) {
+		t.Helper()
+		claim.Status.ReservedFor[0].UID = uid
+		got, err := n.owner(inForce(t, n.Lanes.Dir), claim)
+		if err != nil || got != want {
+			t.Errorf("%s %v: expected %s", got, err, want)
+		}
+	}
+	owner("gone", "gone") // before its lane was in force
+	owner("first", "first")
+	record(t, n.Lanes.Dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1),
+		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}})
+	owner("second", "first")
+	if err := n.save(string(claim.UID), cdi.Spec{Kind: cdiKind, Devices: []cdi.Device{{Name: "lane"}}}); err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.ReservedFor[0].UID = "first"
+	n.adopt(t.Context())
+	owner("second", "first")
+	if spec, err := n.load(string(claim.UID)); err != nil || len(spec.Devices) != 1 {
+		t.Errorf("%+v %v: expected the rest as it was", spec, err)
 	}
 }
 

@@ -62,14 +62,11 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 	if err = l.Recorded(); err != nil {
 		return nil, err
 	}
-	of := ""
-	if len(lanesOf(l, string(c.UID))) > 0 {
-		of, err = n.preparedFor(string(c.UID))
-	}
+	p, _, err := l.Want(want, false)
 	if err != nil {
 		return nil, err
 	}
-	p, _, err := l.Want(want, false)
+	of, err := n.owner(l, c)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +85,28 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 	return n.describe(l, c, of)
 }
 
+// owner is the uid of the pod that has a claim's lane, or gets it now. That is written down before the lane
+// is in force: after a kill meanwhile no other pod comes into it, unchecked.
+func (n *Node) owner(l *lanes.Lanes, c *resourceapi.ResourceClaim) (string, error) {
+	uid, inForce := string(c.UID), len(lanesOf(l, string(c.UID))) > 0
+	if inForce {
+		if of, err := n.preparedFor(uid); err != nil || of != "" {
+			return of, err
+		}
+	}
+	if len(c.Status.ReservedFor) == 0 {
+		return "", nil
+	}
+	of := string(c.Status.ReservedFor[0].UID)
+	if inForce { // an older version wrote down nobody
+		return of, nil
+	}
+	// The runtime wants a device, which no container gets before the lane is in force.
+	return of, n.writeCDI(uid, of, []edit{{lane: ask.Name(uid, 0)}})
+}
+
 // describe writes the claim's file for the container runtime, and tells the kubelet what is in it. pod is the
-// uid of the one that has the lane already, "" where it comes in force now.
+// uid of the one that has the lane.
 func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string) (
 	[]kubeletplugin.Device, error,
 ) {
@@ -113,9 +130,6 @@ func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string
 		edits = append(edits, e)
 		devices = append(devices, kubeletplugin.Device{Requests: []string{r.Request}, PoolName: r.Pool,
 			DeviceName: r.Device, ShareID: r.ShareID, CDIDeviceIDs: []string{deviceID(name)}})
-	}
-	if pod == "" && len(c.Status.ReservedFor) > 0 {
-		pod = string(c.Status.ReservedFor[0].UID)
 	}
 	return devices, n.writeCDI(string(c.UID), pod, edits)
 }
@@ -169,7 +183,8 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	case promised:
 		p, err = n.keep(ctx, a, pod, c, want)
 	default:
-		p, err = ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{c})
+		p, err = ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{c},
+			n.beside(pod, c)...)
 	}
 	if err == nil {
 		err = realTime(host.Live(), p, c)
@@ -185,12 +200,17 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 func (n *Node) keep(ctx context.Context, a account, pod *corev1.Pod, c *resourceapi.ResourceClaim,
 	want []lane.Lane) (plan.Placement, error) {
 	p, err := solver.Solve(a.host, a.placed, want)
-	if err == nil { // it may have been answered for another pod, which has gone
-		return p, ask.Fits(a.host, pod, []*resourceapi.ResourceClaim{c}, n.Name, p)
+	if err == nil {
+		// Its pod was looked at, by the rules of then, and may have been resized since. Not so one that came later.
+		if of := ask.AnsweredFor(c, n.Name); of != "" && of != string(pod.UID) {
+			err = ask.Fits(a.host, pod, []*resourceapi.ResourceClaim{c}, n.Name, p, n.beside(pod, c)...)
+		}
+		return p, err
 	}
 	again := c.DeepCopy()
 	again.Status.Devices = nil
-	other, no := ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{again})
+	other, no := ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{again},
+		n.beside(pod, c)...)
 	if no != nil {
 		return p, fmt.Errorf("what it was promised (%w) is gone, and nothing else fits: %w", err, no)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -44,10 +45,12 @@ func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 		return err
 	}
 	var own cpuset.Set
+	var claims []*resourceapi.ResourceClaim
 	for _, c := range r.mine() {
 		if len(c.Status.ReservedFor) == 0 || string(c.Status.ReservedFor[0].UID) != pod.Uid {
 			continue
 		}
+		claims = append(claims, c)
 		for _, p := range l.Placement.Lanes {
 			if ask.Claim(p.Name) == string(c.UID) {
 				own = own.Union(p.CPUs)
@@ -63,7 +66,7 @@ func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 	if err != nil {
 		return err
 	}
-	least, err := ask.LeastLimit(of, int64(own.Len()))
+	least, err := ask.LeastLimit(of, claims, r.Name, int64(own.Len()))
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 func TestUpdatePodSandbox(t *testing.T) {
 	pod, claim := waiting("edge", "numa0", resource.MustParse("2"))
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "beside", Resources: corev1.ResourceRequirements{
+		Claims: []corev1.ResourceClaim{{Name: "card"}}, // of another driver
 		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}}})
 	n := testNode(t, fake.NewClientset(pod), filepath.Join(t.TempDir(), "isolane"), claim)
 	record(t, n.Lanes.Dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1, 2),

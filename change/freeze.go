@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"path"
 
 	"golang.org/x/sys/unix"
@@ -38,13 +39,19 @@ func (k kernel) thaw(group string) error {
 		return err
 	}
 	defer dir.Close()
-	if _, err = unix.Fgetxattr(int(dir.Fd()), frozen, nil); err != nil {
-		return nil // none there
+	if !isFrozen(dir) {
+		return nil
 	}
 	if err = k.write(path.Join(group, "cgroup.freeze"), "0"); err == nil {
 		err = unix.Fremovexattr(int(dir.Fd()), frozen)
 	}
 	return err
+}
+
+// isFrozen says whether freeze has stopped those of a cgroup.
+func isFrozen(dir *os.File) bool {
+	_, err := unix.Fgetxattr(int(dir.Fd()), frozen, nil)
+	return err == nil
 }
 
 // Finish thaws the cgroup where a process was killed that was about to remove it.

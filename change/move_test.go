@@ -82,8 +82,8 @@ func TestMoveThatNeverEnds(t *testing.T) {
 	}
 }
 
-// What a killed process has left frozen goes on: with the next move, and when its cgroup is to stay. What somebody
-// else has frozen stays so.
+// What a killed process has left frozen goes on: with the next move, when its cgroup is to stay, and when the move is
+// undone that had moved nobody yet. What somebody else has frozen stays so.
 func TestThaw(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	k := kernel{t.TempDir()}
@@ -94,7 +94,12 @@ func TestThaw(t *testing.T) {
 		}
 		return now
 	}
-	for name, text := range map[string]string{"isolane-a/cgroup.procs": "77\n", "isolane-a/cgroup.freeze": "0\n", "to/cgroup.procs": ""} {
+	j, jerr := journal.Open(filepath.Join(t.TempDir(), "run"), "test", map[string]journal.Op{KindTasks: tasks{k}})
+	if jerr != nil {
+		t.Fatal(jerr)
+	}
+	defer j.Close()
+	for name, text := range map[string]string{"isolane-a/cgroup.procs": "", "isolane-a/cgroup.freeze": "0\n", "to/cgroup.procs": ""} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(k.root, name)), 0o755),
 			os.WriteFile(filepath.Join(k.root, name), []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
@@ -108,6 +113,10 @@ func TestThaw(t *testing.T) {
 		},
 		"tasks": func() error {
 			return tasks{k}.Finish(t.Context(), journal.Step{Kind: KindTasks, Target: "/isolane-a", After: "/isolane-a/isolane-b"})
+		},
+		"undo": func() error {
+			moved := journal.Step{Kind: KindTasks, Target: "/isolane-a", Before: "/isolane-a", After: "/isolane-a/isolane-b"}
+			return errors.Join(j.Adopt(moved), j.Undo(t.Context()))
 		},
 	} {
 		if !k.freeze("/isolane-a") || state() != "1" {

@@ -30,7 +30,14 @@ func (tasks) Check(s journal.Step) error {
 	return ownGroup(s.After)
 }
 
+// Read says of a move whose process was killed while they were frozen that it has begun: its undo thaws them.
 func (t tasks) Read(_ context.Context, s journal.Step) (string, error) {
+	if dir, err := t.open(s.Target, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+		defer dir.Close()
+		if s.Before == s.Target && isFrozen(dir) {
+			return s.After, nil
+		}
+	}
 	pids, err := t.members(s.After)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(pids) == 0 {
 		return s.Target, nil

@@ -44,27 +44,23 @@ func State(dir string) (string, error) {
 	return string(data), err
 }
 
-// readApplied returns what is in force by the state in dir; nothing where there is none, or where it is of
-// the time before a reboot, which took all back.
-func readApplied(dir string) (Applied, error) {
+// readApplied returns what is in force by a State of dir; nothing where there is none, or where it is of the
+// time before a reboot, which took all back.
+func readApplied(dir, state string) (Applied, error) {
 	none := Applied{APIVersion: plan.APIVersion, Kind: appliedKind}
 	boot, err := journal.BootID()
 	if err != nil {
 		return none, err
 	}
 	none.BootID = boot
-	data, err := journal.ReadState(dir, stateFile)
-	if errors.Is(err, fs.ErrNotExist) {
+	if state == "" {
 		return none, nil
-	}
-	if err != nil {
-		return none, err
 	}
 	var a, of Applied
-	if err = json.Unmarshal(data, &of); err == nil && of.BootID != boot {
+	if err = json.Unmarshal([]byte(state), &of); err == nil && of.BootID != boot {
 		return none, nil
 	}
-	strict := json.NewDecoder(bytes.NewReader(data))
+	strict := json.NewDecoder(strings.NewReader(state))
 	strict.DisallowUnknownFields()
 	if err = strict.Decode(&a); err == nil && (a.APIVersion != plan.APIVersion || a.Kind != appliedKind) {
 		err = fmt.Errorf("found %q %q, expected %q %q", a.APIVersion, a.Kind, plan.APIVersion, appliedKind)

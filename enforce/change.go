@@ -77,7 +77,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	if err == nil {
 		coming = slices.DeleteFunc(coming, func(at attached.Workload) bool { return at.Declared })
 		for _, at := range attached.Declared(p) {
-			if !attached.DeclaredOf(at.Lane, l.Attached) {
+			if !attached.DeclaredOf(at.Lane, l.Attached) || attached.DeclaredOf(at.Lane, l.stillBegun()) {
 				coming = append(coming, at)
 			}
 		}

@@ -135,8 +135,14 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 		return nil, err
 	}
 	found = append(found, fewer...)
-	if !journal.Busy(l.dir) { // who is at work ends it
-		found = append(found, l.cutOff()...)
+	if !journal.Busy(l.dir) { // who is at work ends it, or has just done so
+		now, err := State(l.dir)
+		if err != nil {
+			return nil, err
+		}
+		if now == l.read {
+			found = append(found, l.cutOff()...)
+		}
 	}
 	gone := map[[2]string]bool{}
 	for _, at := range l.Attached {

@@ -1,6 +1,7 @@
 package enforce_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/enforce/guard"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/plan"
 )
@@ -119,6 +121,58 @@ func TestGuardWaits(t *testing.T) {
 	}
 	if found, err := l.Recover(t.Context(), noAttach); err != nil || len(found) != 1 || found[0].Repaired {
 		t.Errorf("recover: %+v, %v", found, err)
+	}
+}
+
+// counting counts how often a setting is read.
+type counting struct {
+	journal.Op
+	target string
+	reads  *int
+}
+
+func (c counting) Read(ctx context.Context, s journal.Step) (string, error) {
+	if s.Target == c.target {
+		*c.reads++
+	}
+	return c.Op.Read(ctx, s)
+}
+
+// The governor of a lane's CPU that is offline waits for it, and is not tried each second; it is told whose it is.
+func TestGuardWaitsForCPU(t *testing.T) {
+	s := enforce.NewStandIn(t)
+	const policy = "/sys/devices/system/cpu/cpufreq/policy2/"
+	governor := filepath.Join(s.Dir(), policy, "scaling_governor")
+	s.Write(t, policy+"scaling_governor", "powersave")
+	s.Write(t, policy+"affected_cpus", "2")
+	s.Apply(t, knob.Ops(s.Dir()))
+	if err := errors.Join(os.Remove(governor), os.Mkdir(governor, 0o700)); err != nil { // it cannot be read
+		t.Fatal(err)
+	}
+	s.Write(t, policy+"affected_cpus", "")
+	s.Write(t, "sys/devices/system/cpu/online", "0-1,3")
+	ops, tried := knob.Ops(s.Dir()), 0
+	ops[change.KindFile] = counting{ops[change.KindFile], policy + "scaling_governor", &tried}
+	g, err := guard.New(s.State(), s.FS(t), enforce.Drivers{Ops: ops})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	const checks = 10
+	for range checks {
+		if _, err = g.Check(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tried == 0 || tried == checks {
+		t.Errorf("tried %d times of %d", tried, checks)
+	}
+	l := s.Open(t)
+	if _, err = l.Put(t.Context(), l.Placement, noAttach); err != nil {
+		t.Fatal(err)
+	}
+	if w := l.Waiting(); len(w) != 1 || cmp.Diff([]string{"a"}, w[0].Lanes) != "" {
+		t.Errorf("waiting: %+v", w)
 	}
 }
 

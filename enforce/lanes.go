@@ -35,6 +35,7 @@ type Lanes struct {
 	Left []*journal.LeftAlone
 	// Allowed is what lanes may have, where a caller says it before the first plan.
 	Allowed host.Allowance
+	read    string // the State that Applied was read from
 	dir     string
 	root    fs.FS
 	ops     operations
@@ -75,7 +76,10 @@ func OpenWait(
 
 func open(j *journal.Journal, dir string, root fs.FS, d Drivers) (l *Lanes, err error) {
 	l = &Lanes{dir: dir, root: root, ops: d.Ops, paths: d.Paths, journal: j}
-	if l.Applied, err = readApplied(dir); err != nil {
+	if l.read, err = State(dir); err == nil {
+		l.Applied, err = readApplied(dir, l.read)
+	}
+	if err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
 	j.Again = l.again

@@ -52,19 +52,26 @@ func (l *Lanes) comeIn(ctx context.Context, all []attached.Workload, attach func
 		}
 	}
 	if len(l.Returning) > 0 && ctx.Err() == nil {
-		l.Returning = nil
+		l.Returning = slices.DeleteFunc(slices.Clone(l.Returning), func(at attached.Workload) bool {
+			return !slices.ContainsFunc(l.Attached, func(o attached.Workload) bool { return o.Leaving && o.Same(at) })
+		})
 		err = l.store(l.Applied)
 	}
 	return outside, err
 }
 
-// cutOff are the workloads that a kill has left on their way out of a lane, or before they came in again.
+// cutOff are the workloads that a kill has left on their way out of a lane or into it, or before they came in
+// again.
 func (l *Lanes) cutOff() (found []Drift) {
 	for _, at := range l.Attached {
 		if at.Leaving && !slices.ContainsFunc(l.Returning, at.Same) {
 			found = append(found, Drift{Name: "lane " + at.Lane, Expected: workloadName(at) + " out of it",
 				Found: "on its way", Note: "that was cut off: isolane recover ends it"})
 		}
+	}
+	for _, at := range l.stillBegun() {
+		found = append(found, Drift{Name: "lane " + at.Lane, Expected: workloadName(at) + " in it",
+			Found: "on its way", Note: "isolane attach was cut off: isolane recover ends it"})
 	}
 	for _, at := range l.stillReturning() {
 		found = append(found, Drift{Name: "lane " + at.Lane, Expected: workloadName(at) + " in it",
@@ -96,6 +103,13 @@ func (l *Lanes) attachJournals() ([]string, error) {
 	return names, err
 }
 
+// stillBegun are those whose threads have not all that the lane wants, and that have not ended.
+func (l *Lanes) stillBegun() []attached.Workload {
+	return slices.DeleteFunc(slices.Clone(l.Attached), func(at attached.Workload) bool {
+		return !at.Begun || at.Leaving || !cgroup.Populated(l.root, at.Group)
+	})
+}
+
 // stillReturning are those that are to come in again and have not ended.
 func (l *Lanes) stillReturning() []attached.Workload {
 	return slices.DeleteFunc(slices.Clone(l.Returning), func(at attached.Workload) bool {
@@ -122,9 +136,9 @@ func (l *Lanes) endCutOff(ctx context.Context, cut []Drift, attach func(attached
 			failed[at.Lane] = errors.Join(failed[at.Lane], l.Detach(ctx, at))
 		}
 	}
-	outside, err := l.comeIn(ctx, l.stillReturning(), attach)
+	outside, err := l.comeIn(ctx, slices.Concat(l.stillBegun(), l.stillReturning()), attach)
 	for _, o := range outside {
-		failed[o.Lane] = errors.Join(failed[o.Lane], fmt.Errorf("its workload did not come in again: %s", o.Reason))
+		failed[o.Lane] = errors.Join(failed[o.Lane], fmt.Errorf("its workload did not come in: %s", o.Reason))
 	}
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		if why := failed[name]; why != nil {

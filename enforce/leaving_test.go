@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +35,8 @@ func (k killing) Write(ctx context.Context, s journal.Step, value string) error 
 	return k.fileOp.Write(ctx, s, value)
 }
 
-// A way out that was cut off and cannot be ended keeps nobody from changing other lanes, and recover says why.
+// A way out that was cut off and cannot be ended keeps nobody from changing other lanes, and recover says why. Who was
+// to come in again after it, still is.
 func TestLeavingFails(t *testing.T) {
 	b, l := withWorkload(t)
 	s := journal.Step{Kind: change.KindFile, Target: workloadGroup + "/memory.swappiness", After: "0"}
@@ -57,6 +59,11 @@ func TestLeavingFails(t *testing.T) {
 	}
 	if found, rerr := l.Recover(t.Context(), noAttach); !errors.Is(rerr, unix.EIO) || len(found) != 1 || found[0].Repaired {
 		t.Errorf("%+v %v", found, rerr)
+	}
+	l.Returning = []attached.Workload{at}
+	outside, err := l.comeIn(t.Context(), l.Returning, func(again attached.Workload) error { return l.Detach(t.Context(), again) })
+	if len(outside) != 1 || err != nil || len(l.Returning) != 1 {
+		t.Errorf("%+v %v, coming are %+v", outside, err, l.Returning)
 	}
 }
 
@@ -138,9 +145,21 @@ func TestLeavingIsNotForgotten(t *testing.T) {
 				text, rerr := os.ReadFile(filepath.Join(b.root, name))
 				now[name], err = strings.TrimSpace(string(text)), errors.Join(err, rerr)
 			}
+			if ended := l.Close(); ended != nil || slices.ContainsFunc(driftOf(t, look), func(d Drift) bool { return d.Name == "lane a" }) {
+				t.Errorf("it is done, and who has looked before says %+v, %v", driftOf(t, look), ended)
+			}
 			if drift, derr := l.Drift(t.Context()); err != nil || derr != nil || len(drift) > 0 || !maps.Equal(now, before) {
 				t.Errorf("%v %+v %v %v", now, drift, err, derr)
 			}
 		})
 	}
+}
+
+func driftOf(t *testing.T, l *Lanes) []Drift {
+	t.Helper()
+	found, err := l.Drift(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }

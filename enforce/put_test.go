@@ -326,7 +326,8 @@ func TestWorkloadEnded(t *testing.T) {
 	}
 }
 
-// Who is killed when a workload's cgroup is the lane already leaves it there, and the next one does the rest.
+// Who is killed when a workload's cgroup is the lane already leaves it there; status tells that, and recover does the
+// rest, as apply does where the lane's declaration names the cgroup.
 func TestBegunIsNotUndone(t *testing.T) {
 	b, l := withWorkload(t)
 	web := attached.Workload{Lane: "a", Group: workloadGroup, Own: true}
@@ -342,15 +343,30 @@ func TestBegunIsNotUndone(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
+	look, err := Look(b.state, b.fs(t), Drivers{Ops: knob.Ops(b.root)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, derr := look.Drift(t.Context()); derr != nil || len(found) != 1 || !strings.Contains(found[0].Note, "isolane recover") {
+		t.Errorf("%+v %v", found, derr)
+	}
 	l = b.open(t)
 	asked := 0
 	l.ops[change.KindFile] = answering{l.ops[change.KindFile].(fileOp), partition[len(b.root):], map[string]string{}, &asked}
-	if _, err := l.Recover(t.Context(), noAttach); err != nil || len(l.Attached) != 1 || !l.Attached[0].Begun {
-		t.Fatalf("%+v %v", l.Attached, err)
+	var at attached.Workload
+	goesOn := func(again attached.Workload) (aerr error) {
+		at, _, aerr = l.Attach(t.Context(), again, func(string, attached.Workload) ([]journal.Step, error) { return nil, nil })
+		return aerr
 	}
-	at, why, err := l.Attach(t.Context(), web, func(string, attached.Workload) ([]journal.Step, error) { return nil, nil })
-	if err != nil || !at.Own || at.Begun || !slices.Equal(l.Attached, []attached.Workload{at}) {
-		t.Errorf("%+v %q %v: %+v", at, why, err, l.Attached)
+	l.Attached[0].Declared, l.Placement.Lanes[0].Spec.Cgroup.Path = true, workloadGroup
+	came := 0
+	if _, err = l.Put(t.Context(), l.Placement, func(attached.Workload) error { came++; return nil }); err != nil || came != 1 {
+		t.Errorf("with a declaration %d came in, %v", came, err)
+	}
+	l.Attached[0].Declared, l.Placement.Lanes[0].Spec.Cgroup.Path = false, ""
+	found, err := l.Recover(t.Context(), goesOn)
+	if err != nil || len(found) != 1 || !found[0].Repaired || !at.Own || at.Begun || !slices.Equal(l.Attached, []attached.Workload{at}) {
+		t.Errorf("%+v %+v %v: %+v", found, at, err, l.Attached)
 	}
 	if text, rerr := os.ReadFile(partition); rerr != nil || strings.TrimSpace(string(text)) != knob.Isolated || asked > 0 {
 		t.Errorf("partition %q, asked for %d times more, %v", text, asked, rerr)

@@ -41,13 +41,23 @@ func (l *Lanes) Waiting(more ...journal.Waiting) []Waiting {
 		}
 		name, _, _ := l.ops.describe(w.Step)
 		all[i].Settings = append(all[i].Settings, name)
-		for _, lane := range slices.Concat(l.Placement.Lanes, l.released) {
-			if !slices.Contains(all[i].Lanes, lane.Name) && l.wants(lane, w.Step) {
+		for n, lane := range slices.Concat(l.Placement.Lanes, l.released) {
+			inForce := n < len(l.Placement.Lanes)
+			if !slices.Contains(all[i].Lanes, lane.Name) &&
+				(l.wants(lane, w.Step) || inForce && ofFrequency(lane, w.Step)) {
 				all[i].Lanes = append(all[i].Lanes, lane.Name)
 			}
 		}
 	}
 	return all
+}
+
+// ofFrequency says whether a step is of the frequency policy of a lane's CPU, which is called by its first
+// CPU. While that is offline nothing is wanted of it, and it waits.
+func ofFrequency(lane plan.Lane, s journal.Step) bool {
+	var first int
+	_, err := fmt.Sscanf(s.Target, "/sys/devices/system/cpu/cpufreq/policy%d/", &first)
+	return err == nil && lane.Owned().Contains(first)
 }
 
 // wants says whether a step is one of a lane's path.

@@ -98,7 +98,7 @@ func advertise(t *testing.T, fd int) {
 }
 
 // A lane is in force when the bridge lets its frames pass, which one with the spanning tree protocol does not at
-// first; a port that is kept back later is told.
+// first; a port that is kept back later is told, and one whose bridge is down waits, which no other change does.
 func TestPortForwards(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	const bridged = "isl-test-b"
@@ -148,5 +148,20 @@ func TestPortForwards(t *testing.T) {
 	}
 	if found != want {
 		t.Errorf("the port listens again, found: %q", found)
+	}
+	run("ip link set " + bridged + " down")
+	begun := time.Now()
+	_, err = j.Apply(t.Context(), steps)
+	if w := j.Waiting(); err != nil || len(w) != 1 || w[0].Err.Error() != bridged+" is down: ip link set "+bridged+" up" {
+		t.Errorf("the bridge is down, waiting: %+v, %v", w, err)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("the bridge is down, and that took %s", took)
+	}
+	run("ip link set " + bridged + " type bridge stp_state 0")
+	run("ip link set " + bridged + " up")
+	_, err = j.Apply(t.Context(), steps)
+	if inForce, _, ierr := j.InForce(t.Context(), steps[i]); !inForce || err != nil || ierr != nil {
+		t.Errorf("the bridge is up again: in force is %v, %v, %v", inForce, err, ierr)
 	}
 }

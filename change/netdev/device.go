@@ -2,7 +2,6 @@ package netdev
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -125,7 +124,7 @@ func (l Link) addPeer(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 }
 
 // configure sets what there is as it is wanted; what is so already stays.
-func (l Link) configure(ctx context.Context, target string) error {
+func (l Link) configure(target string) error {
 	set := l.configurePort
 	if l.inside() {
 		set = l.rename
@@ -138,9 +137,6 @@ func (l Link) configure(ctx context.Context, target string) error {
 	}
 	if err := l.Peer.Configure(); err != nil {
 		return fmt.Errorf("%s in %s: %w", l.Peer.Name, l.Peer.Netns, err)
-	}
-	if l.Master != "" {
-		return waitForwarding(ctx, target, l.Master)
 	}
 	return nil
 }
@@ -282,6 +278,8 @@ func (l Link) differs(target string) (string, error) {
 			switch {
 			case merr != nil || port.Attrs().MasterIndex != m.Attrs().Index:
 				what = append(what, target+" is no port of "+l.Master)
+			case m.Attrs().Flags&net.FlagUp == 0:
+				what = append(what, l.Master+" is down")
 			case port.Attrs().RawFlags&unix.IFF_RUNNING != 0 && !forwards(target):
 				what = append(what, l.Master+" does not let "+target+" forward")
 			}

@@ -323,7 +323,14 @@ func (o link) Write(ctx context.Context, s journal.Step, value string) error {
 	default:
 		return fmt.Errorf("there is already %s", now)
 	}
-	return spec.configure(ctx, s.Target)
+	if err = spec.configure(s.Target); err != nil || spec.Master == "" || spec.Peer == nil {
+		return err
+	}
+	err = waitForwarding(ctx, s.Target, spec.Master)
+	if err != nil && now == value && ctx.Err() == nil { // nobody's changes wait for a bridge
+		return &journal.UnansweredError{Err: err}
+	}
+	return err
 }
 
 // Shell is ip-link(8).

@@ -39,14 +39,23 @@ type Guard struct {
 	left     []enforce.Drift
 	repairs  map[string][]time.Time
 	failed   map[string]failure // what could not be put back, by target
+	waiting  failure            // what could not be taken back
 }
 
-// failure is that something could not be put back.
+// failure is that something could not be put back, or taken back.
 type failure struct {
 	note string
 	last time.Time
 	wait time.Duration // until it is tried again
 }
+
+// again is the failure of one more attempt.
+func (f failure) again(note string) failure {
+	return failure{note, time.Now(), min(max(2*f.wait, shortest), longest)}
+}
+
+// waits says whether it is too early to try again.
+func (f failure) waits() bool { return time.Since(f.last) < f.wait }
 
 // events are what changes when interrupts, threads, CPUs, lanes or workloads come or go.
 type events struct {
@@ -125,7 +134,7 @@ func (g *Guard) refresh(s events) error {
 	if err != nil {
 		return err
 	}
-	g.lanes, g.want, g.groups, g.failed = l, want, groups, map[string]failure{}
+	g.lanes, g.want, g.groups, g.failed, g.waiting = l, want, groups, map[string]failure{}, failure{}
 	for _, s := range g.want.Steps() {
 		if filepath.IsAbs(s.Target) {
 			g.writers.watch(s.Target)
@@ -228,7 +237,10 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 			todo = append(todo, d)
 		}
 	}
-	unfinished := g.want.Unfinished()
+	var unfinished []journal.Step
+	if !g.waiting.waits() {
+		unfinished = g.want.Unfinished()
+	}
 	if len(todo)+len(unfinished) == 0 {
 		return nil
 	}
@@ -245,6 +257,7 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 		return nil
 	}
 	if len(unfinished) > 0 {
+		g.waiting = g.waiting.again("")
 		if err = l.TakeBack(ctx, unfinished); err == nil && len(l.Waiting()) == 0 {
 			err = g.refresh(g.last)
 		}
@@ -255,8 +268,7 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 			g.repairs[d.Name] = append(g.repairs[d.Name], time.Now())
 			continue
 		}
-		wait := min(max(2*g.failed[d.Name].wait, shortest), longest)
-		g.failed[d.Name] = failure{d.Note, time.Now(), wait}
+		g.failed[d.Name] = g.failed[d.Name].again(d.Note)
 	}
 	return err
 }
@@ -264,7 +276,7 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 // waits says in a drift's note why it could not be put back, until that is tried again.
 func (g *Guard) waits(d *enforce.Drift) bool {
 	f, is := g.failed[d.Name]
-	if !is || time.Since(f.last) >= f.wait {
+	if !is || !f.waits() {
 		return false
 	}
 	d.Note = f.note

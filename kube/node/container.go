@@ -267,7 +267,8 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	}
 	defer l.Close()
 	if slices.ContainsFunc(l.Attached, func(at attached.Workload) bool {
-		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group) && !at.Begun && !at.Leaving
+		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group) && !at.Begun && !at.Leaving &&
+			(at.Own || r.partition != offer.Remote) // else recover did not bring it in as kept wants it
 	}) {
 		return nil
 	}

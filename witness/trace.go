@@ -53,7 +53,8 @@ type Trace struct {
 	warnings []string
 }
 
-// Reading is what was found, the costliest first (by total time, then by count), and the lanes' own last.
+// Reading is what was found, the costliest first (by total time, or what it is at most, then by count), and the
+// lanes' own last.
 type Reading struct {
 	Since []Source // since the trace began
 	Last  []Source // since the reading before
@@ -220,7 +221,8 @@ func (t *Trace) finish(all []Source) {
 
 func compareSources(a, b Source) int {
 	own := cmp.Compare(strconv.FormatBool(a.Own), strconv.FormatBool(b.Own)) // false comes first
-	return cmp.Or(own, cmp.Compare(value(b.Total), value(a.Total)),
+	cost := func(s Source) results.Nanoseconds { return max(value(s.Total), value(s.AtMost)) }
+	return cmp.Or(own, cmp.Compare(cost(b), cost(a)),
 		cmp.Compare(value(b.Count), value(a.Count)), cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.Kind, b.Kind),
 		cmp.Compare(a.Name, b.Name), cmp.Compare(a.TID, b.TID))
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Of links the longest samples of a measurement to what intruded meanwhile: those from P99.9 on where
-// the sample supports it, else from P99 on, else the longest hundredth. Nil: there are no samples, or why says
-// why not.
+// the sample supports it, else from P99 on, else the longest hundredth. Nil: there are no samples, or why
+// says why not.
 func Of(m results.Measurement, all []Intrusion, lost uint64) (t *results.Tail, why string, err error) {
 	samples, ok := m.Samples[m.Name]
 	if !ok {

@@ -21,4 +21,5 @@ const (
 const (
 	Application = "application"
 	Client      = "client"
+	Outside     = "outside" // what clients behind the application ask, or a program at their end of the wire
 )

@@ -18,7 +18,7 @@ type Witness struct {
 
 // Thread is one thread of a measured process.
 type Thread struct {
-	Role        string      `json:"role"` // application or client
+	Role        string      `json:"role"` // application, client or outside
 	PID         int         `json:"pid"`
 	TID         int         `json:"tid"`
 	Comm        string      `json:"comm"`

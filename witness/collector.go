@@ -40,6 +40,7 @@ type collector struct {
 	before   []sourceValue     // those of the reading before
 	at       map[sourceKey]int // where in it
 	missed   uint64
+	unlisted uint64          // runs of own threads whose wake-ups have no room
 	lost     uint64          // notes, before this recording
 	notes    *ringbuf.Reader // nil: nothing is recorded
 	warnings []string
@@ -69,6 +70,7 @@ type (
 	frame    struct{ Since, Inner, ID uint64 }
 	cpuState struct {
 		Mode, Switches, Inner, Missed, Tick, Work, Start, TGID, Woken, Known, Late, Stolen, Lost, Places uint64
+		Stopped, Unlisted                                                                                uint64
 		Task, Soft, Hard                                                                                 frame
 	}
 )

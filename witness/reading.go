@@ -93,11 +93,11 @@ func (c *collector) running(ownThreads func() func(tid, cpu int) bool) ([]cpuSta
 	if err != nil {
 		return nil, err
 	}
-	c.missed = 0
+	c.missed, c.unlisted = 0, 0
 	var own func(tid, cpu int) bool
 	for cpu := range c.scope.measured.Union(c.scope.counted).All() {
 		s := states[cpu]
-		c.missed += s.Missed
+		c.missed, c.unlisted = c.missed+s.Missed, c.unlisted+s.Unlisted
 		if s.Mode == modeOff {
 			continue
 		}

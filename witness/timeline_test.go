@@ -3,10 +3,13 @@ package witness
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness/tail"
@@ -125,7 +128,7 @@ func TestRecordedLost(t *testing.T) {
 	}
 }
 
-// Where there is no room for when an own task is woken, that is counted too.
+// Where there is no room for when own tasks are woken, that is told: it is no note that was lost.
 func TestRecordedWakeUpsLost(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
 	mount, _, err := hierarchy(os.DirFS("/"))
@@ -141,8 +144,50 @@ func TestRecordedWakeUpsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.burn(0)
-	if _, lost, err := c.recorded(of(func(st taskSource) string { return st.Name })); err != nil || lost == 0 {
+	_, lost, err := c.recorded(of(func(st taskSource) string { return st.Name }))
+	if err != nil || lost > 0 {
 		t.Errorf("%d lost, %v", lost, err)
+	}
+	tr := &Trace{kernel: c}
+	if _, _, err = tr.collect(); err != nil || len(tr.Warnings()) != 1 || !strings.Contains(tr.Warnings()[0], "wake-up") {
+		t.Errorf("%q, %v", tr.Warnings(), err)
+	}
+}
+
+// A reason for which the tick could not stop ends when it has stopped, also where it did while the CPU idled.
+func TestTickStopsInIdle(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
+	if set, err := cpuset.Read(os.DirFS("/"), "sys/devices/system/cpu/nohz_full"); err == nil && !set.IsEmpty() {
+		t.Skip("skipped: with nohz_full CPU 0 never stops the tick, which keeps the time")
+	}
+	c := recording(t, cpuset.Of(0), timelineRoom)
+	if c.coll.Programs["tick_stop"] == nil {
+		t.Skip("skipped: this kernel lacks the tracepoint tick_stop")
+	}
+	b := start(t, "burn", 0)
+	idle := func() uint64 {
+		times, err := host.CPUTimes(os.DirFS("/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return times[0].Idle
+	}
+	var states []cpuState
+	cpus := c.coll.Maps["cpus"]
+	if err := cpus.Lookup(uint32(0), &states); err != nil {
+		t.Fatal(err)
+	}
+	states[0].Tick = 1 << 1 // perf events
+	if err := cpus.Put(uint32(0), states); err != nil {
+		t.Fatal(err)
+	}
+	for began, first := time.Now(), idle(); idle() < first+50; <-time.After(10 * time.Millisecond) {
+		if b.burn(0); time.Since(began) > 10*time.Second {
+			t.Skip("skipped: CPU 0 does not idle")
+		}
+	}
+	if err := cpus.Lookup(uint32(0), &states); err != nil || states[0].Tick != 0 {
+		t.Errorf("%v: it could not stop because of %s", err, tickDependency(states[0].Tick))
 	}
 }
 

@@ -53,7 +53,8 @@ type Trace struct {
 	warnings []string
 }
 
-// Reading is what was found, the costliest first (by total time, then by count), and the lanes' own last.
+// Reading is what was found, the costliest first (by total time, or what it is at most, then by count), and
+// the lanes' own last.
 type Reading struct {
 	Since []Source // since the trace began
 	Last  []Source // since the reading before
@@ -126,11 +127,15 @@ func (t *Trace) Evidence() string {
 
 // Warnings say what the trace cannot see, or has missed.
 func (t *Trace) Warnings() []string {
-	if t.kernel == nil || t.kernel.missed == 0 {
-		return t.warnings
+	all := slices.Clip(t.warnings)
+	if t.kernel != nil && t.kernel.missed > 0 {
+		all = append(all, fmt.Sprintf("%d intrusions found no room and are missing", t.kernel.missed))
 	}
-	return append(slices.Clip(t.warnings),
-		fmt.Sprintf("%d intrusions found no room and are missing", t.kernel.missed))
+	if t.kernel != nil && t.kernel.unlisted > 0 {
+		all = append(all, fmt.Sprintf("more of the subjects' threads ran than there is room for: of %d runs it is "+
+			"not known how long the next wake-up took", t.kernel.unlisted))
+	}
+	return all
 }
 
 // Read returns the sources so far, and those since it was called before.
@@ -220,7 +225,8 @@ func (t *Trace) finish(all []Source) {
 
 func compareSources(a, b Source) int {
 	own := cmp.Compare(strconv.FormatBool(a.Own), strconv.FormatBool(b.Own)) // false comes first
-	return cmp.Or(own, cmp.Compare(value(b.Total), value(a.Total)),
+	cost := func(s Source) results.Nanoseconds { return max(value(s.Total), value(s.AtMost)) }
+	return cmp.Or(own, cmp.Compare(cost(b), cost(a)),
 		cmp.Compare(value(b.Count), value(a.Count)), cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.Kind, b.Kind),
 		cmp.Compare(a.Name, b.Name), cmp.Compare(a.TID, b.TID))
 }

@@ -350,10 +350,10 @@ func TestTraceFromProc(t *testing.T) {
 		{CPU: 1, Kind: results.Steal, Name: "hypervisor", Total: new(2 * tick)},
 		{CPU: 1, Kind: results.Task, Name: "p10", Cgroup: "/system.slice", PID: 10, TID: 10, Count: new(uint64(2)),
 			Total: new(results.Nanoseconds(300))},
+		{CPU: 1, Kind: results.Task, Name: "p11", Cgroup: "/system.slice", PID: 11, TID: 11, AtMost: new(results.Nanoseconds(300))},
 		{CPU: 1, Kind: results.Softirq, Name: "NET_RX", Count: new(uint64(4))},
 		{CPU: 1, Kind: results.Interrupt, Name: "eth0", IRQ: &irq, Count: new(uint64(3))},
 		{CPU: 1, Kind: results.Tick, Name: "local timer", Count: new(uint64(2))},
-		{CPU: 1, Kind: results.Task, Name: "p11", Cgroup: "/system.slice", PID: 11, TID: 11, AtMost: new(results.Nanoseconds(300))},
 	}
 	for i := range want {
 		want[i].Remedy = remedies().find(want[i].Kind, want[i].Name, want[i].PID)

@@ -160,7 +160,7 @@ type client struct {
 }
 
 // together is when the clients of several instances begin, once all are there; 0: there is one. Where they
-// were not there in time in an earlier run of the session, they have twice as much more.
+// were not there in time in earlier runs of the session, they have twice as much more.
 func (r *Bed) together(given factor.Conditions) (int64, error) {
 	if given.Instances < 2 {
 		return 0, nil
@@ -170,10 +170,16 @@ func (r *Bed) together(given factor.Conditions) (int64, error) {
 	return clock.Now() + int64(lead), err
 }
 
-// wereLate notes how long after the moment that all were to begin at the last of the clients did.
+// wereLate adds up how long after the moments that all were to begin at, which had what was noted before in
+// them, the last of the clients did. What harms nothing does not count: busy CPUs make each late by some ms.
 func (r *Bed) wereLate(clients []client, m results.Measurement) {
-	if given := clients[0].given; given.Start > 0 && m.Begin > 0 {
-		r.late = min(max(r.late, time.Duration(int64(m.Begin)-given.Start)-given.Warmup), latest)
+	given := clients[0].given
+	if given.Start == 0 || m.Begin == 0 {
+		return
+	}
+	late := time.Duration(int64(m.Begin)-given.Start) - given.Warmup
+	if late > max(10*time.Millisecond, given.Window/100) {
+		r.late = min(r.late+late, latest)
 	}
 }
 

@@ -28,16 +28,25 @@ func TestTogether(t *testing.T) {
 	if one, err := r.together(factor.Conditions{Instances: 1}); one != 0 || err != nil {
 		t.Errorf("one: %d, %v", one, err)
 	}
-	began := int64(time.Hour)
-	given := probe.Conditions{Start: began, Warmup: time.Second}
-	more := map[time.Duration]time.Duration{3 * time.Second: 6 * time.Second, time.Hour: 2*latest - 6*time.Second}
-	for _, late := range []time.Duration{0, 3 * time.Second, time.Second, time.Hour} {
-		before := lead()
-		m := results.Measurement{Begin: results.Nanoseconds(began + int64(given.Warmup+late))}
+	for _, c := range []struct {
+		window, late, more time.Duration
+	}{
+		{2 * time.Second, time.Millisecond, 0}, // as each client is
+		{2 * time.Second, 200 * time.Millisecond, 400 * time.Millisecond},
+		{2 * time.Second, 150 * time.Millisecond, 300 * time.Millisecond}, // though it had 400 ms more
+		{20 * time.Second, 150 * time.Millisecond, 0},
+		{time.Second, time.Hour, 2*latest - 700*time.Millisecond},
+		{time.Second, time.Second, 0},
+	} {
+		before := r.late
+		given := probe.Conditions{Start: int64(time.Hour), Warmup: time.Second, Window: c.window}
+		m := results.Measurement{Begin: results.Nanoseconds(given.Start + int64(given.Warmup+c.late))}
 		r.wereLate([]client{{given: given}}, m)
-		got := lead() - before
-		if want := more[late]; (got - want).Abs() > time.Second {
-			t.Errorf("late by %s: %s more, expected %s", late, got, want)
+		if got := 2 * (r.late - before); got != c.more {
+			t.Errorf("late by %s: %s more, expected %s", c.late, got, c.more)
 		}
+	}
+	if got := lead(); got < 2*latest || got > 2*latest+time.Minute {
+		t.Errorf("%s from now, expected somewhat more than %s", got, 2*latest)
 	}
 }

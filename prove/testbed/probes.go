@@ -312,7 +312,7 @@ func (r *Bed) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error
 			Planned: c.Application, Tree: true})
 	}
 	for _, p := range m.outside {
-		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Client, PID: p.pid(), Planned: c.Client,
+		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Outside, PID: p.pid(), Planned: c.Client,
 			Tree: true})
 	}
 	given := r.Scenario.Conditions(c)

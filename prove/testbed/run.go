@@ -60,7 +60,7 @@ type Bed struct {
 	Seed     uint64                              // of what is random in its measurements
 	Draw     string                              // that of the next run, as in probe.Conditions
 	Fault    func(context.Context, moment) error // the self-test's; nil otherwise
-	late     time.Duration                       // of clients that were to begin together, at most so far
+	late     time.Duration                       // of clients that were to begin together, in all so far
 }
 
 // moment is a point of a run at which the self-test breaks something.

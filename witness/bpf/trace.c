@@ -189,8 +189,10 @@ struct cpu {
 	__u64 known;  // it is in the map woken
 	__u64 late;
 	__u64 stolen; // by the hypervisor, when it came
-	__u64 lost;   // notes that found no room, and tasks whose wake-ups did not
+	__u64 lost;   // notes that found no room
 	__u64 places; // as the map own has them
+	__u64 stopped; // the tick has, since the CPU idles
+	__u64 unlisted; // runs of own tasks for which the map woken has no room
 	struct frame task, soft, hard;
 };
 
@@ -362,7 +364,7 @@ static __always_inline void leave(struct cpu *c, struct task_struct *t, __u64 no
 		__u32 tid = t->pid;
 		__u64 never = 0;
 		if (mine && !c->known && bpf_map_update_elem(&woken, &tid, &never, BPF_ANY))
-			c->lost++;
+			c->unlisted++;
 	}
 	if (mine && !keep_own)
 		return;
@@ -420,6 +422,8 @@ int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_
 		c->late = 0;
 	} else {
 		c->late = taken(c, stolen);
+		if (c->stopped) // or tick_stop had said why not when the CPU ceased to idle
+			c->tick = c->stopped = 0;
 	}
 	c->soft.since = 0; // on PREEMPT_RT a softirq can be preempted: its rest is its thread's
 	enter(c, next, now, stolen);
@@ -515,10 +519,14 @@ VECTOR(x86_platform_ipi, IPI, 4)
 SEC("tp_btf/tick_stop")
 int BPF_PROG(tick_stop, int success, int dependency) {
 	struct cpu *c = this_cpu(MEASURED);
-	if (c && !success)
+	if (!c)
+		return 0;
+	if (!success)
 		c->tick = dependency;
-	else if (c && c->task.id) // beside a task; while the CPU idles it stops whatever it depends on
+	else if (c->task.id)
 		c->tick = 0;
+	// While the CPU idles it stops whatever it depends on. Nothing tells of it if it stays so beside a task.
+	c->stopped = success && !c->task.id;
 	return 0;
 }
 

@@ -123,7 +123,8 @@ func serving(all []Intrusion, cpu int) (by served, why string) {
 	}
 	for t, took := range ran {
 		most := longest[t.role]
-		if cpu == unknown && t.role != "" && t.server != most.server && alone*took > ran[most] {
+		counts := t.role == results.Application || t.role == results.Client
+		if cpu == unknown && counts && t.server != most.server && alone*took > ran[most] {
 			return by, fmt.Sprintf("several threads of the %s work, as %d and %d: which of them the longest samples "+
 				"are of is not known, nor what they met", t.role, min(t.tid, most.tid), max(t.tid, most.tid))
 		}

@@ -114,11 +114,15 @@ func TestExplainServers(t *testing.T) {
 	run := func(tid, server int, took results.Nanoseconds) Intrusion {
 		return Intrusion{Kind: Own, Name: results.Application, TID: tid, Server: server, End: took}
 	}
+	outside := run(2, 2, 90) // it is asked by the application
+	outside.Name = results.Outside
+	asked := run(3, 3, 80)
+	asked.Name = results.Outside
 	for _, c := range []struct {
 		second Intrusion
 		told   bool
-	}{{run(2, 2, 25), false}, {run(2, 2, 24), true}, {run(2, 1, 90), true}} {
-		if tail, why := Explain(sample, 0, []Intrusion{run(1, 1, 99), c.second}); (why == "") != c.told || (tail.Samples == 1) != c.told {
+	}{{run(2, 2, 25), false}, {run(2, 2, 24), true}, {run(2, 1, 90), true}, {outside, true}} {
+		if tail, why := Explain(sample, 0, []Intrusion{run(1, 1, 99), c.second, asked}); (why == "") != c.told || (tail.Samples == 1) != c.told {
 			t.Errorf("%+v: %q, %+v", c.second, why, tail)
 		}
 	}

@@ -10,16 +10,19 @@ import (
 )
 
 // Of links the longest samples of a measurement to what intruded meanwhile: those from P99.9 on where
-// the sample supports it, else from P99 on, else the longest hundredth. Nil: there are none, or why says why
-// not.
+// the sample supports it, else from P99 on, else the longest hundredth. Nil: there are no samples, or why
+// says why not.
 func Of(m results.Measurement, all []Intrusion, lost uint64) (t *results.Tail, why string, err error) {
 	samples, ok := m.Samples[m.Name]
-	if len(m.Worst) == 0 || !ok {
+	if !ok {
 		return nil, "", nil // no tail is no error
 	}
 	latency, err := samples.Histogram.Decode()
-	if err != nil {
+	if err != nil || latency.TotalCount() == 0 {
 		return nil, "", err
+	}
+	if len(m.Worst) == 0 {
+		return nil, m.Name + ": when its longest samples were, and on which CPU, is not known", nil
 	}
 	n := uint64(latency.TotalCount())
 	of, quantile := 0.99, 0.0

@@ -28,6 +28,9 @@ func TestTail(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Samples = map[string]results.Samples{"rtt": trips}
+		if got, why, werr := Of(results.Measurement{Name: "rtt", Samples: m.Samples}, nil, 0); got != nil || why == "" || werr != nil {
+			t.Errorf("of %d that nobody knows: %+v, %q, %v", c.n, got, why, werr)
+		}
 		got, _, err := Of(m, []Intrusion{{Kind: results.Task, Name: "a", Begin: 5000, End: 6000}}, 3)
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +40,7 @@ func TestTail(t *testing.T) {
 			t.Errorf("of %d: %+v", c.n, got)
 		}
 	}
-	if got, _, err := Of(results.Measurement{Name: "rtt"}, nil, 0); got != nil || err != nil {
-		t.Errorf("of nothing: %+v, %v", got, err)
+	if got, why, err := Of(results.Measurement{Name: "rtt"}, nil, 0); got != nil || why != "" || err != nil {
+		t.Errorf("of nothing: %+v, %q, %v", got, why, err)
 	}
 }

@@ -184,12 +184,12 @@ host/mount             100        5
 host/settings          300        5  out of host and audit: what only an audit needs of a machine
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
-hub/agent             2700       10  what a lane has not got, lanes of before a boot together, sessions that outlive their lane, a lane that is asked about before it changes; what has begun and is not there yet; how the clock of the host differs from the hub's; hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
+hub/agent             2800       10  what a lane lacks, and what its release has left, on disk; a reservation that cannot be released again; what a lane has not got, lanes of before a boot together, sessions that outlive their lane, a lane that is asked about before it changes; what has begun and is not there yet; how the clock of the host differs from the hub's; hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1200       10  hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
 hub/cmd/isolane-hub   1100        0  errors of flags in one line; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
-hub/place              450       20  the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
+hub/place              500       20  machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/pods               450        2  the nodes of a Kubernetes as hosts
 hub/simulate           300        5  many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
 hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
@@ -216,8 +216,8 @@ netpath/sriov         1300        5  a vertical path: functions made, given, tol
 netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5
 plan                   650       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane
-plan/search           1800       20  a refusal says who has the functions
-plan/solver           2000       10  what a lane near to another leaves it
+plan/search           1850       20  combinations of too few nodes are spared; a refusal says who has the functions
+plan/solver           2050       10  how large a lane may be within a part; what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
 probe                  775       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5

@@ -9,6 +9,9 @@ import (
 // maxVFs is the most virtual functions of a device: its numbers have 16 bits (PCI Express, 9.3.3).
 const maxVFs = 65535
 
+// maxNode is the highest number of a NUMA node: the largest NODES_SHIFT of Linux is 10.
+const maxNode = 1<<10 - 1
+
 // Validate says what no machine has of one that somebody else describes; the error names the field. One that
 // was read has nothing of it.
 func (h Host) Validate() error {
@@ -18,16 +21,16 @@ func (h Host) Validate() error {
 			return fmt.Errorf("cpus[%d].id: expected %d to %d, in ascending order, found %d",
 				i, last+1, cpuset.Max, c.ID)
 		}
-		if n := c.NUMANode; n != nil && (*n < 0 || *n > cpuset.Max) {
-			return fmt.Errorf("cpus[%d].numaNode: expected 0 to %d, found %d", i, cpuset.Max, *n)
+		if n := c.NUMANode; n != nil && (*n < 0 || *n > maxNode) {
+			return fmt.Errorf("cpus[%d].numaNode: expected 0 to %d, found %d", i, maxNode, *n)
 		}
 		last = c.ID
 	}
 	last = -1
 	for i, n := range h.NUMANodes {
-		if n.ID <= last || n.ID > cpuset.Max {
+		if n.ID <= last || n.ID > maxNode {
 			return fmt.Errorf("numaNodes[%d].id: expected %d to %d, in ascending order, found %d",
-				i, last+1, cpuset.Max, n.ID)
+				i, last+1, maxNode, n.ID)
 		}
 		last = n.ID
 	}

@@ -173,7 +173,7 @@ func begin(o Options) (*Agent, error) {
 		cluster: o.Cluster, seen: map[string]pledged{},
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
 		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]problem{},
-		lacks: map[string]string{}}
+		retried: map[string]time.Time{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)
 	if err != nil {
 		return nil, err

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
@@ -98,32 +101,49 @@ func (got *placed) lack(name string, partitions []enforce.RefusedStep, short []s
 }
 
 // note keeps what came of putting a lane in force that stays so.
-func (p *processes) note(name string, got placed) {
+func (p *processes) note(name string, got placed) error {
 	p.diary.Applied(got.Applied)
 	all := slices.Concat(got.missing, got.rest)
 	text := strings.Join(all, "; ")
-	if text == p.lacks[name] {
-		return // it was noted when it last began
+	was, err := p.lacking(name)
+	if err == nil && text == was {
+		return nil // it was noted when it last began
 	}
-	p.lacks[name] = text
 	for _, what := range all {
 		p.diary.Add(history.Event{Kind: history.Drifted, Lane: name, What: what})
 	}
+	return desired.WriteFile(p.lacks(name), []byte(text))
 }
 
-// pledge is place for a reservation: one that has not what it is declared for is refused.
+// lacks has what a lane has not got as it came in force, for the next agent too.
+func (p *processes) lacks(name string) string { return p.record(name) + ".lacks" }
+
+func (p *processes) lacking(name string) (string, error) {
+	text, err := os.ReadFile(p.lacks(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return string(text), err
+}
+
+// pledge is place for a reservation: one that has not what it is declared for is refused. Where it fails the
+// lane is released again, if it came in force.
 func (p *processes) pledge(ctx context.Context, l *lanes.Lanes, i desired.Instance) error {
 	got, err := p.place(ctx, l, i)
 	switch {
-	case err != nil:
-		return err
-	case len(got.missing) == 0:
-		p.note(i.Name, got)
-		return nil
+	case err == nil && len(got.missing) == 0:
+		if err = p.note(i.Name, got); err == nil {
+			return nil
+		}
+	case err == nil:
+		err = &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
+			Blocking: got.missing}
 	}
-	r, err := l.Release(ctx, i.Name)
-	return errors.Join(&plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
-		Blocking: got.missing}, err, r.Unfinished())
+	if _, none := l.Lane(i.Name); none != nil {
+		return err
+	}
+	r, rerr := l.Release(ctx, i.Name)
+	return errors.Join(err, rerr, r.Unfinished())
 }
 
 // restore puts the lanes in force again that Instances had before the host went down: together, so that each
@@ -173,33 +193,81 @@ func (p *processes) release(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	r, err := l.Release(ctx, name)
-	switch {
-	case err == nil:
-		p.diary.Released([]string{name}, "the hub wants it no longer")
-		err = r.Unfinished()
-	case isNoLane(err):
-		err = p.takeBack(ctx, l, name)
-	}
-	return errors.Join(err, l.Close())
+	return errors.Join(p.releaseFrom(ctx, l, name), l.Close())
 }
 
-// takeBack tries again, each minute, what lanes wait for that were released.
-func (p *processes) takeBack(ctx context.Context, l *lanes.Lanes, name string) error {
-	w, err := l.Wanted()
+func (p *processes) releaseFrom(ctx context.Context, l *lanes.Lanes, name string) error {
+	others, err := unfinished(l)
 	if err != nil {
 		return err
 	}
-	left := w.Unfinished()
-	if len(left) == 0 {
+	r, err := l.Release(ctx, name)
+	if isNoLane(err) {
+		return p.takeBack(ctx, l, name)
+	}
+	if err != nil {
+		return err
+	}
+	p.diary.Released([]string{name}, "the hub wants it no longer")
+	if len(r.Waiting) == 0 {
 		return nil
 	}
-	if time.Since(p.retried) >= glance {
-		p.retried = time.Now()
-		if err = l.TakeBack(ctx, left); err != nil || len(l.Waiting()) == 0 {
-			return err
-		}
+	left, err := unfinished(l)
+	left = slices.DeleteFunc(left, func(s journal.Step) bool { return slices.Contains(others, s) })
+	if err != nil || len(left) == 0 {
+		return err
 	}
+	p.retried[name] = time.Now()
+	text, err := json.Marshal(left)
+	if err == nil {
+		err = desired.WriteFile(p.left(name), text)
+	}
+	return errors.Join(err, cmp.Or(r.Unfinished(), notWhole(name)))
+}
+
+// left has the steps of a lane that its release did not take back. What others have left there holds no
+// Instance back.
+func (p *processes) left(name string) string { return p.record(name) + ".left" }
+
+func notWhole(name string) error {
 	return fmt.Errorf("lane %s is not taken back as a whole: it is tried each minute, and by isolane recover",
 		name)
+}
+
+// unfinished are the steps of lanes that were released.
+func unfinished(l *lanes.Lanes) ([]journal.Step, error) {
+	w, err := l.Wanted()
+	if err != nil {
+		return nil, err
+	}
+	return w.Unfinished(), nil
+}
+
+// takeBack tries again, each minute, what a lane waits for that was released.
+func (p *processes) takeBack(ctx context.Context, l *lanes.Lanes, name string) error {
+	text, err := os.ReadFile(p.left(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var left []journal.Step
+	if err == nil {
+		err = json.Unmarshal(text, &left)
+	}
+	still := func() (steps []journal.Step, uerr error) {
+		steps, uerr = unfinished(l)
+		return slices.DeleteFunc(steps, func(s journal.Step) bool { return !slices.Contains(left, s) }), uerr
+	}
+	if err == nil {
+		left, err = still()
+	}
+	if err == nil && len(left) > 0 && time.Since(p.retried[name]) >= glance {
+		p.retried[name] = time.Now()
+		if err = l.TakeBack(ctx, left); err == nil {
+			left, err = still()
+		}
+	}
+	if err == nil && len(left) > 0 {
+		err = notWhole(name)
+	}
+	return err
 }

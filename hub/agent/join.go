@@ -63,8 +63,9 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 		return fmt.Errorf("--dir %s: expected a folder that can be made: %w", o.Dir, err)
 	}
 	_, keyless := os.Stat(o.file("host.key"))
+	admitted := false
 	defer func() {
-		if refused(err) && errors.Is(keyless, fs.ErrNotExist) {
+		if refused(err) && !admitted && errors.Is(keyless, fs.ErrNotExist) {
 			err = errors.Join(err, os.Remove(o.file("host.key")))
 		}
 		if err != nil && errors.Is(gone, fs.ErrNotExist) {
@@ -80,7 +81,7 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err = o.requestBoth(ctx, core, hub, authority, name, made); err == nil {
+	if admitted, err = o.requestBoth(ctx, core, hub, authority, name, made); err == nil {
 		err = os.WriteFile(filepath.Join(made, "hub.crt"), authority, 0o644)
 	}
 	if err == nil {
@@ -103,18 +104,23 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 }
 
 // requestBoth gets a host its certificate by the token, which is used up then, and by that one at once the
-// one by which it renews: its agent may begin when the first has run out.
+// one by which it renews: its agent may begin when the first has run out. It says whether the hub knows the
+// host now, by its key.
 func (o Options) requestBoth(ctx context.Context, core kubernetes.Interface, hub Hub, authority []byte,
-	name, dir string) error {
-	if err := o.request(ctx, core, name, own(), dir); err != nil {
-		return err
+	name, dir string) (admitted bool, err error) {
+	if err = o.request(ctx, core, name, own(), dir); err != nil {
+		return false, err
 	}
 	known, err := kubernetes.NewForConfig(&rest.Config{Host: hub.URL, TLSClientConfig: rest.TLSClientConfig{
 		CAData: authority, CertFile: filepath.Join(dir, own().file), KeyFile: o.file("host.key")}})
-	if err != nil {
-		return err
+	if err == nil {
+		err = o.request(ctx, known, name, renewal(), dir)
 	}
-	return o.request(ctx, known, name, renewal(), dir)
+	if err != nil {
+		err = fmt.Errorf("the hub has let this host in, and its key is kept: expected isolane-hub join again, "+
+			"with a new token: %w", err)
+	}
+	return true, err
 }
 
 // recognize returns the certificate of the hub's authority as PEM, if its digest is that of the token.

@@ -41,6 +41,15 @@ func TestJoinRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	var asked []string
+	admits := signs(t, signed(t, time.Now().Add(-time.Hour), 24*time.Hour), &asked)
+	once := func(w http.ResponseWriter, r *http.Request) { // by the token, and nothing further
+		if r.Header.Get("Authorization") == "" {
+			w.WriteHeader(http.StatusForbidden)
+		} else {
+			admits(w, r)
+		}
+	}
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
@@ -55,6 +64,7 @@ func TestJoinRefused(t *testing.T) {
 		{"a token that was used", deny, "", "the hub refuses: the token was used already", nil},
 		{"a folder that was there", deny, "notes", "the hub refuses", []string{"notes"}},
 		{"a hub with an error", status(http.StatusInternalServerError), "", "the hub takes no request", []string{"host.key"}},
+		{"a hub that has let it in", once, "", "its key is kept: expected isolane-hub join again, with a new token: the hub", []string{"host.key"}},
 		{"a key that was there", deny, "host.key", "the hub refuses", []string{"host.key"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -98,10 +108,9 @@ func TestJoinNowhere(t *testing.T) {
 	}
 }
 
-// fakeHub signs what a host asks for, and knows none by a certificate of its own. asked has who asked for which.
-func fakeHub(t *testing.T, asked *[]string) *httptest.Server {
+// signs is a hub that signs all that is asked for. asked has who asked for which.
+func signs(t *testing.T, authority tls.Certificate, asked *[]string) http.HandlerFunc {
 	t.Helper()
-	authority := signed(t, time.Now().Add(-time.Hour), 24*time.Hour)
 	sign := func(w http.ResponseWriter, r *http.Request) error {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -132,11 +141,23 @@ func fakeHub(t *testing.T, asked *[]string) *httptest.Server {
 		w.WriteHeader(http.StatusCreated)
 		return json.NewEncoder(w).Encode(c)
 	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := sign(w, r); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// fakeHub signs what a host asks for, and knows none by a certificate of its own.
+func fakeHub(t *testing.T, asked *[]string) *httptest.Server {
+	t.Helper()
+	authority := signed(t, time.Now().Add(-time.Hour), 24*time.Hour)
+	sign := signs(t, authority, asked)
 	hub := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/certificatesigningrequests") {
 			w.WriteHeader(http.StatusUnauthorized)
-		} else if err := sign(w, r); err != nil {
-			t.Error(err)
+		} else {
+			sign(w, r)
 		}
 	}))
 	hub.TLS = &tls.Config{Certificates: []tls.Certificate{authority}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert}

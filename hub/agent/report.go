@@ -100,7 +100,11 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 	case known && is.text != "":
 		s.Phase = "Failed"
 	case known:
-		s.Phase, s.Message = "Running", a.processes.lacks[i.Name]
+		s.Phase = "Running"
+		lacks, err := a.processes.lacking(has.Name)
+		if s.Message = lacks; err != nil {
+			s.Message = err.Error()
+		}
 	}
 	if known && tried && s.Message == "" {
 		s.Message = is.text

@@ -74,9 +74,9 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 	}
 	if err == nil {
 		err = p.pledge(context.WithoutCancel(ctx), l, i)
-		if err != nil {
+		if _, none := l.Lane(i.Name); err != nil && none != nil {
 			err = errors.Join(err, p.forget(i.Name))
-		} else {
+		} else { // also where it could not be released again: it is settled later
 			now = l.Placement
 		}
 	}
@@ -92,6 +92,12 @@ func inForce(l *lanes.Lanes) (plan.Placement, error) {
 	v, err := l.View()
 	now.APIVersion, now.Kind, now.Host = plan.APIVersion, plan.Kind, plan.MachineOf(v.Host)
 	return now, err
+}
+
+// marked says whether a lane is kept for that Instance: also one that could not be released again.
+func (p *processes) marked(name, uid string) bool {
+	by, err := os.ReadFile(p.mark(name))
+	return err == nil && string(by) == uid
 }
 
 // forget takes back that an Instance is reserved.
@@ -155,11 +161,11 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 	}
 	placed, tried := a.processes.reserve(ctx, uid, desired.Instance{Name: i.Name, Spec: o.Spec})
 	said, err := answerOf(i, placed, tried)
-	if tried == nil {
-		said.Message = a.processes.lacks[i.Name]
+	if tried == nil && err == nil {
+		said.Message, err = a.processes.lacking(i.Name)
 	}
 	a.o.Log.InfoContext(ctx, "answered the hub", "instance", i.Name, "phase", said.Phase, "why", tried)
-	if tried == nil {
+	if tried == nil || a.processes.marked(i.Name, uid) {
 		a.reserved[uid] = reservation{i.Name, time.Now(), said}
 	}
 	return said, err

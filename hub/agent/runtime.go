@@ -32,8 +32,7 @@ type processes struct {
 	ended   chan struct{}        // gets something when a process has ended
 	began   map[string]time.Time // when this agent has started what, by name
 	problem map[string]problem   // why an Instance does not run, by its UID
-	lacks   map[string]string    // what lanes have not got as they came in force, by name
-	retried time.Time            // when what released lanes wait for was tried again
+	retried map[string]time.Time // when what released lanes wait for was tried again, by name
 
 	cluster *pods.Cluster      // nil: this host is no node of one
 	seen    map[string]pledged // of Instances there, by name
@@ -93,7 +92,23 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 			return err
 		}
 	}
-	return p.start(ctx, i, w)
+	if err = p.start(ctx, i, w); err != nil {
+		return err
+	}
+	return p.up(ctx, i.Name, w)
+}
+
+// up says what is not there yet of what has just begun.
+func (p *processes) up(ctx context.Context, name string, w workload) error {
+	_, pids, err := p.group(name)
+	if err != nil && !isNoLane(err) {
+		return err
+	}
+	runs, err := w.runs(ctx, pids)
+	if err == nil && !runs {
+		err = api.NotYet("it has just begun")
+	}
+	return err
 }
 
 // started is what was reserved or started last by a name.
@@ -128,7 +143,9 @@ func (p *processes) start(ctx context.Context, i desired.Instance, w workload) e
 	if err = errors.Join(err, l.Close()); err != nil {
 		return err
 	}
-	p.note(i.Name, got)
+	if err = p.note(i.Name, got); err != nil {
+		return err
+	}
 	if l, err = lanes.Look(p.lanes); err != nil {
 		return err
 	}
@@ -163,8 +180,9 @@ func (p *processes) End(ctx context.Context, uid string, i desired.Instance) (er
 		}
 	}
 	delete(p.began, i.Name)
-	delete(p.lacks, i.Name)
+	delete(p.retried, i.Name)
 	return errors.Join(os.RemoveAll(p.private(i.Name)), os.RemoveAll(p.session(i.Name)),
+		os.RemoveAll(p.left(i.Name)), os.RemoveAll(p.lacks(i.Name)),
 		os.RemoveAll(p.log(i.Name)), os.RemoveAll(before(p.log(i.Name))), os.Remove(p.record(i.Name)))
 }
 

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 func newProcesses(dir string) *processes {
 	return &processes{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, users: Users{First: 1879048300, Last: 1879048301}, ended: make(chan struct{}, 1),
-		began: map[string]time.Time{}, problem: map[string]problem{}, lacks: map[string]string{}}
+		began: map[string]time.Time{}, problem: map[string]problem{}, retried: map[string]time.Time{}}
 }
 
 // What is left of a reservation, as by a kill, ends nothing of an Instance that has its name.
@@ -257,11 +257,25 @@ func TestReserveShort(t *testing.T) {
 	if left, gerr := filepath.Glob(p.record("*") + "*"); gerr != nil || len(left) > 0 {
 		t.Errorf("files %v are left, %v", left, gerr)
 	}
+	path := &silent{is: "off", stuck: true}
+	p.lanes.Paths, p.lanes.Ops = []netpath.Path{path}, map[string]journal.Op{"silent": path}
+	stuck := i
+	stuck.Spec = bytes.Replace(i.Spec, []byte(`"cpus"`), []byte(`"network":{"path":"silent"},"cpus"`), 1)
+	_, err = p.reserve(t.Context(), "u", stuck)
+	if _, _, none := p.group(i.Name); err == nil || none != nil || !p.marked(i.Name, "u") {
+		t.Errorf("what cannot be released is known still: %v, %v", err, none)
+	}
+	path.stuck = false
+	a := &Agent{processes: p, desired: &desired.Agent{}, server: &server{heard: time.Now()},
+		reserved: map[string]reservation{"u": {name: i.Name, since: time.Now().Add(-time.Hour)}}}
+	if err = a.settle(t.Context()); err != nil || p.marked(i.Name, "u") {
+		t.Errorf("its reservation does not end: %v", err)
+	}
 	if err = unix.Munmap(other); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = p.reserve(t.Context(), "u", i); err != nil || p.lacks[i.Name] != "" {
-		t.Errorf("all pages are free: %v, %s", err, p.lacks[i.Name])
+	if _, err = p.reserve(t.Context(), "u", i); err != nil {
+		t.Errorf("all pages are free: %v", err)
 	}
 	if err = p.End(t.Context(), "u", i); err != nil {
 		t.Error(err)
@@ -270,8 +284,8 @@ func TestReserveShort(t *testing.T) {
 
 // silent is a path, and how it is set: by a program that may be away.
 type silent struct {
-	away bool
-	is   string
+	away, stuck bool
+	is          string
 }
 
 func (*silent) Name() string                { return "silent" }
@@ -293,6 +307,9 @@ func (s *silent) Read(context.Context, journal.Step) (string, error) {
 }
 
 func (s *silent) Write(_ context.Context, _ journal.Step, value string) error {
+	if s.stuck && value == "off" {
+		return errors.New("it does not let go")
+	}
 	s.is = value
 	return nil
 }
@@ -315,9 +332,71 @@ func TestEndWaits(t *testing.T) {
 			t.Error("it is forgotten:", err)
 		}
 	}
-	path.away, p.retried = false, time.Time{} // long ago
+	path.away, p.retried[i.Name] = false, time.Time{} // long ago
 	if err := p.End(t.Context(), "u", i); err != nil || path.is != "off" || p.problem["u"].text != "" {
 		t.Errorf("its path is there again: it is %s, %v", path.is, err)
+	}
+	left, err := filepath.Glob(p.record("*") + "*")
+	if err != nil || len(left) > 0 {
+		t.Errorf("files %v are left, %v", left, err)
+	}
+	other := i // a lane of the host itself
+	other.Name = "other-test"
+	if _, err = p.reserve(t.Context(), "o", other); err != nil {
+		t.Fatal(err)
+	}
+	path.away = true
+	byHand(t, p, other.Name)
+	if err = os.WriteFile(p.record(i.Name), i.Spec, 0o600); err == nil { // its lane has gone
+		err = p.End(t.Context(), "u", i)
+	}
+	if err != nil {
+		t.Errorf("only what others have left waits: %v", err)
+	}
+}
+
+// What is about to begin is not said to run before it is there.
+func TestUp(t *testing.T) {
+	p := newProcesses(t.TempDir())
+	for _, row := range []struct {
+		w    begins
+		says string
+	}{{begins{}, "it has just begun"}, {begins{is: true, err: api.NotYet("activating")}, "activating"}} {
+		err := p.up(t.Context(), "web", row.w)
+		if _, notYet := errors.AsType[api.NotYet](err); !notYet || err.Error() != row.says {
+			t.Errorf("found %v, expected %s", err, row.says)
+		}
+	}
+	if err := p.up(t.Context(), "web", begins{is: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// begins is a workload that says so.
+type begins struct {
+	workload
+	is  bool
+	err error
+}
+
+func (b begins) runs(context.Context, []int) (bool, error) { return b.is, b.err }
+
+// What a lane has not got is told by the next agent too.
+func TestLacking(t *testing.T) {
+	dir := t.TempDir()
+	if err := newProcesses(dir).note("web", placed{rest: []string{"governor: why"}}); err != nil {
+		t.Fatal(err)
+	}
+	p := newProcesses(dir) // the next agent
+	i := desired.Instance{Name: "web"}
+	p.problem["u"] = problemOf(i, nil)
+	l, err := lanes.Look(p.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{processes: p, desired: &desired.Agent{State: desired.State{Instances: map[string]desired.Instance{"u": i}}}}
+	if s := a.statusOf("u", api.Instance{}, l, desired.Findings{}); s.Phase != "Running" || s.Message != "governor: why" {
+		t.Errorf("found %+v", s)
 	}
 }
 

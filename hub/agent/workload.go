@@ -72,7 +72,7 @@ func (c command) end(ctx context.Context) error {
 	if err != nil && !isNoLane(err) {
 		return err
 	}
-	return kill(ctx, func() ([]int, error) {
+	err = kill(ctx, func() ([]int, error) {
 		pids, perr := began.processes()
 		if g.Dir != "" {
 			in, ierr := cgroup.Processes(host.Live(), g.Dir)
@@ -81,6 +81,10 @@ func (c command) end(ctx context.Context) error {
 		slices.Sort(pids)
 		return slices.Compact(pids), perr
 	})
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(c.session(c.name)) // its number may become another's
 }
 
 func (c command) said() string { return c.log(c.name) }

@@ -70,6 +70,20 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// A session of which nothing is left is forgotten: its number may become a stranger's.
+func TestSessionForgotten(t *testing.T) {
+	p := newProcesses(t.TempDir())
+	if err := os.WriteFile(p.session("web"), []byte(`{"boot":"other","id":1,"start":1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := (command{processes: p, name: "web"}).end(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(p.session("web")); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it is known still:", err)
+	}
+}
+
 // What a lane has not got: what it is declared for refuses a reservation, the rest is told.
 func TestLack(t *testing.T) {
 	of := func(s enforce.Subject, c enforce.Cause, name string) enforce.RefusedStep {

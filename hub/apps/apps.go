@@ -40,6 +40,8 @@ type Controller struct {
 	noes              map[string]map[string]no // by App and host
 	told              map[string]string        // what was said last of an App that is not placed
 
+	since time.Time // from when on Leases could be listed each time
+
 	lock    sync.Mutex
 	changed map[string]bool      // hosts, as NAMESPACE/NAME, whose copies are old
 	silent  map[string]time.Time // hosts whose Leases have run out, and when they were last there

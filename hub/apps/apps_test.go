@@ -34,8 +34,9 @@ func TestUntrueHosts(t *testing.T) {
 		{"no such CPU", `"id":0,`, `"id":-1,`, "status.machine: cpus[0].id: expected 0 to 8191, in ascending order, found -1"},
 		{"too many CPUs", `"id":3,`, `"id":8192,`, "cpus[3].id"},
 		{"without order", `"id":1,`, `"id":3,`, "cpus[2].id: expected 4 to 8191, in ascending order, found 2"},
-		{"no such node", `"numaNode":0`, `"numaNode":8192`, "cpus[0].numaNode: expected 0 to 8191, found 8192"},
+		{"no such node", `"numaNode":0`, `"numaNode":1024`, "cpus[0].numaNode: expected 0 to 1023, found 1024"},
 		{"no such nodes", `"numaNodes":[{"id":0,`, `"numaNodes":[{"id":-1,`, "numaNodes[0].id"},
+		{"too many nodes", `"numaNodes":[{"id":0,`, `"numaNodes":[{"id":1024},{"id":0,`, "numaNodes[0].id: expected 0 to 1023"},
 		{"no such card", `"pciDevices":[`, `"pciDevices":[{"address":"0000:3b:00.0","sriov":{"numVFs":2000000000}}`,
 			"pciDevices[0].sriov.numVFs: expected 65535 at most"},
 		{"no such lane", `"cpus":[`, `"lanes":[{"name":"a","cpus":"1","spec":{"cpus":{"count":-1}}}],"cpus":[`, "lanes[0]: "},
@@ -94,6 +95,10 @@ func TestStatusOf(t *testing.T) {
 		}
 		return names
 	}
+	if names := woken(); len(names) > 0 || len(c.silent) > 0 {
+		t.Errorf("looked after %v when the hub had just begun, %v", names, c.silent)
+	}
+	c.since = c.since.Add(-time.Minute)
 	if names := woken(); !slices.Equal(names, []string{"default.on-gone"}) {
 		t.Errorf("looked after %v when a host had gone", names)
 	}

@@ -14,8 +14,12 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// sweep is how often it is looked which hosts are there.
-const sweep = 30 * time.Second
+// sweep is how often it is looked which hosts are there, and back how long hosts have to say so where the hub
+// itself was away: they hear that within ten seconds.
+const (
+	sweep = 30 * time.Second
+	back  = 20 * time.Second
+)
 
 // away says when a host was last there, and whether its Lease has run out since.
 func away(lease *coordinationv1.Lease) (at time.Time, is bool) {
@@ -44,15 +48,20 @@ func (c *Controller) listen(ctx context.Context) {
 func (c *Controller) roll(ctx context.Context) {
 	leases, err := c.Core.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		if ctx.Err() == nil {
+		if c.since = (time.Time{}); ctx.Err() == nil {
 			c.Log.WarnContext(ctx, "which hosts are there is not known", "error", err)
 		}
 		return
 	}
+	if c.since.IsZero() {
+		c.since = time.Now()
+	}
 	now := map[string]time.Time{}
 	for n := range leases.Items {
 		lease := &leases.Items[n]
-		if at, is := away(lease); is && lease.Namespace == api.Namespace(lease.Name) {
+		at, is := away(lease)
+		_, known := c.silent[lease.Name]
+		if is && (known || time.Since(c.since) > back) && lease.Namespace == api.Namespace(lease.Name) {
 			now[lease.Name] = at
 		}
 	}

@@ -48,9 +48,11 @@ type tenant struct {
 }
 
 // end has those Instances of an App counted that it does not want any more, for as long as they are there.
+// What was only reserved is gone when it is withdrawn.
 func (t *tenant) end(has, live []api.Instance) error {
 	ending := slices.DeleteFunc(slices.Clone(has), func(i api.Instance) bool {
-		return slices.ContainsFunc(live, func(l api.Instance) bool { return l.UID == i.UID })
+		return i.Spec.Reserve && len(i.Finalizers) == 0 ||
+			slices.ContainsFunc(live, func(l api.Instance) bool { return l.UID == i.UID })
 	})
 	for _, i := range ending {
 		t.ending = append(t.ending, hostOf(i))

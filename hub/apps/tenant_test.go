@@ -118,12 +118,14 @@ func TestQuotaOfEnding(t *testing.T) {
 		return i
 	}
 	has := []api.Instance{instance("one")}
+	reserved := instance("two") // as of a hub that has ended
+	reserved.Spec.Reserve = true
 	for _, row := range []struct {
-		live []api.Instance
-		says string // of one Instance
-	}{{has, ""}, {nil, "and this App would make it 8, with what has not ended yet on one"}} {
+		has, live []api.Instance
+		says      string // of one Instance
+	}{{has, has, ""}, {[]api.Instance{reserved}, nil, ""}, {has, nil, "and this App would make it 8, with what has not ended yet on one"}} {
 		tn := tenant{name: "a", quota: api.TenantSpec{CPUs: &four}, each: amounts{cpus: 4}}
-		if err := tn.end(has, row.live); err != nil {
+		if err := tn.end(row.has, row.live); err != nil {
 			t.Fatal(err)
 		}
 		if err := tn.takes(1); (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {

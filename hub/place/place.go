@@ -112,6 +112,9 @@ func (x *Index) Put(h Host) error {
 	if err := h.Placed.Validate(); err != nil { // a host may say anything
 		return fmt.Errorf("host %s: %w", h.Name, err)
 	}
+	if err := plannable(h.Machine); err != nil {
+		return fmt.Errorf("host %s: %w", h.Name, err)
+	}
 	room, err := solver.Free(h.Machine, h.Placed)
 	if err != nil {
 		return fmt.Errorf("host %s: %w", h.Name, err)
@@ -125,6 +128,25 @@ func (x *Index) Put(h Host) error {
 	}
 	x.hosts[h.Name] = &entry{h, room.Shapes, now.Cost}
 	return nil
+}
+
+// plannable says what machine is too large for the planner, which tries NUMA nodes in all combinations: one
+// host must not keep the Apps of all others waiting. With 256 CPUs each of these takes less than a second.
+func plannable(h host.Host) error {
+	nodes, own := map[int]bool{}, map[int]bool{}
+	for _, n := range h.NUMANodes {
+		nodes[n.ID] = true
+	}
+	for _, c := range h.CPUs {
+		if c.NUMANode != nil {
+			nodes[*c.NUMANode], own[*c.NUMANode] = true, true
+		}
+	}
+	if len(nodes) <= 16 || len(nodes) <= 40 && len(own) <= 4 {
+		return nil
+	}
+	return fmt.Errorf("status.machine: expected at most 16 NUMA nodes, or 40 of which 4 have CPUs, "+
+		"found %d of which %d have", len(nodes), len(own))
 }
 
 // Remove forgets a host.

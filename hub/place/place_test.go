@@ -381,3 +381,24 @@ func BenchmarkPlace(b *testing.B) {
 		})
 	}
 }
+
+// A machine on which a plan takes for ever is refused, and none of the kinds that there are.
+func TestPlannable(t *testing.T) {
+	for _, row := range []struct {
+		nodes, own int
+		takes      bool
+	}{{8, 8, true}, {12, 12, true}, {16, 16, true}, {34, 2, true}, {17, 17, false}, {40, 5, false}, {41, 1, false}, {1024, 1024, false}} {
+		h := host.Host{Hostname: "one"}
+		for i := range 2 * row.own {
+			h.CPUs = append(h.CPUs, host.CPU{ID: i, Online: true, NUMANode: new(i / 2), Core: new(i), L3: new(i / 2)})
+		}
+		for i := range row.nodes {
+			h.NUMANodes = append(h.NUMANodes, host.NUMANode{ID: i, MemoryBytes: 1 << 32})
+		}
+		placed := plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Host: plan.MachineOf(h)}
+		err := new(place.Index).Put(place.Host{Name: "one", Machine: h, Placed: placed})
+		if (err == nil) != row.takes || err != nil && !strings.Contains(err.Error(), "at most 16 NUMA nodes, or 40 of which 4 have CPUs, found") {
+			t.Errorf("%d nodes, %d with CPUs: %v", row.nodes, row.own, err)
+		}
+	}
+}

@@ -150,7 +150,8 @@ func (s *search) run() (Place, bool) {
 	if s.a.oneNode {
 		most = min(1, most)
 	}
-	for k := 1; k <= most; k++ {
+	first := s.fewest()
+	for k := first; k <= most; k++ {
 		var best Place
 		found := false
 		stock.Subsets(len(s.m.Nodes), k, func(set stock.NodeSet) {
@@ -161,7 +162,7 @@ func (s *search) run() (Place, bool) {
 		if found {
 			return best, true
 		}
-		if k > 1 {
+		if k > first {
 			continue
 		}
 		if _, ok := s.fill(1<<len(s.m.Nodes)-1, anyKind, -1); !ok {
@@ -169,6 +170,20 @@ func (s *search) run() (Place, bool) {
 		}
 	}
 	return Place{}, false
+}
+
+// fewest is on how many nodes at least the lane has room, which spares all combinations of fewer; more than
+// there are where it has none on all together.
+func (s *search) fewest() int {
+	most := slices.Sorted(slices.Values(s.room))
+	k, room := 0, 0
+	for ; k < len(most) && room < s.count; k++ {
+		room += most[len(most)-1-k]
+	}
+	if room < s.count {
+		return len(most) + 1
+	}
+	return max(1, k)
 }
 
 // bestIn is the best place with CPUs or memory on each node of a set and on no other.

@@ -1,6 +1,9 @@
 package solver
 
 import (
+	"maps"
+	"slices"
+
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
@@ -42,7 +45,7 @@ func Free(h host.Host, placed plan.Placement) (Room, error) {
 	for _, smt := range []string{lane.Any, lane.Isolate, lane.Pack} {
 		for _, within := range []string{"", "node", "l3"} {
 			s := Shape{SMT: smt, Within: within}
-			for n := r.CPUs.Len(); n > 0 && s.CPUs == 0; n-- {
+			for n := min(r.CPUs.Len(), largest(m, within)); n > 0 && s.CPUs == 0; n-- {
 				if fitsShape(m, s, n) {
 					s.CPUs = n
 				}
@@ -82,6 +85,19 @@ func room(h host.Host, placed plan.Placement) (Room, *stock.Machine, error) {
 		r.Nodes = append(r.Nodes, room)
 	}
 	return r, m, nil
+}
+
+// largest is how many free CPUs the largest part of a machine has that a lane may be within.
+func largest(m *stock.Machine, within string) int {
+	if within == "" {
+		return m.Free().Len()
+	}
+	count := map[int]int{} // by part
+	for id := range m.Free().All() {
+		d := m.Domains[m.Cores[m.CoreOf(id)].Domain]
+		count[map[string]int{"node": d.Node, "l3": d.Cache}[within]]++
+	}
+	return slices.Max(append(slices.Collect(maps.Values(count)), 0))
 }
 
 // fitsShape says whether a lane of so many CPUs fits.

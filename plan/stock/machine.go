@@ -182,25 +182,32 @@ func (m *Machine) describeNodes() {
 		}
 	}
 	m.HousekeepingBytes = min(512<<20, total/8)
-	for i := range m.Nodes {
-		m.Nodes[i].distances = make([]int, len(m.Nodes))
-		for j := range m.Nodes {
-			m.Nodes[i].distances[j] = m.distanceOf(m.Nodes[i].ID, m.Nodes[j].ID)
-		}
-	}
+	m.measure()
 }
 
-// distanceOf is the kernel's number for two nodes; 10 for a node and itself, 20 where it is not known.
-func (m *Machine) distanceOf(a, b int) int {
-	if a == b {
-		return 10
+// measure notes how far nodes are from each other: the kernel's number, 10 for a node and itself, 20 where it
+// is not known.
+func (m *Machine) measure() {
+	at := map[int]int{} // index in the host's nodes by number
+	for i, n := range m.Host.NUMANodes {
+		at[n.ID] = i
 	}
-	from := slices.IndexFunc(m.Host.NUMANodes, func(n host.NUMANode) bool { return n.ID == a })
-	to := slices.IndexFunc(m.Host.NUMANodes, func(n host.NUMANode) bool { return n.ID == b })
-	if from < 0 || to < 0 || to >= len(m.Host.NUMANodes[from].Distances) {
-		return 20
+	for i, a := range m.Nodes {
+		var distances []int
+		if from, is := at[a.ID]; is {
+			distances = m.Host.NUMANodes[from].Distances
+		}
+		m.Nodes[i].distances = make([]int, len(m.Nodes))
+		for j, b := range m.Nodes {
+			d := 20
+			if to, is := at[b.ID]; a.ID == b.ID {
+				d = 10
+			} else if is && to < len(distances) {
+				d = distances[to]
+			}
+			m.Nodes[i].distances[j] = d
+		}
 	}
-	return m.Host.NUMANodes[from].Distances[to]
 }
 
 // NodeOf is the index in nodes of a CPU; -1 of one that is not usable.

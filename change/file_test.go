@@ -157,7 +157,7 @@ func TestPool(t *testing.T) {
 	}{
 		{"a change that found some of its pages goes back", journal.Step{Before: "0", After: "60", Replaced: "10"}, "50", "0", "10", "10", "0"},
 		{"so does a first one", journal.Step{Before: "3", After: "60"}, "50", "0", "", "", "3"},
-		{"killed on its way back", journal.Step{Before: "0", After: "10", Replaced: "60"}, "35", "0", "10", "10", "0"},
+		{"killed on its way back", journal.Step{Before: "0", After: "10", Replaced: "60"}, "35", "0", "10", "35", "0"},
 		{"killed before any", journal.Step{Before: "0", After: "10", Replaced: "60"}, "60", "0", "10", "10", "0"},
 		{"somebody added 20", journal.Step{Before: "5", After: "10"}, "30", "0", "10", "30", "25"},
 		{"somebody added 20 besides", journal.Step{Before: "5", After: "10", Replaced: "25"}, "45", "0", "", "", "25"},

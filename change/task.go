@@ -79,8 +79,8 @@ func (t taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
 }
 
 // MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its
-// threads when a cpuset changes. And one of the kernel's that has only some of what it was given: some
-// kernels forget what of that is offline then, see Read.
+// threads when a cpuset changes. And one of the kernel's that has only some of what it was given, where the
+// kernel forgets what of that is offline then, see Read.
 func (t taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 	before, err := cpuset.Parse(s.Before)
 	after, aerr := cpuset.Parse(s.After)
@@ -88,7 +88,15 @@ func (t taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 	if errors.Join(err, aerr, herr) != nil {
 		return false
 	}
-	return before.IsSubsetOf(has) || !has.IsEmpty() && has.IsSubsetOf(after) && t.ofKernel(s.Target)
+	return before.IsSubsetOf(has) || !has.IsEmpty() && has.IsSubsetOf(after) && t.ofKernel(s.Target) && t.forgets()
+}
+
+// forgets says whether the kernel is older than 6.2, which remembers what threads asked for (user_cpus_ptr).
+func (t taskCPUs) forgets() bool {
+	var major, minor int
+	text, _ := fs.ReadFile(t.root, "proc/sys/kernel/osrelease") // one that is not known forgets nothing
+	_, err := fmt.Sscanf(string(text), "%d.%d", &major, &minor)
+	return err == nil && (major < 6 || major == 6 && minor < 2)
 }
 
 func (t taskCPUs) ofKernel(target string) bool {

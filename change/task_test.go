@@ -32,11 +32,15 @@ func TestThreadsAndOfflineCPUs(t *testing.T) {
 	}
 
 	// Some kernels forget CPUs of their own threads that are offline: 0-1,4-7 is what is left of 0-1,4-15.
-	kernel := taskCPUs{fstest.MapFS{dir + "/stat": {Data: []byte(strings.Replace(stat, "S 0 0 0 0 -1 0", "S 2 0 0 0 -1 2097216", 1))}}}
+	of := func(release string) taskCPUs {
+		return taskCPUs{fstest.MapFS{"proc/sys/kernel/osrelease": {Data: []byte(release)},
+			dir + "/stat": {Data: []byte(strings.Replace(stat, "S 0 0 0 0 -1 0", "S 2 0 0 0 -1 2097216", 1))}}}
+	}
 	s := journal.Step{Target: TaskTarget(os.Getpid(), 77), Before: "0-15", After: "0-1,4-15"}
 	for now, want := range map[string]bool{"0-1,4-7": true, "0-15": true, "2": false, "0-7": false, "": false} {
-		if got := kernel.MayOverwrite(s, now); got != want || op.MayOverwrite(s, now) != (now == "0-15") {
-			t.Errorf("%q of a kernel thread: %v, of a program's: %v", now, got, op.MayOverwrite(s, now))
+		older, newer, program := of("5.15.0-91").MayOverwrite(s, now), of("6.12.9").MayOverwrite(s, now), op.MayOverwrite(s, now)
+		if more := now == "0-15"; older != want || newer != more || program != more {
+			t.Errorf("%q: %v, %v, of a program's: %v", now, older, newer, program)
 		}
 	}
 }

@@ -82,12 +82,11 @@ func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
 	return nil
 }
 
-// endReplaced notes of hugepages and interrupts that what they had for earlier lanes is not there any more:
-// who sets that again has added pages, or is irqbalance.
+// endReplaced notes of pools of hugepages that what they had for earlier lanes is not there any more: who
+// sets that again has added pages.
 func (l *Lanes) endReplaced() (err error) {
 	for _, s := range l.journal.Pending() {
-		base := path.Base(s.Target)
-		if s.Replaced != "" && (base == "nr_hugepages" || base == "smp_affinity_list") && err == nil {
+		if path.Base(s.Target) == "nr_hugepages" && s.Replaced != "" && err == nil {
 			s.Replaced = ""
 			err = l.journal.Adopt(s)
 		}

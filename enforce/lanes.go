@@ -224,16 +224,10 @@ func (l *Lanes) Untested() []string {
 // into their lanes again, by attach. It returns what was not, and whether it is.
 func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) error) ([]Drift, error) {
 	cut := l.cutOff()
-	half, err := l.HalfAttached()
-	if err != nil {
+	if _, err := l.EndHalfAttached(ctx); err != nil {
 		return nil, err
 	}
-	for _, name := range half {
-		if err = l.detach(ctx, attached.Workload{Journal: name}); err != nil {
-			return nil, err
-		}
-	}
-	if err = l.DropEnded(ctx); err != nil {
+	if err := l.DropEnded(ctx); err != nil {
 		return nil, err
 	}
 	drift, err := l.Drift(ctx)

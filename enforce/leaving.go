@@ -80,12 +80,19 @@ func (l *Lanes) cutOff() (found []Drift) {
 	return found
 }
 
-// HalfAttached are the journals of workloads that were on their way into a lane when that was cut off.
-func (l *Lanes) HalfAttached() ([]string, error) {
+// EndHalfAttached brings workloads home that were on their way into a lane when that was cut off, and names
+// their journals.
+func (l *Lanes) EndHalfAttached(ctx context.Context) ([]string, error) {
 	all, err := l.attachJournals()
-	return slices.DeleteFunc(all, func(name string) bool {
+	half := slices.DeleteFunc(all, func(name string) bool {
 		return slices.ContainsFunc(l.Attached, func(at attached.Workload) bool { return at.Journal == name })
-	}), err
+	})
+	for _, name := range half {
+		if err == nil {
+			err = l.detach(ctx, attached.Workload{Journal: name})
+		}
+	}
+	return half, err
 }
 
 // Journals are the names of those that Recover looks after.

@@ -161,7 +161,11 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	}
 	earlier, open := j.log.find(s)
 	if s.Before = ""; open {
-		s.Before, s.Replaced = earlier.Before, replaced(ctx, op, s, earlier)
+		s.Before, s.Replaced = earlier.Before, earlier.After
+		// A crash may have come before that was written: then what it was to replace is still there.
+		if now, rerr := op.Read(ctx, earlier); rerr == nil && earlier.Replaced != "" && now == earlier.Replaced {
+			s.Replaced = now
+		}
 	}
 	inForce, now, err := state(ctx, op, s)
 	if err != nil {
@@ -203,16 +207,6 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 		return j.log.undone(s)
 	}
 	return nil
-}
-
-// replaced is the value that a step replaces which comes after an earlier one: where a crash came before that
-// was written, what it was to replace is still there.
-func replaced(ctx context.Context, op Op, s, earlier Step) string {
-	if now, err := op.Read(ctx, earlier); earlier.After == s.After ||
-		err == nil && earlier.Replaced != "" && now == earlier.Replaced {
-		return earlier.Replaced
-	}
-	return earlier.After
 }
 
 // keep puts a step in force again which the kernel lets no other replace.

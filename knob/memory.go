@@ -31,17 +31,32 @@ func hugepages(v View, p plan.Placement) ([]journal.Step, error) {
 	}
 	var steps []journal.Step
 	for _, name := range names {
-		text, err := fs.ReadFile(v.Root, name)
+		now, err := pages(v.Root, name)
 		if err != nil {
 			return nil, err
 		}
-		now, err := strconv.ParseUint(trim(text), 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("/%s: %w", name, err)
+		if _, ours := v.was[[2]string{change.KindFile, "/" + name}]; !ours {
+			surplus, serr := pages(v.Root, path.Join(path.Dir(name), "surplus_hugepages"))
+			if serr != nil && !errors.Is(serr, fs.ErrNotExist) {
+				return nil, serr
+			}
+			now -= min(now, surplus) // the kernel frees these, and they are in the same count
 		}
 		steps = append(steps, file("/"+name, strconv.FormatUint(now+reserve[name], 10)))
 	}
 	return steps, nil
+}
+
+func pages(root fs.FS, name string) (uint64, error) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(trim(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/%s: %w", name, err)
+	}
+	return n, nil
 }
 
 func hugepageFiles() []string {

@@ -50,16 +50,17 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 	if err != nil {
 		return r, err
 	}
+	half, left, err := endHalfAttached(ctx, o)
+	r.Undone = append(r.Undone, half...)
+	if err != nil {
+		return r, err
+	}
 	l, expired, err := OpenPatiently(ctx, o)
 	r.Released = append(r.Released, expired...)
 	if err != nil {
 		return r, err
 	}
-	half, err := l.HalfAttached()
-	if err != nil {
-		return r, errors.Join(err, l.Close())
-	}
-	r.Undone = append(r.Undone, half...)
+	l.Left = append(l.Left, left...)
 	drift, err := l.Recover(ctx, func(at attached.Workload) error {
 		_, aerr := l.attach(ctx, at)
 		return aerr
@@ -69,6 +70,21 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 		return r, err
 	}
 	return r, r.adopt(ctx, o, unrecorded)
+}
+
+// endHalfAttached comes before lanes may be released, whose cgroups such workloads may be in.
+func endHalfAttached(ctx context.Context, o Options) ([]string, []*journal.LeftAlone, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if o.Wait == nil {
+		o.Wait = func(journal.Holder) {}
+	}
+	l, err := open(ctx, o.Complete())
+	if err != nil {
+		return nil, nil, err
+	}
+	half, err := l.EndHalfAttached(ctx)
+	return half, l.Left, errors.Join(err, l.Close())
 }
 
 // adopt comes last: journals that were cut off know cgroups too.

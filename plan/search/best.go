@@ -146,7 +146,8 @@ func (s *search) allows(c stock.Domain) bool {
 
 // run tries all combinations of the smallest number of nodes on which the lane fits.
 func (s *search) run() (Place, bool) {
-	most := len(s.m.Nodes)
+	nodes := s.useful()
+	most := len(nodes)
 	if s.a.oneNode {
 		most = min(1, most)
 	}
@@ -154,7 +155,11 @@ func (s *search) run() (Place, bool) {
 	for k := first; k <= most; k++ {
 		var best Place
 		found := false
-		stock.Subsets(len(s.m.Nodes), k, func(set stock.NodeSet) {
+		stock.Subsets(len(nodes), k, func(which stock.NodeSet) {
+			set := stock.NodeSet(0)
+			for i := range which.All() {
+				set |= 1 << nodes[i]
+			}
 			if p, ok := s.bestIn(set); ok && (!found || p.compare(&best) < 0) {
 				best, found = p, true
 			}
@@ -172,18 +177,56 @@ func (s *search) run() (Place, bool) {
 	return Place{}, false
 }
 
-// fewest is on how many nodes at least the lane has room, which spares all combinations of fewer; more than
-// there are where it has none on all together.
+// useful are the nodes that can give the lane anything: machines have many that are there for cards alone.
+func (s *search) useful() (nodes []int) {
+	free := s.free()
+	for n := range min(len(s.m.Nodes), 63) {
+		memory := s.m.Nodes[n].HasMemory
+		if s.a.wantsMemory() {
+			memory = free[n] > 0
+		}
+		if s.room[n] > 0 || memory {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// free is, by node, at most how much memory a lane can have.
+func (s *search) free() []uint64 {
+	all := make([]uint64, len(s.m.Nodes))
+	for n := range all {
+		left, pool := s.m.FreeMemory(n)
+		for size, pages := range pool {
+			left = stock.PlusCapped(left, stock.TimesCapped(size, pages))
+		}
+		all[n] = left
+	}
+	return all
+}
+
+// fewest is on how many nodes at least the lane has room, and memory, which spares all combinations of fewer;
+// more than there are where it has not even on all together.
 func (s *search) fewest() int {
-	most := slices.Sorted(slices.Values(s.room))
-	k, room := 0, 0
-	for ; k < len(most) && room < s.count; k++ {
-		room += most[len(most)-1-k]
+	bytes := s.a.memory
+	for _, h := range s.a.huge {
+		bytes = stock.PlusCapped(bytes, h.Bytes)
 	}
-	if room < s.count {
-		return len(most) + 1
+	return max(1, atLeast(s.room, s.count), atLeast(s.free(), bytes))
+}
+
+// atLeast is how many of some amounts make up a sum, the largest first; more than there are where all do not.
+func atLeast[T int | uint64](amounts []T, sum T) int {
+	for k, n := range slices.Backward(slices.Sorted(slices.Values(amounts))) {
+		if sum <= 0 {
+			return len(amounts) - 1 - k
+		}
+		sum -= min(sum, n)
 	}
-	return max(1, k)
+	if sum > 0 {
+		return len(amounts) + 1
+	}
+	return len(amounts)
 }
 
 // bestIn is the best place with CPUs or memory on each node of a set and on no other.
@@ -214,6 +257,9 @@ func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 			}
 		}
 		return best, found
+	}
+	if _, ok := s.m.Allocate([]stock.Need{s.a.need(set, set)}); !ok {
+		return best, false // nor has any part of it the memory
 	}
 	for cpus := set; cpus > 0; cpus = (cpus - 1) & set { // nodes outside of cpus give memory only
 		if s.hasRoom(cpus) {

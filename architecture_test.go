@@ -216,7 +216,7 @@ netpath/sriov         1300        5  a vertical path: functions made, given, tol
 netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5
 plan                   650       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane
-plan/search           1850       20  combinations of too few nodes are spared; a refusal says who has the functions
+plan/search           1900       20  combinations of too few nodes are spared, and of those that have nothing; a refusal says who has the functions
 plan/solver           2050       10  how large a lane may be within a part; what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
 probe                  775       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one

@@ -88,7 +88,8 @@ func (t taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 	if errors.Join(err, aerr, herr) != nil {
 		return false
 	}
-	return before.IsSubsetOf(has) || !has.IsEmpty() && has.IsSubsetOf(after) && t.ofKernel(s.Target) && t.forgets()
+	return before.IsSubsetOf(has) ||
+		!has.IsEmpty() && has.IsSubsetOf(after) && t.ofKernel(s.Target) && t.forgets()
 }
 
 // forgets says whether the kernel is older than 6.2, which remembers what threads asked for (user_cpus_ptr).

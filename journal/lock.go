@@ -179,8 +179,8 @@ func RemoveState(dir, name string) error {
 	return nil
 }
 
-// fresh is where a file is written before it is one. By its name it is no journal: one that a kill left is not
-// to be undone.
+// fresh is where a file is written before it is one. By its name it is no journal: one that a kill left is
+// not to be undone.
 func fresh(dir, name string) string { return filepath.Join(dir, "."+name+".new") }
 
 // WriteState replaces such a file as a whole, or leaves what was there. The caller has a journal open in dir.

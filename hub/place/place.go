@@ -130,23 +130,25 @@ func (x *Index) Put(h Host) error {
 	return nil
 }
 
-// plannable says what machine is too large for the planner, which tries NUMA nodes in all combinations: one
-// host must not keep the Apps of all others waiting. With 256 CPUs each of these takes less than a second.
+// plannable says what machine is too large for the planner, which tries the NUMA nodes that have CPUs or
+// memory in all combinations: one host must not keep the Apps of all others waiting.
 func plannable(h host.Host) error {
-	nodes, own := map[int]bool{}, map[int]bool{}
+	useful := map[int]bool{}
 	for _, n := range h.NUMANodes {
-		nodes[n.ID] = true
+		if n.HasMemory == nil || *n.HasMemory {
+			useful[n.ID] = true
+		}
 	}
 	for _, c := range h.CPUs {
 		if c.NUMANode != nil {
-			nodes[*c.NUMANode], own[*c.NUMANode] = true, true
+			useful[*c.NUMANode] = true
 		}
 	}
-	if len(nodes) <= 16 || len(nodes) <= 40 && len(own) <= 4 {
+	if len(useful) <= 16 && len(h.NUMANodes) <= 63 {
 		return nil
 	}
-	return fmt.Errorf("status.machine: expected at most 16 NUMA nodes, or 40 of which 4 have CPUs, "+
-		"found %d of which %d have", len(nodes), len(own))
+	return fmt.Errorf("status.machine: expected at most 63 NUMA nodes, and 16 with CPUs or memory, found %d, "+
+		"and %d with them", len(h.NUMANodes), len(useful))
 }
 
 // Remove forgets a host.

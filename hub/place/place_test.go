@@ -18,6 +18,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
+	"isolane.dev/isolane/quantity"
 )
 
 var requests = flag.Int("requests", 400, "requests of TestReferee")
@@ -382,23 +383,34 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-// A machine on which a plan takes for ever is refused, and none of the kinds that there are.
+// Nodes with CPUs or memory are tried in all combinations: so many have to be few, also for a lane that needs the memory
+// of most of them. Others may be there, for cards.
 func TestPlannable(t *testing.T) {
 	for _, row := range []struct {
-		nodes, own int
-		takes      bool
-	}{{8, 8, true}, {12, 12, true}, {16, 16, true}, {34, 2, true}, {17, 17, false}, {40, 5, false}, {41, 1, false}, {1024, 1024, false}} {
+		nodes, own, memory int
+		takes              bool
+	}{{8, 8, 8, true}, {16, 16, 16, true}, {34, 2, 16, true}, {17, 17, 1, false}, {40, 1, 17, false}, {64, 1, 1, false}, {1024, 1024, 1024, false}} {
 		h := host.Host{Hostname: "one"}
 		for i := range 2 * row.own {
 			h.CPUs = append(h.CPUs, host.CPU{ID: i, Online: true, NUMANode: new(i / 2), Core: new(i), L3: new(i / 2)})
 		}
 		for i := range row.nodes {
-			h.NUMANodes = append(h.NUMANodes, host.NUMANode{ID: i, MemoryBytes: 1 << 32})
+			h.NUMANodes = append(h.NUMANodes, host.NUMANode{ID: i, MemoryBytes: 1 << 32, HasMemory: new(i < row.memory)})
 		}
 		placed := plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Host: plan.MachineOf(h)}
-		err := new(place.Index).Put(place.Host{Name: "one", Machine: h, Placed: placed})
-		if (err == nil) != row.takes || err != nil && !strings.Contains(err.Error(), "at most 16 NUMA nodes, or 40 of which 4 have CPUs, found") {
-			t.Errorf("%d nodes, %d with CPUs: %v", row.nodes, row.own, err)
+		x := place.Index{}
+		err := x.Put(place.Host{Name: "one", Machine: h, Placed: placed})
+		if (err == nil) != row.takes || err != nil && !strings.Contains(err.Error(), "expected at most 63 NUMA nodes, and 16 with CPUs or memory, found") {
+			t.Errorf("%+v: %v", row, err)
+		}
+		if err != nil {
+			continue
+		}
+		l := lane.Lane{Spec: lane.Spec{CPUs: lane.CPUs{Count: 2}}}
+		l.Metadata.Name = "large"
+		l.Spec.Memory.Size = quantity.Bytes(row.memory) << 31
+		if p, terr := solver.Try(h, placed, []lane.Lane{l}); terr != nil || len(p.Lanes) != 1 {
+			t.Errorf("%+v: half of the memory: %v", row, terr)
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// Best returns the place with the least cost for one lane; false where there is none. It is exact:
-// nodes are tried in all combinations of the smallest number that does, and on each combination
-// dynamic programming finds the CPUs.
+// Best returns the place with the least cost for one lane; false where there is none. It is exact: nodes are
+// tried in all combinations of the smallest number that does, and on each combination dynamic programming
+// finds the CPUs. Only of places with memory it gives up exactness, and says so, after mostTries.
 func Best(m *stock.Machine, l lane.Lane, r Relaxed) (Place, bool, error) {
 	var best Place
 	found, searches := false, 0
@@ -38,7 +38,7 @@ func Best(m *stock.Machine, l lane.Lane, r Relaxed) (Place, bool, error) {
 		}
 	}
 	if best.Searches = searches; found {
-		best.Improvable = !all && best.Cost.BrokenWishes > 0
+		best.Improvable = best.Improvable || !all && best.Cost.BrokenWishes > 0
 		allocateFor(m, &best)
 	}
 	return best, found, nil
@@ -97,6 +97,7 @@ func bestAnywhere(m *stock.Machine, a demand, soft []plan.Lane) (Place, bool) {
 			best, found = p, true
 		}
 	}
+	best.Improvable = s.tries > mostTries
 	return best, found
 }
 
@@ -113,7 +114,12 @@ type search struct {
 	kinds []host.CPUKind
 	table map[tableKey]domainTable
 	count int
+	tries int // of nodes that memory may come from
 }
+
+// mostTries is after how many tries the best place so far is taken, where memory may come from very many
+// combinations of nodes. Machines with 8 nodes do not have as many.
+const mostTries = 1 << 16
 
 func newSearch(m *stock.Machine, a demand, soft []plan.Lane) *search {
 	s := &search{m: m, a: a, soft: soft, count: a.spec.CPUs.Count, whole: m.WholeByNode()}
@@ -156,6 +162,9 @@ func (s *search) run() (Place, bool) {
 		var best Place
 		found := false
 		stock.Subsets(len(nodes), k, func(which stock.NodeSet) {
+			if found && s.tries > mostTries {
+				return
+			}
 			set := stock.NodeSet(0)
 			for i := range which.All() {
 				set |= 1 << nodes[i]
@@ -165,6 +174,7 @@ func (s *search) run() (Place, bool) {
 			}
 		})
 		if found {
+			best.Improvable = s.tries > mostTries
 			return best, true
 		}
 		if k > first {
@@ -175,58 +185,6 @@ func (s *search) run() (Place, bool) {
 		}
 	}
 	return Place{}, false
-}
-
-// useful are the nodes that can give the lane anything: machines have many that are there for cards alone.
-func (s *search) useful() (nodes []int) {
-	free := s.free()
-	for n := range min(len(s.m.Nodes), 63) {
-		memory := s.m.Nodes[n].HasMemory
-		if s.a.wantsMemory() {
-			memory = free[n] > 0
-		}
-		if s.room[n] > 0 || memory {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes
-}
-
-// free is, by node, at most how much memory a lane can have.
-func (s *search) free() []uint64 {
-	all := make([]uint64, len(s.m.Nodes))
-	for n := range all {
-		left, pool := s.m.FreeMemory(n)
-		for size, pages := range pool {
-			left = stock.PlusCapped(left, stock.TimesCapped(size, pages))
-		}
-		all[n] = left
-	}
-	return all
-}
-
-// fewest is on how many nodes at least the lane has room, and memory, which spares all combinations of fewer;
-// more than there are where it has not even on all together.
-func (s *search) fewest() int {
-	bytes := s.a.memory
-	for _, h := range s.a.huge {
-		bytes = stock.PlusCapped(bytes, h.Bytes)
-	}
-	return max(1, atLeast(s.room, s.count), atLeast(s.free(), bytes))
-}
-
-// atLeast is how many of some amounts make up a sum, the largest first; more than there are where all do not.
-func atLeast[T int | uint64](amounts []T, sum T) int {
-	for k, n := range slices.Backward(slices.Sorted(slices.Values(amounts))) {
-		if sum <= 0 {
-			return len(amounts) - 1 - k
-		}
-		sum -= min(sum, n)
-	}
-	if sum > 0 {
-		return len(amounts) + 1
-	}
-	return len(amounts)
 }
 
 // bestIn is the best place with CPUs or memory on each node of a set and on no other.
@@ -262,6 +220,9 @@ func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 		return best, false // nor has any part of it the memory
 	}
 	for cpus := set; cpus > 0; cpus = (cpus - 1) & set { // nodes outside of cpus give memory only
+		if found && s.tries > mostTries {
+			break
+		}
 		if s.hasRoom(cpus) {
 			if memory, ok := s.memoryOn(set, cpus); ok {
 				try(cpus, memory)
@@ -285,6 +246,7 @@ func (s *search) memoryOn(set, cpus stock.NodeSet) (stock.NodeSet, bool) {
 	var best stock.NodeSet
 	found, least := false, 0
 	for own := cpus; ; own = (own - 1) & cpus {
+		s.tries++
 		nodes := set&^cpus | own
 		d := s.m.MemoryDistance(cpus, nodes)
 		if !found || d < least || d == least && nodes.Len() > best.Len() {
@@ -292,7 +254,7 @@ func (s *search) memoryOn(set, cpus stock.NodeSet) (stock.NodeSet, bool) {
 				best, found, least = nodes, true, d
 			}
 		}
-		if own == 0 {
+		if own == 0 || found && s.tries > mostTries {
 			return best, found
 		}
 	}

@@ -142,8 +142,7 @@ func (p *processes) pledge(ctx context.Context, l *lanes.Lanes, i desired.Instan
 	if _, none := l.Lane(i.Name); none != nil {
 		return err
 	}
-	r, rerr := l.Release(ctx, i.Name)
-	return errors.Join(err, rerr, r.Unfinished())
+	return errors.Join(err, p.releaseFrom(ctx, l, i.Name))
 }
 
 // restore puts the lanes in force again that Instances had before the host went down: together, so that each
@@ -197,37 +196,48 @@ func (p *processes) release(ctx context.Context, name string) error {
 }
 
 func (p *processes) releaseFrom(ctx context.Context, l *lanes.Lanes, name string) error {
+	if _, none := l.Lane(name); none != nil {
+		return p.takeBack(ctx, l, name)
+	}
 	others, err := unfinished(l)
+	if err == nil { // first, so that what this one leaves is known after a kill
+		err = p.leaves(name, leftovers{Others: others})
+	}
 	if err != nil {
 		return err
 	}
 	r, err := l.Release(ctx, name)
-	if isNoLane(err) {
-		return p.takeBack(ctx, l, name)
-	}
 	if err != nil {
 		return err
 	}
 	p.diary.Released([]string{name}, "the hub wants it no longer")
-	if len(r.Waiting) == 0 {
-		return nil
-	}
 	left, err := unfinished(l)
-	left = slices.DeleteFunc(left, func(s journal.Step) bool { return slices.Contains(others, s) })
-	if err != nil || len(left) == 0 {
-		return err
+	if left = without(left, others); err != nil || len(left) == 0 {
+		return errors.Join(err, os.RemoveAll(p.left(name)))
 	}
 	p.retried[name] = time.Now()
-	text, err := json.Marshal(left)
+	return errors.Join(p.leaves(name, leftovers{Left: left}), cmp.Or(r.Unfinished(), notWhole(name)))
+}
+
+// leftovers are steps that releases did not take back. What others have left there holds no Instance back.
+type leftovers struct {
+	Others []journal.Step `json:"others,omitempty"` // those from before the release of this Instance
+	Left   []journal.Step `json:"left,omitempty"`   // its own; none while that release goes on
+}
+
+func (p *processes) left(name string) string { return p.record(name) + ".left" }
+
+func (p *processes) leaves(name string, l leftovers) error {
+	text, err := json.Marshal(l)
 	if err == nil {
 		err = desired.WriteFile(p.left(name), text)
 	}
-	return errors.Join(err, cmp.Or(r.Unfinished(), notWhole(name)))
+	return err
 }
 
-// left has the steps of a lane that its release did not take back. What others have left there holds no
-// Instance back.
-func (p *processes) left(name string) string { return p.record(name) + ".left" }
+func without(steps, others []journal.Step) []journal.Step {
+	return slices.DeleteFunc(steps, func(s journal.Step) bool { return slices.Contains(others, s) })
+}
 
 func notWhole(name string) error {
 	return fmt.Errorf("lane %s is not taken back as a whole: it is tried each minute, and by isolane recover",
@@ -249,14 +259,17 @@ func (p *processes) takeBack(ctx context.Context, l *lanes.Lanes, name string) e
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var left []journal.Step
+	var of leftovers
 	if err == nil {
-		err = json.Unmarshal(text, &left)
+		err = json.Unmarshal(text, &of)
 	}
 	still := func() (steps []journal.Step, uerr error) {
 		steps, uerr = unfinished(l)
-		return slices.DeleteFunc(steps, func(s journal.Step) bool { return !slices.Contains(left, s) }), uerr
+		return slices.DeleteFunc(steps, func(s journal.Step) bool {
+			return slices.Contains(of.Others, s) || len(of.Left) > 0 && !slices.Contains(of.Left, s)
+		}), uerr
 	}
+	var left []journal.Step
 	if err == nil {
 		left, err = still()
 	}

@@ -72,8 +72,10 @@ func (o Options) request(ctx context.Context, core kubernetes.Interface, name st
 			return fmt.Errorf("the hub does not answer the request %s: %w", r.Name, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
-		if r, err = requests.Get(ctx, r.Name, metav1.GetOptions{}); err != nil {
-			return err
+		asked := r.Name
+		if r, err = requests.Get(ctx, asked, metav1.GetOptions{}); err != nil { // no word of whether it refuses
+			return errors.New("the hub has taken the request " + asked + ", and its answer cannot be read: " +
+				err.Error())
 		}
 	}
 	return desired.WriteFile(filepath.Join(dir, c.file), r.Status.Certificate)

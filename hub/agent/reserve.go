@@ -74,9 +74,11 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 	}
 	if err == nil {
 		err = p.pledge(context.WithoutCancel(ctx), l, i)
-		if _, none := l.Lane(i.Name); err != nil && none != nil {
+		_, none := l.Lane(i.Name)
+		_, whole := os.Stat(p.left(i.Name))
+		if err != nil && none != nil && whole != nil {
 			err = errors.Join(err, p.forget(i.Name))
-		} else { // also where it could not be released again: it is settled later
+		} else { // also where it could not be released as a whole: it is settled later
 			now = l.Placement
 		}
 	}
@@ -102,7 +104,7 @@ func (p *processes) marked(name, uid string) bool {
 
 // forget takes back that an Instance is reserved.
 func (p *processes) forget(name string) error {
-	return errors.Join(os.Remove(p.mark(name)), os.RemoveAll(p.record(name)))
+	return errors.Join(os.Remove(p.mark(name)), os.RemoveAll(p.record(name)), os.RemoveAll(p.lacks(name)))
 }
 
 // admits says whether this host has what an Instance runs, and lets it be who it asks to be; the error is a
@@ -147,6 +149,12 @@ func (a *Agent) reserve(ctx context.Context) error {
 func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.InstanceStatus, error) {
 	if r, mine := a.reserved[uid]; mine {
 		return r.said, nil // it was not understood
+	}
+	for _, r := range a.reserved {
+		if r.name == i.Name {
+			return api.InstanceStatus{Phase: api.Refused,
+				Message: "an earlier one of that name has not ended here yet"}, nil
+		}
 	}
 	if a.known(i.Name) { // here it may run without a lane for a moment, as after a reboot
 		return api.InstanceStatus{Phase: api.Refused, Message: "an Instance of that name runs here"}, nil

@@ -143,16 +143,14 @@ func (p *processes) start(ctx context.Context, i desired.Instance, w workload) e
 	if err = errors.Join(err, l.Close()); err != nil {
 		return err
 	}
-	if err = p.note(i.Name, got); err != nil {
-		return err
-	}
+	noted := p.note(i.Name, got)
 	if l, err = lanes.Look(p.lanes); err != nil {
 		return err
 	}
 	if err = w.begin(ctx, l); err == nil {
 		p.began[i.Name] = time.Now()
 	}
-	return err
+	return errors.Join(err, noted)
 }
 
 // End ends all that is in the lane, and releases it.

@@ -353,6 +353,27 @@ func TestEndWaits(t *testing.T) {
 	if err != nil {
 		t.Errorf("only what others have left waits: %v", err)
 	}
+	path.away = false
+	if err = p.End(t.Context(), "o", other); err != nil {
+		t.Fatal(err)
+	}
+
+	// Killed after the lane was released, and before that was noted.
+	if _, err = p.reserve(t.Context(), "u", i); err == nil {
+		err = p.leaves(i.Name, leftovers{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	path.away = true
+	byHand(t, p, i.Name)
+	if err = p.End(t.Context(), "u", i); err == nil {
+		t.Error("what its release left is forgotten after a kill")
+	}
+	path.away, p.retried[i.Name] = false, time.Time{}
+	if err = p.End(t.Context(), "u", i); err != nil || path.is != "off" {
+		t.Errorf("it is %s, %v", path.is, err)
+	}
 }
 
 // What is about to begin is not said to run before it is there.

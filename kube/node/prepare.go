@@ -202,7 +202,7 @@ func (n *Node) keep(ctx context.Context, a account, pod *corev1.Pod, c *resource
 	p, err := solver.Solve(a.host, a.placed, want)
 	if err == nil {
 		// Its pod was looked at, by the rules of then, and may have been resized since. Not so one that came later.
-		if of := ask.AnsweredFor(c, n.Name); of != "" && of != string(pod.UID) {
+		if ask.AnsweredFor(c, n.Name) != string(pod.UID) {
 			err = ask.Fits(a.host, pod, []*resourceapi.ResourceClaim{c}, n.Name, p, n.beside(pod, c)...)
 		}
 		return p, err

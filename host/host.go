@@ -142,7 +142,7 @@ type NUMANode struct {
 // Hugepages are those of one size on one node.
 type Hugepages struct {
 	PageBytes uint64  `json:"pageBytes"`
-	Total     *uint64 `json:"total"`
+	Total     *uint64 `json:"total"` // without surplus pages, which the kernel frees when their user ends
 	Free      *uint64 `json:"free"`
 }
 

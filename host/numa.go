@@ -131,8 +131,11 @@ func (r *reader) hugepages(dir string) []Hugepages {
 	pages := []Hugepages{}
 	for _, kib := range r.numbered(dir, "hugepages-", "kB") {
 		sub := fmt.Sprintf("%s/hugepages-%dkB/", dir, kib)
-		pages = append(pages, Hugepages{PageBytes: kib << 10, Total: r.number(sub + "nr_hugepages"),
-			Free: r.number(sub + "free_hugepages")})
+		total := r.number(sub + "nr_hugepages")
+		if surplus := r.number(sub + "surplus_hugepages"); total != nil && surplus != nil {
+			*total -= min(*total, *surplus) // the kernel frees these, and they are in the same count
+		}
+		pages = append(pages, Hugepages{PageBytes: kib << 10, Total: total, Free: r.number(sub + "free_hugepages")})
 	}
 	return pages
 }

@@ -35,13 +35,11 @@ func hugepages(v View, p plan.Placement) ([]journal.Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, ours := v.was[[2]string{change.KindFile, "/" + name}]; !ours {
-			surplus, serr := pages(v.Root, path.Join(path.Dir(name), "surplus_hugepages"))
-			if serr != nil && !errors.Is(serr, fs.ErrNotExist) {
-				return nil, serr
-			}
-			now -= min(now, surplus) // the kernel frees these, and they are in the same count
+		surplus, err := pages(v.Root, path.Join(path.Dir(name), change.SurplusFile))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
 		}
+		now -= min(now, surplus) // the kernel frees these, and they are in the same count
 		steps = append(steps, file("/"+name, strconv.FormatUint(now+reserve[name], 10)))
 	}
 	return steps, nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -38,7 +39,11 @@ func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
 		op, isFile := ops[s.Kind].(interface{ File(s journal.Step) string })
 		with, depends := ops[s.Kind].(interface{ UndoneWithOther(s journal.Step) bool })
 		if isFile && op.File(s) != "" && (!depends || !with.UndoneWithOther(s)) {
-			files[strings.TrimPrefix(op.File(s), "/")] = s.Before
+			file := strings.TrimPrefix(op.File(s), "/")
+			files[file] = s.Before
+			if path.Base(file) == "nr_hugepages" { // which is without these
+				files[path.Join(path.Dir(file), change.SurplusFile)] = "0"
+			}
 		}
 	}
 	v.Root = before{root, files}

@@ -197,18 +197,16 @@ func (p *processes) release(ctx context.Context, name string) error {
 
 func (p *processes) releaseFrom(ctx context.Context, l *lanes.Lanes, name string) error {
 	if _, none := l.Lane(name); none != nil {
-		return p.takeBack(ctx, l, name)
+		return cmp.Or(l.Recorded(), p.takeBack(ctx, l, name))
 	}
 	others, err := unfinished(l)
-	if err == nil { // first, so that what this one leaves is known after a kill
-		err = p.leaves(name, leftovers{Others: others})
-	}
 	if err != nil {
 		return err
 	}
+	noted := p.leaves(name, leftovers{Others: others}) // so that what this one leaves is known after a kill
 	r, err := l.Release(ctx, name)
 	if err != nil {
-		return err
+		return errors.Join(err, noted)
 	}
 	p.diary.Released([]string{name}, "the hub wants it no longer")
 	left, err := unfinished(l)
@@ -272,6 +270,10 @@ func (p *processes) takeBack(ctx context.Context, l *lanes.Lanes, name string) e
 	var left []journal.Step
 	if err == nil {
 		left, err = still()
+	}
+	if err == nil && len(left) > 0 && len(of.Left) == 0 { // of others no more, from now on
+		of = leftovers{Left: slices.Clone(left)}
+		err = p.leaves(name, of)
 	}
 	if err == nil && len(left) > 0 && time.Since(p.retried[name]) >= glance {
 		p.retried[name] = time.Now()

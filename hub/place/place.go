@@ -135,7 +135,7 @@ func (x *Index) Put(h Host) error {
 func plannable(h host.Host) error {
 	useful := map[int]bool{}
 	for _, n := range h.NUMANodes {
-		if n.HasMemory == nil || *n.HasMemory {
+		if n.HasMemory == nil || *n.HasMemory || len(n.Hugepages) > 0 {
 			useful[n.ID] = true
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // finds the CPUs. Only of places with memory it gives up exactness, and says so, after mostTries.
 func Best(m *stock.Machine, l lane.Lane, r Relaxed) (Place, bool, error) {
 	var best Place
-	found, searches := false, 0
+	found, cut, searches := false, false, 0
 	w := newWishes(m, l, r)
 	sets, all := w.lightest()
 	for _, set := range sets {
@@ -32,13 +32,15 @@ func Best(m *stock.Machine, l lane.Lane, r Relaxed) (Place, bool, error) {
 		}
 		searches += len(ways)
 		for _, a := range ways {
-			if p, ok := bestWay(m, a, r.NoHousekeeping, w.others); ok && (!found || p.compare(&best) < 0) {
+			p, ok := bestWay(m, a, r.NoHousekeeping, w.others)
+			if ok && (!found || p.compare(&best) < 0) {
 				best, found = p, true
 			}
+			cut = cut || p.Improvable
 		}
 	}
 	if best.Searches = searches; found {
-		best.Improvable = best.Improvable || !all && best.Cost.BrokenWishes > 0
+		best.Improvable = cut || !all && best.Cost.BrokenWishes > 0
 		allocateFor(m, &best)
 	}
 	return best, found, nil
@@ -97,7 +99,7 @@ func bestAnywhere(m *stock.Machine, a demand, soft []plan.Lane) (Place, bool) {
 			best, found = p, true
 		}
 	}
-	best.Improvable = s.tries > mostTries
+	best.Improvable = s.over || s.tries > mostTries
 	return best, found
 }
 
@@ -114,7 +116,8 @@ type search struct {
 	kinds []host.CPUKind
 	table map[tableKey]domainTable
 	count int
-	tries int // of nodes that memory may come from
+	tries int  // of nodes that memory may come from
+	over  bool // there were too many, in another L3
 }
 
 // mostTries is after how many tries the best place so far is taken, where memory may come from very many
@@ -135,7 +138,8 @@ func newSearch(m *stock.Machine, a demand, soft []plan.Lane) *search {
 
 // limit restricts the search to an L3; -1 is all.
 func (s *search) limit(cache int) {
-	s.cache, s.table = cache, map[tableKey]domainTable{}
+	s.over = s.over || s.tries > mostTries
+	s.cache, s.table, s.tries = cache, map[tableKey]domainTable{}, 0
 	s.room = make([]int, len(s.m.Nodes))
 	for _, domain := range s.m.Domains {
 		if s.allows(domain) {
@@ -157,8 +161,10 @@ func (s *search) run() (Place, bool) {
 	if s.a.oneNode {
 		most = min(1, most)
 	}
-	first := s.fewest()
-	for k := first; k <= most; k++ {
+	if _, ok := s.fill(1<<len(s.m.Nodes)-1, anyKind, -1); !ok {
+		return Place{}, false // nor on any of them
+	}
+	for k := s.fewest(); k <= most; k++ {
 		var best Place
 		found := false
 		stock.Subsets(len(nodes), k, func(which stock.NodeSet) {
@@ -176,12 +182,6 @@ func (s *search) run() (Place, bool) {
 		if found {
 			best.Improvable = s.tries > mostTries
 			return best, true
-		}
-		if k > first {
-			continue
-		}
-		if _, ok := s.fill(1<<len(s.m.Nodes)-1, anyKind, -1); !ok {
-			break // it does not fit on all of them together
 		}
 	}
 	return Place{}, false

@@ -176,7 +176,7 @@ factor/runtime         150        5  the real-time and the web case study, expor
 factor/setting         100        5  factors, metrics and cells are data, and drivers
 history                750       30  reads times that people give, out of cmd/isolane
 history/diary          350        5  out of cmd/isolane: programs that use the library record alike, and what they do to lanes
-host                  2350       30  the choice in brackets of a file, for knobs and the audit
+host                  2400       30  pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/hosttest          550       20  tests that need systemd; threads of interrupts, whose CPU the kernel chooses

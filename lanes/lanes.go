@@ -132,10 +132,15 @@ const patience = 30 * time.Second
 func OpenPatiently(ctx context.Context, o Options) (*Lanes, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	return Open(ctx, o.patient())
+}
+
+// patient has o wait for other processes, whether or not somebody wants to know of it.
+func (o Options) patient() Options {
 	if o.Wait == nil {
 		o.Wait = func(journal.Holder) {}
 	}
-	return Open(ctx, o)
+	return o
 }
 
 // Need says what a command lacks that changes the host: a *process.CapabilityError, or nil.

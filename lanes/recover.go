@@ -76,10 +76,7 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 func endHalfAttached(ctx context.Context, o Options) ([]string, []*journal.LeftAlone, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if o.Wait == nil {
-		o.Wait = func(journal.Holder) {}
-	}
-	l, err := open(ctx, o.Complete())
+	l, err := open(ctx, o.patient().Complete())
 	if err != nil {
 		return nil, nil, err
 	}

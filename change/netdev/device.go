@@ -49,6 +49,15 @@ func Find(netns, name string) (*netlink.Handle, netlink.Link, error) {
 	return h, l, nil
 }
 
+// existing is Find of a device of the host that has to be there.
+func existing(name string) (*netlink.Handle, netlink.Link, error) {
+	h, l, err := Find("", name)
+	if err == nil && l == nil {
+		err = fmt.Errorf("there is no device %s", name)
+	}
+	return h, l, err
+}
+
 func remove(target string, spec Link) error {
 	h, l, err := own(target, spec)
 	if l == nil || err != nil {

@@ -43,12 +43,9 @@ func (master) Read(_ context.Context, s journal.Step) (string, error) {
 }
 
 func (master) Write(_ context.Context, s journal.Step, value string) error {
-	h, l, err := Find("", s.Target)
+	h, l, err := existing(s.Target)
 	if err != nil {
 		return err
-	}
-	if l == nil {
-		return fmt.Errorf("there is no device %s", s.Target)
 	}
 	defer h.Close()
 	if value == "" {

@@ -388,14 +388,17 @@ func BenchmarkPlace(b *testing.B) {
 func TestPlannable(t *testing.T) {
 	for _, row := range []struct {
 		nodes, own, memory int
+		pages              uint64 // of each node
 		takes              bool
-	}{{8, 8, 8, true}, {16, 16, 16, true}, {34, 2, 16, true}, {17, 17, 1, false}, {40, 1, 17, false}, {64, 1, 1, false}, {1024, 1024, 1024, false}} {
+	}{{8, 8, 8, 0, true}, {16, 16, 16, 0, true}, {34, 2, 16, 0, true}, {34, 2, 16, 1, false}, {17, 17, 1, 0, false}, {40, 1, 17, 0, false},
+		{64, 1, 1, 0, false}, {1024, 1024, 1024, 0, false}} {
 		h := host.Host{Hostname: "one"}
 		for i := range 2 * row.own {
 			h.CPUs = append(h.CPUs, host.CPU{ID: i, Online: true, NUMANode: new(i / 2), Core: new(i), L3: new(i / 2)})
 		}
 		for i := range row.nodes {
-			h.NUMANodes = append(h.NUMANodes, host.NUMANode{ID: i, MemoryBytes: 1 << 32, HasMemory: new(i < row.memory)})
+			h.NUMANodes = append(h.NUMANodes, host.NUMANode{ID: i, MemoryBytes: 1 << 32, HasMemory: new(i < row.memory),
+				Hugepages: []host.Hugepages{{PageBytes: 2 << 20, Total: new(row.pages)}}})
 		}
 		placed := plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Host: plan.MachineOf(h)}
 		x := place.Index{}

@@ -135,7 +135,9 @@ func (x *Index) Put(h Host) error {
 func plannable(h host.Host) error {
 	useful := map[int]bool{}
 	for _, n := range h.NUMANodes {
-		pages := slices.ContainsFunc(n.Hugepages, func(p host.Hugepages) bool { return p.Total != nil && *p.Total > 0 })
+		pages := slices.ContainsFunc(n.Hugepages, func(p host.Hugepages) bool {
+			return p.Total != nil && *p.Total > 0
+		})
 		if n.HasMemory == nil || *n.HasMemory || pages {
 			useful[n.ID] = true
 		}

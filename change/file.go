@@ -21,10 +21,6 @@ import (
 // without the white space at the end, or of a file with choices the one in brackets.
 const KindFile = "file"
 
-// SurplusFile is beside a pool of hugepages: how many of its pages the kernel frees as soon as nobody uses
-// them.
-const SurplusFile = "surplus_hugepages"
-
 // file may write the files of cgroups, and those that the knobs of a host have declared.
 type file struct {
 	kernel
@@ -73,7 +69,7 @@ func checkPath(name string) error {
 func (f file) Read(_ context.Context, s journal.Step) (string, error) {
 	text, err := f.read(s.Target)
 	if err == nil && isPool(s) {
-		surplus, serr := f.read(path.Join(path.Dir(s.Target), SurplusFile))
+		surplus, serr := f.read(path.Join(path.Dir(s.Target), "surplus_hugepages"))
 		pages, perr := strconv.ParseUint(text, 10, 64)
 		extra, xerr := strconv.ParseUint(surplus, 10, 64)
 		if errors.Join(serr, perr, xerr) == nil && extra <= pages {

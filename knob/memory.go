@@ -35,7 +35,7 @@ func hugepages(v View, p plan.Placement) ([]journal.Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		surplus, err := pages(v.Root, path.Join(path.Dir(name), change.SurplusFile))
+		surplus, err := pages(v.Root, path.Join(path.Dir(name), "surplus_hugepages"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -42,7 +41,7 @@ func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
 			file := strings.TrimPrefix(op.File(s), "/")
 			files[file] = s.Before
 			if path.Base(file) == "nr_hugepages" { // which is without these
-				files[path.Join(path.Dir(file), change.SurplusFile)] = "0"
+				files[path.Join(path.Dir(file), "surplus_hugepages")] = "0"
 			}
 		}
 	}

@@ -226,7 +226,7 @@ probe/frames          1760        5  frames for which a device has no room; a ge
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
-probe/router           750        5  virtual routers: what an application between clients and server carries
+probe/router           890        5  virtual routers: what an application between clients and server carries; a customer that attacks
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
@@ -235,7 +235,7 @@ probe/wrk              350        5  facts, published figures
 prove                 1800       20  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers; pods of a static node
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
-prove/scenario        1700       23  what of a scenario can be in pods; rows of published tables; several instances
+prove/scenario        1710       23  what of a scenario can be in pods; rows of published tables; several instances
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove

@@ -14,7 +14,7 @@ import (
 )
 
 // Run is a customer: it gets an address from the router behind its device, asks it for the server's, and
-// fetches from there.
+// fetches from there. The attacker does not fetch.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (m results.Measurement, err error) {
 	device, err := netlink.LinkByName(uplink)
 	if err != nil {
@@ -29,6 +29,9 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (m results.Measu
 	}
 	if err = resolves(ctx, given.Address.Addr()); err != nil {
 		return m, err
+	}
+	if p.Attack != "" {
+		return p.Attack.run(ctx, given, device.Attrs(), got)
 	}
 	watch, err := watchStrays(device.Attrs(), got)
 	if err != nil {

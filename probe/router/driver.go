@@ -39,7 +39,8 @@ type Driver struct{}
 // of them together, connections of each.
 type Probe struct {
 	http.Probe
-	Shape quantity.BitRate `json:"shape,omitempty"` // the most that a customer gets; 0: what there is
+	Shape  quantity.BitRate `json:"shape,omitempty"`  // the most that a customer gets; 0: what there is
+	Attack attack           `json:"attack,omitempty"` // what the last customer does in place of fetching
 }
 
 // Name returns "router".
@@ -70,7 +71,9 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 		return nil, errors.New("wait: spin: expected block: the customers and the server share CPUs")
 	}
 	p.Wait = http.Block
-	p.Probe, err = p.Complete()
+	if err = p.Attack.validate(); err == nil {
+		p.Probe, err = p.Complete()
+	}
 	return p, err
 }
 
@@ -80,9 +83,9 @@ func (p Probe) At(capacity float64) probe.Probe {
 	return p
 }
 
-// Saturating is the closed loop, in which as much is asked as is carried.
+// Saturating is the closed loop, in which as much is asked as is carried, and nobody attacks.
 func (p Probe) Saturating() probe.Probe {
-	p.Share, p.Arrivals, p.Seed = 0, "", 0
+	p.Share, p.Arrivals, p.Seed, p.Attack = 0, "", 0, ""
 	return p
 }
 
@@ -120,7 +123,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 				"1 is even, 1/n is one customer alone"},
 		results.Metric{Name: name + strays, Quantity: kind + strays, Noun: "frames of others at a customer",
 			Title: "Frames of others", About: "frames of IPv4 and ARP at a customer's device that are not from its " +
-				"router and for it", Unit: "frames", Better: results.Lower, Margin: 0.10, Role: results.Check,
+				"router and for it, or are an attacker's", Unit: "frames", Better: results.Lower, Margin: 0.10, Role: results.Check,
 			Guards: name},
 		results.Metric{Name: name + outside, Quantity: kind + outside, Noun: "CPU of customers and server",
 			Title: "CPU of customers and server", About: "time in which the CPUs outside were not idle",
@@ -141,15 +144,28 @@ func (p Probe) Outside(self string, c probe.Conditions) []string { return p.Sett
 
 // Client is the command line of a customer.
 func (p Probe) Client(self string, c probe.Conditions) []string {
+	if c.Instance != c.Instances-1 {
+		p.Attack = ""
+	}
 	p.Probe = p.Of(c)
 	return probe.OwnClient(self, kind, p, c)
 }
 
-// Merge makes one measurement of those of all customers.
+// Merge makes one measurement of those of all customers that fetch. What the attacker did is a fact of it.
 func (p Probe) Merge(name string, each []results.Measurement) (results.Measurement, error) {
+	var attack string
+	if last := len(each) - 1; p.Attack != "" {
+		if last < 1 {
+			return each[0], errors.New("attack: expected two customers or more: of one nobody is left to be measured")
+		}
+		attack, each = each[last].Facts["attack"], each[:last]
+	}
 	m, err := p.Probe.Merge(name, each)
 	if err != nil {
 		return m, err
+	}
+	if attack != "" {
+		m.Facts["attack"] = attack
 	}
 	var sum, squares, most float64
 	for _, one := range each {

@@ -140,22 +140,6 @@ func customer(t *testing.T, n int, do func(netlink.Link, leased) error) {
 	}
 }
 
-// frame is one of UDP from a MAC address and an IPv4 address, to those of others, with a tag in it.
-func frame(from, to net.HardwareAddr, source, destination netip.Addr, tag string) []byte {
-	f := append(append(append([]byte{}, to...), from...), 8, 0)
-	size := 28 + len(tag)
-	s, d := source.As4(), destination.As4()
-	header := append(append([]byte{0x45, 0, byte(size >> 8), byte(size), 0, 0, 0, 0, 64, 17, 0, 0}, s[:]...), d[:]...)
-	var check uint32
-	for i := 0; i < len(header); i += 2 {
-		check += uint32(header[i])<<8 | uint32(header[i+1])
-	}
-	check = ^(check>>16 + check&0xffff)
-	header[10], header[11] = byte(check>>8), byte(check)
-	udp := []byte{0x1b, 0x61, 0, 9, 0, byte(8 + len(tag)), 0, 0} // from port 7009 to that which discards
-	return append(append(append(f, header...), udp...), tag...)
-}
-
 // send sends frames as they are.
 func send(device netlink.Link, frames ...[]byte) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -206,63 +190,90 @@ func listens(t *testing.T, ns, device, tag string) (count func() int) {
 	}
 }
 
-// What a customer sends in a flood, with addresses of others and to all, leaves by its own router with the
-// router's address, or not at all, and nothing of it comes to the other customer.
-func TestIsolation(t *testing.T) {
+// What an attacker sends, also with addresses of others and to all, leaves by its own router with the router's
+// address, or not at all, and nothing of it comes to the other customer.
+func TestAttacks(t *testing.T) {
 	town(t)
 	router(t, 1, `{"shape":"1Gbit/s"}`)
 	router(t, 2, "{}")
-	const tag, flood = "from customer 1", 2000
-	outside := listens(t, "isolane-town", "br0", tag)
-	sent := listens(t, "isolane-router-1", "eth1", tag)
-	other, wan := listens(t, "isolane-customer-2", uplink, tag), listens(t, "isolane-router-2", "eth1", tag)
-	customer(t, 2, func(device netlink.Link, got leased) error {
-		if got.router != own() || !inside().Contains(got.address) {
-			t.Errorf("leased %v", got)
-		}
-		watch, err := watchStrays(device.Attrs(), got)
-		if err != nil {
-			return err
-		}
-		defer watch.close()
-		customer(t, 1, func(device netlink.Link, self leased) error {
-			mac, err := macOf(device.Attrs().Index, own())
+	for _, c := range []struct {
+		attack attack
+		leave  func(sent, out, other int) bool
+	}{
+		{flood, func(sent, out, other int) bool { return out == sent && other == 0 }},
+		{spoof, func(sent, out, other int) bool { return out+other == 0 }},
+		{scan, func(sent, out, other int) bool { return out > 0 && out < sent && other > 0 }}, // to router 2, too
+	} {
+		outside, sent := listens(t, "isolane-town", "p1", mark), listens(t, "isolane-router-1", "eth1", mark)
+		behind, wan := listens(t, "isolane-customer-2", uplink, mark), listens(t, "isolane-router-2", "eth0", mark)
+		customer(t, 2, func(device netlink.Link, got leased) error {
+			if got.router != own() || !inside().Contains(got.address) {
+				t.Errorf("leased %v", got)
+			}
+			watch, err := watchStrays(device.Attrs(), got)
 			if err != nil {
 				return err
 			}
-			me, all := device.Attrs().HardwareAddr, net.HardwareAddr{255, 255, 255, 255, 255, 255}
-			a := netip.MustParseAddr
-			var frames [][]byte
-			for range flood {
-				frames = append(frames,
-					frame(me, mac, self.address, a(outsideAt), tag),           // as it should be
-					frame(me, mac, a("10.9.9.9"), a(outsideAt), tag),          // from nobody's address
-					frame(me, mac, a("198.18.5.3"), a(outsideAt), tag),        // from router 2's
-					frame(me, mac, self.address, got.address, tag),            // to the other customer, who has the same address
-					frame(me, mac, self.address, a("198.18.5.3"), tag),        // to router 2
-					frame(me, all, a("192.168.1.1"), a("192.168.1.255"), tag), // as its own router, to all
-					frame(mac, all, self.address, a("255.255.255.255"), tag))
+			defer watch.close()
+			var fact string
+			customer(t, 1, func(device netlink.Link, self leased) error {
+				m, err := c.attack.run(t.Context(), probe.Conditions{Warmup: 1e8, Window: 2e8,
+					Address: netip.MustParseAddrPort(outsideAt + ":80")}, device.Attrs(), self)
+				fact = m.Facts["attack"]
+				return err
+			})
+			<-time.After(200 * time.Millisecond) // what is under way
+			if n, first, err := watch.count(); n != 0 || err != nil {
+				t.Errorf("%s: %d frames of others at customer 2, the first %s, %v", c.attack, n, first, err)
 			}
-			return send(device, frames...)
+			all, out, other := sent(), outside(), wan()
+			if want := fmt.Sprintf("%s by the last customer: %d frames", c.attack, all); all == 0 || !strings.HasPrefix(fact, want) {
+				t.Errorf("%d frames at router 1: %s", all, fact)
+			}
+			if n := behind(); n != 0 || !c.leave(all, out, other) {
+				t.Errorf("%s: of %d frames %d left, %d came to router 2, and %d to its customer", c.attack, all, out, other, n)
+			}
+			return nil
 		})
-		<-time.After(200 * time.Millisecond) // what is under way
-		if n, first, err := watch.count(); n != 0 || err != nil {
-			t.Errorf("%d frames of others at customer 2, the first %s, %v", n, first, err)
+	}
+}
+
+// A customer gets no more than the shape lets through, but for what a class of HTB lets through at once.
+func TestShape(t *testing.T) {
+	town(t)
+	const size = 1 << 20
+	router(t, 1, `{"shape":"20Mbit/s"}`)
+	var from net.Listener
+	if err := netdev.In("isolane-town", func() (err error) {
+		from, err = net.Listen("tcp4", outsideAt+":0")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	go func() {
+		c, err := from.Accept()
+		if err == nil {
+			_, err = c.Write(make([]byte, size))
+			err = errors.Join(err, c.Close())
 		}
-		return nil
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	customer(t, 1, func(netlink.Link, leased) error {
+		begin := time.Now()
+		c, err := net.Dial("tcp4", from.Addr().String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		n, err := io.Copy(io.Discard, c)
+		if took := time.Since(begin); n != size || took < 300*time.Millisecond { // without: 1 ms
+			t.Errorf("%d bytes in %s: 20 Mbit/s take 0.42 s", n, took)
+		}
+		return err
 	})
-	if n := other(); n != 0 {
-		t.Errorf("%d frames of customer 1 at customer 2", n)
-	}
-	if n := wan(); n != 0 {
-		t.Errorf("%d frames of customer 1 behind router 2", n)
-	}
-	if n := sent(); n != 7*flood {
-		t.Errorf("router 1 got %d of %d frames: nothing is shown", n, 7*flood)
-	}
-	if n := outside(); n != flood {
-		t.Errorf("%d frames left, expected %d: those with the customer's own address to the server", n, flood)
-	}
 }
 
 // Frames of somebody else that do come to a customer are counted; its own, and its router's, are not.
@@ -291,14 +302,15 @@ func TestStrays(t *testing.T) {
 			}
 			mac := from.Attrs().HardwareAddr
 			stranger := net.HardwareAddr{2, 9, 9, 9, 9, 9}
-			return send(from, frame(stranger, me, own(), got.address, "a"), frame(mac, me, own(), got.address.Next(), "b"),
-				frame(mac, me, own(), got.address, "not astray"))
+			return send(from, frame(stranger, me, own(), got.address, discard, "a"), frame(mac, me, own(), got.address.Next(), discard, "b"),
+				frame(mac, me, own(), got.address, discard, mark),
+				frame(mac, me, own(), got.address, discard, "not astray"))
 		}); err != nil {
 			return err
 		}
 		n, first, err = watch.count()
-		if n != 2 || !strings.Contains(first, "020909090909") || err != nil {
-			t.Errorf("%d frames of others, the first %q, %v; expected 2", n, first, err)
+		if n != 3 || !strings.Contains(first, "020909090909") || err != nil {
+			t.Errorf("%d frames of others, the first %q, %v; expected 3", n, first, err)
 		}
 		return nil
 	})

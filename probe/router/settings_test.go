@@ -36,6 +36,7 @@ func TestParts(t *testing.T) {
 		"{rate: 5, wait: spin}": "wait: spin: expected block",
 		"{rate: 5, share: 10%}": "share, rate: expected one of them",
 		"{shape: fast}":         "shape",
+		"{attack: smile}":       "attack: \"smile\": expected flood, spoof or scan",
 		"{vlan: 3}":             "vlan",
 	} {
 		if _, err := (Driver{}).Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -84,6 +85,25 @@ func TestFairness(t *testing.T) {
 	}
 	if asked = 10; of(5, 5) != 0.9 {
 		t.Errorf("%g, want 0.9", of(5, 5))
+	}
+}
+
+// What an attacker measures is nobody's download, and what it did is told.
+func TestAttackerDoesNotFetch(t *testing.T) {
+	fetched := results.Measurement{Name: "get", Window: 2e9, Values: map[string]float64{"get" + webserver.Requests: 7}, Facts: map[string]string{}}
+	attacked := results.Measurement{Name: "get", Window: 2e9, Facts: map[string]string{"attack": "flood"}}
+	m, err := Probe{Attack: flood}.Merge("get", []results.Measurement{fetched, attacked})
+	if err != nil || m.Values["get"+webserver.Requests] != 7 || m.Values["get"+fairness] != 1 || m.Facts["attack"] != "flood" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err = (Probe{Attack: flood}).Merge("get", []results.Measurement{attacked}); err == nil {
+		t.Error("an attacker alone: no error")
+	}
+	for i, want := range []attack{"", flood} {
+		argv := Probe{Attack: flood}.Client("isolane", probe.Conditions{Instance: i, Instances: 2})
+		if text := argv[len(argv)-1]; strings.Contains(text, "attack") != (want != "") {
+			t.Errorf("customer %d of 2: %s", i, text)
+		}
 	}
 }
 

@@ -89,32 +89,38 @@ func macOf(device int, who netip.Addr) (net.HardwareAddr, error) {
 }
 
 // filter is a program of packet sockets (bpf(4)): it lets through frames of IPv4 and ARP that come in and are
-// not from the router, and packets of IPv4 from there that are not for the customer.
+// not from the router, packets of IPv4 from there that are not for the customer, and those with the mark of an
+// attack. What is too short to have one is none: a load beyond the end refuses the frame.
 func filter(router net.HardwareAddr, customer netip.Addr) []unix.SockFilter {
 	const (
-		word = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-		half = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
-		is   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		end  = unix.BPF_RET | unix.BPF_K
+		octet = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
+		word  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		half  = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
+		is    = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		end   = unix.BPF_RET | unix.BPF_K
 	)
 	packetType := uint32(0xfffff004) // SKF_AD_OFF + SKF_AD_PKTTYPE (include/uapi/linux/filter.h)
 	to := customer.As4()
 	return []unix.SockFilter{
 		{Code: word, K: packetType},
-		{Code: is, K: unix.PACKET_OUTGOING, Jt: 12}, // 1: none of those that it sends
+		{Code: is, K: unix.PACKET_OUTGOING, Jt: 16}, // 1: none of those that it sends
 		{Code: half, K: 12},                         // the protocol
 		{Code: is, K: unix.ETH_P_IP, Jt: 1},
-		{Code: is, K: unix.ETH_P_ARP, Jf: 9},
+		{Code: is, K: unix.ETH_P_ARP, Jf: 13},
 		{Code: word, K: 6}, // 5: who has sent it
-		{Code: is, K: binary.BigEndian.Uint32(router), Jf: 8},
+		{Code: is, K: binary.BigEndian.Uint32(router), Jf: 12},
 		{Code: half, K: 10},
-		{Code: is, K: uint32(binary.BigEndian.Uint16(router[4:])), Jf: 6},
+		{Code: is, K: uint32(binary.BigEndian.Uint16(router[4:])), Jf: 10},
 		{Code: half, K: 12},
-		{Code: is, K: unix.ETH_P_IP, Jf: 3},
+		{Code: is, K: unix.ETH_P_IP, Jf: 7},
 		{Code: word, K: 30}, // 11: whom it is for; DHCP answers to all
 		{Code: is, K: binary.BigEndian.Uint32(to[:]), Jt: 1},
-		{Code: is, K: 0xffffffff, Jf: 1},
-		{Code: end, K: 0},     // 14
-		{Code: end, K: shown}, // 15: so much of it
+		{Code: is, K: 0xffffffff, Jf: 5},
+		{Code: octet, K: 23},
+		{Code: is, K: unix.IPPROTO_UDP, Jf: 2}, // 15
+		{Code: word, K: 42},                    // its payload
+		{Code: is, K: binary.BigEndian.Uint32([]byte(mark)), Jt: 1},
+		{Code: end, K: 0},     // 18
+		{Code: end, K: shown}, // 19: so much of it
 	}
 }

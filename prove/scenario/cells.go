@@ -18,22 +18,8 @@ const most = 1000
 // combinations are all cells, those that are excluded with the reason. The first factor varies fastest.
 func (s Scenario) combinations() (cells []results.Cell, excluded []results.Excluded) {
 	all := []map[string]string{{}}
-	for i := range s.Spec.Factors {
-		f := s.Spec.Factors[i]
-		var more []map[string]string
-		for k, l := range f.Levels() {
-			for _, c := range all {
-				switch {
-				case holds(f.Where, c):
-					c = maps.Clone(c)
-					c[f.Name] = l.Name
-					more = append(more, c)
-				case k == 0:
-					more = append(more, c) // the factor does not matter here
-				}
-			}
-		}
-		all = more
+	for _, f := range s.Spec.Factors {
+		all = f.vary(all)
 	}
 	for _, levels := range all {
 		name := s.nameOf(levels)
@@ -45,6 +31,26 @@ func (s Scenario) combinations() (cells []results.Cell, excluded []results.Exclu
 		cells = append(cells, results.Cell{Name: name, Levels: levels, Baseline: name == s.Spec.Baseline})
 	}
 	return cells, excluded
+}
+
+// vary gives cells the levels of a factor, where it matters to them; nil where they are too many then.
+func (f Factor) vary(cells []map[string]string) (more []map[string]string) {
+	for k, l := range f.Levels() {
+		for _, c := range cells {
+			switch {
+			case holds(f.Where, c):
+				c = maps.Clone(c)
+				c[f.Name] = l.Name
+				more = append(more, c)
+			case k == 0:
+				more = append(more, c) // the factor does not matter here
+			}
+		}
+		if len(more) > most {
+			return nil
+		}
+	}
+	return more
 }
 
 // holds says whether a cell has, of each factor, one of the levels.

@@ -16,7 +16,7 @@ import (
 
 // readFactors has each factor's driver read its settings.
 func (s *Scenario) readFactors(kinds Drivers) error {
-	combinations := 1
+	cells := []map[string]string{{}}
 	for i := range s.Spec.Factors {
 		f := &s.Spec.Factors[i]
 		at := fmt.Sprintf("spec.factors[%d]", i)
@@ -40,7 +40,7 @@ func (s *Scenario) readFactors(kinds Drivers) error {
 		if err = known(f.Where, before); err != nil {
 			return fmt.Errorf("%s (%s).where: %w", at, f.Name, err)
 		}
-		if combinations *= len(f.Levels()); combinations > most {
+		if cells = f.vary(cells); cells == nil {
 			return fmt.Errorf("%s: expected at most %d combinations", at, most)
 		}
 	}

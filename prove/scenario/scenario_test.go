@@ -304,6 +304,21 @@ func TestCells(t *testing.T) {
 	}
 }
 
+// Combinations are counted where they matter: 40 levels more at one of 40 are 79, at each they are too many.
+func TestManyCells(t *testing.T) {
+	levels := "1"
+	for n := range 39 {
+		levels += ", " + strconv.Itoa(n+2)
+	}
+	for where, want := range map[string]string{"{a: [1]}": "", "{}": "spec.factors[1]: expected at most 1000 combinations"} {
+		text := "[{name: a, kind: cpus, levels: [" + levels + "]}, {name: b, kind: cpus, where: " + where + ", levels: [" + levels + "]}]"
+		s, err := Parse("many", strings.NewReader(document(text, "", "1-1")), kinds())
+		if want == "" && (err != nil || len(s.AllCells()) != 79) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("where %s: %v, want %q", where, err, want)
+		}
+	}
+}
+
 // Around a lane in force only what changes nothing of the application is varied.
 func TestBeside(t *testing.T) {
 	_, s := edge(t)

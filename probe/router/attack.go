@@ -1,0 +1,138 @@
+package router
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/results"
+)
+
+// attack is what the last customer does in place of fetching.
+type attack string
+
+// The attacks. Each frame has the mark, so that one that comes to another customer is known as such even
+// where its own router has sent it.
+const (
+	flood attack = "flood" // UDP to the server, with the customer's own address
+	spoof attack = "spoof" // from addresses of others, and to everybody on the segment
+	scan  attack = "scan"  // each port of each address of the network outside, one after the other
+)
+
+const (
+	// pace is how many frames the attacker sends a second: many for one customer, and not so many that making
+	// them keeps the CPU from the others, whose client is on it too.
+	pace = 20_000
+	// burst is how many of them leave together, each millisecond.
+	burst = pace / 1000
+	// mark begins the payload of each.
+	mark = "ISLX"
+)
+
+// discard is the port of the service that throws all away (RFC 863).
+const discard = 9
+
+// validate says what is wrong with an attack.
+func (a attack) validate() error {
+	switch a {
+	case "", flood, spoof, scan:
+		return nil
+	}
+	return fmt.Errorf("attack: %q: expected %s, %s or %s", a, flood, spoof, scan)
+}
+
+// run attacks from the start of the warm-up to the end of the window.
+func (a attack) run(ctx context.Context, given probe.Conditions, device *netlink.LinkAttrs, l leased) (
+	m results.Measurement, err error) {
+	m = results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window),
+		Values: map[string]float64{}, Facts: map[string]string{}}
+	router, err := macOf(device.Index, l.router)
+	if err != nil {
+		return m, err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return m, fmt.Errorf("packet socket: %w", err)
+	}
+	defer unix.Close(fd)
+	clock, err := probe.NewClock()
+	if err != nil {
+		return m, err
+	}
+	next := max(given.Start, clock.Now())
+	m.Begin = results.Nanoseconds(next + int64(given.Warmup))
+	end := int64(m.Begin) + int64(given.Window)
+	sent, noRoom := 0, 0
+	for ; next < end && ctx.Err() == nil; next += int64(1e9 / pace * burst) {
+		if err = probe.SleepUntil(next); err != nil {
+			return m, err
+		}
+		for range burst {
+			f := a.frame(sent, device.HardwareAddr, router, l.address, given.Address.Addr())
+			switch err = unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: device.Index}); err {
+			case nil:
+				sent++
+			case unix.ENOBUFS:
+				noRoom++
+			default:
+				return m, fmt.Errorf("attack: %w", err)
+			}
+		}
+	}
+	m.Facts["attack"] = fmt.Sprintf("%s by the last customer: %d frames of UDP, %d a second; no room for %d", a, sent,
+		pace, noRoom)
+	return m, ctx.Err()
+}
+
+// frame is the nth one of an attack by the customer me, whose router is gate.
+func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr) []byte {
+	all := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	switch a {
+	case spoof:
+		other := server.Next()
+		switch n % 6 {
+		case 0:
+			return frame(me, gate, netip.AddrFrom4([4]byte{10, 9, 9, 9}), server, discard, mark)
+		case 1:
+			return frame(me, gate, other, server, discard, mark)
+		case 2:
+			return frame(me, gate, server, other, discard, mark)
+		case 3:
+			return frame(me, gate, self, self, discard, mark) // the address that other customers have, too
+		case 4:
+			return frame(me, all, own(), netip.AddrFrom4([4]byte{192, 168, 1, 255}), discard, mark)
+		}
+		return frame(gate, all, self, netip.AddrFrom4([4]byte{255, 255, 255, 255}), discard, mark)
+	case scan:
+		to := netip.PrefixFrom(server, 24).Masked().Addr().As4()
+		to[3] = byte(1 + n%254)
+		return frame(me, gate, self, netip.AddrFrom4(to), uint16(1+n/254%65535), mark)
+	}
+	return frame(me, gate, self, server, discard, mark)
+}
+
+// frame is one of UDP without a checksum, from a MAC address and an IPv4 address to those of others.
+func frame(from, to net.HardwareAddr, source, destination netip.Addr, port uint16, payload string) []byte {
+	const ip, udp = 20, 8
+	length := uint16(udp + len(payload))
+	s, d := source.As4(), destination.As4()
+	header := binary.BigEndian.AppendUint16([]byte{0x45, 0}, ip+length)
+	header = append(header, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0)
+	header = append(append(header, s[:]...), d[:]...)
+	var sum uint32
+	for i := 0; i < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	binary.BigEndian.PutUint16(header[10:], ^uint16(sum>>16+sum&0xffff))
+	f := binary.BigEndian.AppendUint16(append(append([]byte{}, to...), from...), unix.ETH_P_IP)
+	f = binary.BigEndian.AppendUint16(append(f, header...), 7009) // from a port that nobody here has
+	f = binary.BigEndian.AppendUint16(f, port)
+	f = binary.BigEndian.AppendUint16(f, length)
+	return append(append(f, 0, 0), payload...)
+}

@@ -85,8 +85,8 @@ func (a attack) run(ctx context.Context, given probe.Conditions, device *netlink
 			}
 		}
 	}
-	m.Facts["attack"] = fmt.Sprintf("%s by the last customer: %d frames of UDP, %d a second; no room for %d", a, sent,
-		pace, noRoom)
+	m.Facts["attack"] = fmt.Sprintf("%s by the last customer: %d frames of UDP, %d a second; no room for %d",
+		a, sent, pace, noRoom)
 	return m, ctx.Err()
 }
 

@@ -123,8 +123,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 				"1 is even, 1/n is one customer alone"},
 		results.Metric{Name: name + strays, Quantity: kind + strays, Noun: "frames of others at a customer",
 			Title: "Frames of others", About: "frames of IPv4 and ARP at a customer's device that are not from its " +
-				"router and for it, or are an attacker's", Unit: "frames", Better: results.Lower, Margin: 0.10, Role: results.Check,
-			Guards: name},
+				"router and for it, or are an attacker's", Unit: "frames", Better: results.Lower, Margin: 0.10,
+			Role: results.Check, Guards: name},
 		results.Metric{Name: name + outside, Quantity: kind + outside, Noun: "CPU of customers and server",
 			Title: "CPU of customers and server", About: "time in which the CPUs outside were not idle",
 			Unit: "%", Better: results.Lower, Margin: 0.10, Role: results.Check, Guards: name, Limit: busyOutside})
@@ -156,7 +156,8 @@ func (p Probe) Merge(name string, each []results.Measurement) (results.Measureme
 	var attack string
 	if last := len(each) - 1; p.Attack != "" {
 		if last < 1 {
-			return each[0], errors.New("attack: expected two customers or more: of one nobody is left to be measured")
+			return each[0], errors.New("attack: expected two customers or more, so that one is left to be " +
+				"measured")
 		}
 		attack, each = each[last].Facts["attack"], each[:last]
 	}

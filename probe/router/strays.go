@@ -89,8 +89,8 @@ func macOf(device int, who netip.Addr) (net.HardwareAddr, error) {
 }
 
 // filter is a program of packet sockets (bpf(4)): it lets through frames of IPv4 and ARP that come in and are
-// not from the router, packets of IPv4 from there that are not for the customer, and those with the mark of an
-// attack. What is too short to have one is none: a load beyond the end refuses the frame.
+// not from the router, packets of IPv4 from there that are not for the customer, and those with an attacker's
+// mark. What is too short to have one is none: a load beyond the end refuses the frame.
 func filter(router net.HardwareAddr, customer netip.Addr) []unix.SockFilter {
 	const (
 		octet = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS

@@ -241,14 +241,14 @@ prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
 prove/testbed         2350       15  out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
-report                2355        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs
+report                2350        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs
 report/answers         400        5  published tables, row by row, beside sessions
 report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures
 report/evidence        250        5  out of report/figures
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
-report/figures        2500       30  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one
+report/figures        2550       30  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
 results               1050       90  all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's

@@ -150,7 +150,7 @@ change                2600       40  a process of ours puts back what it set bef
 change/netdev         2350       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
-cmd/isolane           1755        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
+cmd/isolane           1750        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
@@ -242,7 +242,7 @@ prove/settings         100        2  was in prove
 prove/testbed         2350       15  out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
 report                2350        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs
-report/answers         400        5  published tables, row by row, beside sessions
+report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
 report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures

@@ -150,7 +150,7 @@ change                2600       40  a process of ours puts back what it set bef
 change/netdev         2350       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
-cmd/isolane           1755        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
+cmd/isolane           1750        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
@@ -241,14 +241,14 @@ prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
 prove/testbed         2350       15  out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
-report                2355        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs
-report/answers         400        5  published tables, row by row, beside sessions
+report                2350        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs
+report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
 report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures
 report/evidence        250        5  out of report/figures
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
-report/figures        2500       30  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one
+report/figures        2550       30  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
 results               1050       90  all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's

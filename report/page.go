@@ -41,7 +41,7 @@ type page struct {
 func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	t := template.Must(template.New(pageName).Funcs(template.FuncMap{
 		"lines": firstLines, "found": found, "sentences": sentences, "caveats": caveats, "runNotes": runNotes,
-		"command": command, "shared": shared, "listed": listed, "capital": capital,
+		"shared": shared, "listed": listed, "capital": capital,
 		"join":       func(all []string) string { return strings.Join(all, ", ") },
 		"percent":    func(ratio float64) string { return fmt.Sprintf("%g%%", 100*ratio) },
 		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },
@@ -147,20 +147,6 @@ func costWords(noise *results.Factor, c figures.Isolation, a figures.Isolated) s
 		return ""
 	}
 	return fmt.Sprintf("%s of %s instead of %s", name, to, from)
-}
-
-// command repeats the session.
-func command(s *figures.Summary) string {
-	sc := s.Session.Scenario
-	if l := s.Session.Lane; l != nil {
-		return fmt.Sprintf("isolane prove %s --lane %s --%s --seed %d", sc.Name, l.Name, sc.Mode, sc.Seed)
-	}
-	var cells []string
-	for _, c := range s.Cells {
-		cells = append(cells, c.Name)
-	}
-	return fmt.Sprintf("isolane prove %s --%s --seed %d --cells %s", sc.Name, sc.Mode, sc.Seed,
-		strings.Join(cells, ","))
 }
 
 // listed joins the factors' names as a sentence does.

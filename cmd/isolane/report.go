@@ -13,7 +13,6 @@ import (
 	"isolane.dev/isolane/report/answers"
 	"isolane.dev/isolane/report/compare"
 	"isolane.dev/isolane/report/export"
-	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 )
 
@@ -77,14 +76,12 @@ func answer(cmd *cobra.Command, table string, dirs []string) error {
 	}
 	for _, dir := range dirs {
 		s, err := results.Read(dir)
+		if err == nil {
+			err = page.Add(dir, s)
+		}
 		if err != nil {
 			return usage(err)
 		}
-		sum, err := figures.Summarize(s)
-		if err != nil {
-			return usage(err)
-		}
-		page.Sessions = append(page.Sessions, sum)
 	}
 	return page.Write(cmd.OutOrStdout())
 }

@@ -139,9 +139,11 @@ type PublishedSource struct {
 	Unanswered []Unanswered `json:"unanswered,omitempty"`
 }
 
-// Unanswered are rows of a published table for which there is no cell.
+// Unanswered are rows of a published table for which there is no cell, or those of a cell that a session may
+// have not.
 type Unanswered struct {
-	Row     string `json:"row"` // as of a PublishedFigure
+	Row     string `json:"row,omitempty"`  // as of a PublishedFigure
+	Cell    string `json:"cell,omitempty"` // in place of Row
 	Because string `json:"because"`
 }
 

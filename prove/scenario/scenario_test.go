@@ -195,6 +195,8 @@ func TestParseRefuses(t *testing.T) {
 		{"percent: 60, qualifier", "statistic: median, percent: 60, qualifier", "spec.published[0].figures[1].statistic: expected none"},
 		{"against: quiet-lane-express, qualifier", "against: quiet-lane, qualifier", "spec.published[0].figures[9].against:"},
 		{"row: \"ENSCONCE-rtt:225\"", "row: 225", "spec.published[0].figures[5].row:"},
+		{"unanswered:\n", "unanswered:\n        - {cell: noisy-pinned-wire, because: it is short}\n", "spec.published[0].unanswered[0].cell:"},
+		{"unanswered:\n", "unanswered:\n        - {cell: noisy-lane-express, row: \"A:1\", because: it is both}\n", "spec.published[0].unanswered[0]: expected row or cell"},
 		{"percent: 160,", "percent: 0,", "spec.published[0].figures[6].percent, value: expected one above 0"},
 		{"cell: noisy-pinned-bridge", "cell: noisy-pinned-wire", "spec.published[0].figures[2].cell:"},
 		{"cell: noisy-lane-express\n", "cell: noisy-lane\n", `spec.aims.cell: "noisy-lane" is none`},

@@ -165,9 +165,12 @@ func (s Scenario) validatePublished(find func(string) (results.Metric, error)) e
 			}
 		}
 		for k, u := range from.Unanswered {
-			if !isRow(u.Row) || strings.TrimSpace(u.Because) == "" {
-				return fmt.Errorf("spec.published[%d].unanswered[%d]: expected row, and because: the reason, which is "+
-					"printed", i, k)
+			where := fmt.Sprintf("spec.published[%d].unanswered[%d]", i, k)
+			if (u.Cell == "") == (u.Row == "") || u.Row != "" && !isRow(u.Row) || strings.TrimSpace(u.Because) == "" {
+				return fmt.Errorf("%s: expected row or cell, and because: the reason, which is printed", where)
+			}
+			if _, err := s.Cells([]string{u.Cell, s.Spec.Baseline}); u.Cell != "" && err != nil {
+				return fmt.Errorf("%s.cell: %w", where, err)
 			}
 		}
 	}

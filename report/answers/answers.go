@@ -23,13 +23,31 @@ import (
 type Page struct {
 	Table     claims.Report
 	Scenarios []scenario.Scenario
-	Sessions  []figures.Summary
+	Sessions  []figures.Summary // one of each scenario
 }
+
+// Add adds the session of a directory, the only one of its scenario: of two, one would answer nothing.
+func (p *Page) Add(dir string, s results.Session) error {
+	for _, other := range p.Sessions {
+		if other.Session.Scenario.Name == s.Scenario.Name {
+			return fmt.Errorf("%s: a second session of scenario %s, beside that of %s: expected one of each", dir,
+				s.Scenario.Name, begun(other))
+		}
+	}
+	sum, err := figures.Summarize(s)
+	if err == nil {
+		p.Sessions = append(p.Sessions, sum)
+	}
+	return err
+}
+
+func begun(s figures.Summary) string { return s.Session.Started.UTC().Format("2006-01-02 15:04 UTC") }
 
 // answer is what is said of some rows of the table: one figure, or the two ends of a range.
 type answer struct {
 	rows                     []claims.Figure
 	published, ours, verdict string
+	failed                   []string // the guards for which it is open
 }
 
 // answers are those that a source of a scenario gives.
@@ -37,13 +55,15 @@ func (p Page) answers(s scenario.Scenario, from scenario.PublishedSource) (all [
 	sum := p.session(s)
 	for _, f := range from.Figures {
 		if rows := p.rows(f.Row); len(rows) > 0 {
-			ours, verdict := compared(s, sum, f)
-			all = append(all, answer{rows, printed(rows), ours, verdict})
+			a := compared(s, from, sum, f)
+			a.rows, a.published = rows, printed(rows)
+			all = append(all, a)
 		}
 	}
 	for _, u := range from.Unanswered {
 		if rows := p.rows(u.Row); len(rows) > 0 {
-			all = append(all, answer{rows, printed(rows), format.None, "cannot be seen: " + u.Because})
+			all = append(all, answer{rows: rows, published: printed(rows), ours: format.None,
+				verdict: "cannot be seen: " + u.Because})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b answer) int { return cmp.Compare(a.rows[0].Line, b.rows[0].Line) })
@@ -66,7 +86,7 @@ func (p Page) rows(name string) (found []claims.Figure) {
 	return found
 }
 
-// session is that of a scenario, nil for none.
+// session is the one of a scenario, nil for none.
 func (p Page) session(s scenario.Scenario) *figures.Summary {
 	k := slices.IndexFunc(p.Sessions, func(sum figures.Summary) bool {
 		return sum.Session.Scenario.Name == s.Metadata.Name
@@ -97,62 +117,81 @@ func printed(rows []claims.Figure) string {
 }
 
 // compared is our figure, and what it says of the published one.
-func compared(s scenario.Scenario, sum *figures.Summary, f scenario.PublishedFigure) (ours, verdict string) {
+func compared(s scenario.Scenario, from scenario.PublishedSource, sum *figures.Summary,
+	f scenario.PublishedFigure) answer {
+	none := func(why string) answer { return answer{ours: format.None, verdict: why} }
 	if sum == nil {
-		return format.None, "not asked here: no session of " + s.Metadata.Name
+		return none("not asked here: no session of " + s.Metadata.Name)
 	}
 	own, base := sum.Cell(f.Cell), sum.Cell(cmp.Or(f.Against, sum.Baseline))
 	asked := sum.Metric(f.Metric)
 	switch {
-	case own == nil || base == nil:
-		return format.None, absent(sum, f)
+	case own == nil:
+		return none(absent(sum, from, f.Cell))
+	case base == nil:
+		return none(absent(sum, from, cmp.Or(f.Against, sum.Baseline)))
 	case asked == nil:
-		return format.None, "not asked here: the session has no " + f.Metric
+		return none("not asked here: the session has no " + f.Metric)
 	}
 	m := *asked
 	if why := cmp.Or(m.Missing(*own), m.Missing(*base)); why != "" {
-		return format.None, "no figure: " + why
+		return none("no figure: " + why)
 	}
+	alone := f.Percent == 0 || own == base && f.Value > 0
+	emulated := func(c *figures.Cell) bool { return strings.HasPrefix(said(sum, c, m, "accelerator"), "tcg") }
 	switch {
-	case f.Percent == 0 || own == base && f.Value > 0:
-		return absolute(sum, *own, m, f)
+	case alone && emulated(own), emulated(own) != emulated(base):
+		return none("cannot be seen: software emulation took the place of a machine")
+	case alone:
+		return absolute(sum, own, m, f)
 	case own == base:
-		return "100%", "by definition: the others are in percent of it"
+		return answer{ours: "100%", verdict: "by definition: the others are in percent of it"}
 	}
 	return relative(sum, own, base, m, f)
 }
 
-// absent says why a session has not the cell of a figure, or not the one that it is compared with.
-func absent(sum *figures.Summary, f scenario.PublishedFigure) string {
+// absent says why a session has not a cell.
+func absent(sum *figures.Summary, from scenario.PublishedSource, cell string) string {
 	for _, e := range sum.Session.Scenario.Excluded {
-		if e.Cell == f.Cell || e.Cell == f.Against {
+		if e.Cell == cell {
 			return fmt.Sprintf("cannot be seen: %s: %s", e.Cell, e.Because)
 		}
 	}
-	return "not asked here: the session has no cell " + f.Cell
+	for _, u := range from.Unanswered {
+		if u.Cell == cell {
+			return fmt.Sprintf("cannot be seen: the session has no cell %s: %s", cell, u.Because)
+		}
+	}
+	return "not asked here: the session has no cell " + cell
 }
+
+const fewBlocks = "open: too few blocks for a verdict"
 
 // relative compares a ratio of cells, block by block.
 func relative(sum *figures.Summary, own, base *figures.Cell, m figures.Metric,
-	f scenario.PublishedFigure) (ours, verdict string) {
+	f scenario.PublishedFigure) answer {
 	r := sum.Ratio(own, base, m, results.Published{Qualifier: f.Qualifier}.Qualified(results.Average))
 	if !r.Known() {
-		return format.None, "no figure: no block has both cells"
+		return answer{ours: format.None, verdict: "no figure: no block has both cells"}
 	}
 	lo, hi, interval := r.Spread()
-	ours = figures.Bound(format.Percent(r.Estimate), own.Figure(m), base.Figure(m)) + " " + r.SpreadWords()
-	if !interval || !sum.Verdicts {
-		return ours, "open: too few blocks for a verdict"
+	a := answer{ours: figures.Bound(format.Percent(r.Estimate), own.Figure(m), base.Figure(m)) + " " +
+		r.SpreadWords()}
+	switch {
+	case !interval || !sum.Verdicts:
+		a.verdict = fewBlocks
+	case a.opened(sum, m, own, base):
+	default:
+		a.verdict = judged(lo, hi, f.Percent/100, f, m, own.Figure(m), base.Figure(m))
 	}
-	return ours, judged(lo, hi, f.Percent/100, f, m, own.Figure(m), base.Figure(m))
+	return a
 }
 
 // absolute compares figures of two machines, with the range of our blocks where there is one.
-func absolute(sum *figures.Summary, c figures.Cell, m figures.Metric,
-	f scenario.PublishedFigure) (ours, verdict string) {
+func absolute(sum *figures.Summary, c *figures.Cell, m figures.Metric, f scenario.PublishedFigure) answer {
 	v, ok := c.Statistic(m, f.Statistic)
 	if !ok {
-		return format.None, "no figure: the sample is too small for " + f.Statistic
+		return answer{ours: format.None, verdict: "no figure: the sample is too small for " + f.Statistic}
 	}
 	lo, hi := v, v
 	for _, b := range c.Figure(m).Blocks {
@@ -160,43 +199,74 @@ func absolute(sum *figures.Summary, c figures.Cell, m figures.Metric,
 			lo, hi = min(lo, x), max(hi, x)
 		}
 	}
-	ours = c.Figure(m).Bounded(m.Unit.Full(v))
+	a := answer{ours: c.Figure(m).Bounded(m.Unit.Full(v))}
 	if lo < hi {
-		ours += fmt.Sprintf(" (blocks: %s to %s)", m.Unit.Full(lo), m.Unit.Full(hi))
+		a.ours += fmt.Sprintf(" (blocks: %s to %s)", m.Unit.Full(lo), m.Unit.Full(hi))
 	}
-	if !sum.Verdicts {
-		return ours, "open: too few blocks for a verdict"
+	switch {
+	case !sum.Verdicts:
+		a.verdict = fewBlocks
+	case f.Statistic == "max":
+		a.verdict = "open: a maximum grows with the time measured"
+	case f.Statistic == "min":
+		a.verdict = "open: a minimum falls with the time measured"
+	case a.opened(sum, m, c, &figures.Cell{}):
+	default:
+		a.verdict = judged(lo, hi, f.Value, f, m, c.Figure(m), figures.Figure{}) + ", absolute"
 	}
-	switch f.Statistic {
-	case "max":
-		return ours, "open: a maximum grows with the time measured"
-	case "min":
-		return ours, "open: a minimum falls with the time measured"
-	}
-	if load := scaled(sum, c, m); load != "" && m.Margin.Goal == stats.LowerIsBetter {
-		return ours, "open: another load than theirs: " + load
-	}
-	return ours, judged(lo, hi, f.Value, f, m, c.Figure(m), figures.Figure{}) + ", absolute"
+	return a
 }
 
-// scaled says what a probe asked whose load was scaled to the client's CPUs, "" where it was not: fewer
-// connections wait less.
-func scaled(sum *figures.Summary, c figures.Cell, m figures.Metric) string {
+// opened says whether a figure, or a ratio of two, is open whatever it is: its load was not theirs, or a
+// guard failed. What was at a limit is left to judged, which knows bounds.
+func (a *answer) opened(sum *figures.Summary, m figures.Metric, own, base *figures.Cell) bool {
+	f, other := own.Figure(m), base.Figure(m)
+	guards := slices.Concat(f.Doubts, other.Doubts)
+	if base.Baseline && !strings.HasPrefix(f.Lowered, "at least: ") {
+		guards = append(guards, f.Lowered)
+	}
+	for _, guard := range guards {
+		if guard != "" && guard != f.Limit && guard != other.Limit && !slices.Contains(a.failed, guard) {
+			a.failed = append(a.failed, guard)
+		}
+	}
+	load := said(sum, own, m, "scale")
+	_, load, _ = strings.Cut(load, ": ")
+	ours, theirs, _ := strings.Cut(load, " for ")
+	switch {
+	case ours != theirs:
+		a.verdict = "open: another load than theirs: " + load
+	case base.Name != "" && !sum.SameLoad(*own, *base):
+		a.verdict = "open: another load than of " + base.Name
+	case len(a.failed) > 0:
+		a.verdict = "open: a guard failed: " + strings.Join(a.failed, ", ")
+	default:
+		return false
+	}
+	return true
+}
+
+// said is a fact of the program that measured a metric, or a part of a mean, in a cell: "" for none.
+func said(sum *figures.Summary, c *figures.Cell, m figures.Metric, fact string) string {
+	parts := append(slices.Clone(m.MeanOf), m.Name)
 	for _, r := range sum.Session.Runs {
 		for _, one := range r.Measured {
-			if _, has := one.Values[m.Name]; has && r.Cell == c.Name && r.Used() {
-				_, load, _ := strings.Cut(one.Facts["scale"], ": ")
-				if ours, theirs, _ := strings.Cut(load, " for "); ours != theirs {
-					return load
-				}
+			is := func(name string) bool {
+				_, value := one.Values[name]
+				_, samples := one.Samples[name]
+				return value || samples
+			}
+			if r.Cell == c.Name && r.Used() && one.Facts[fact] != "" && slices.ContainsFunc(parts, is) {
+				return one.Facts[fact]
 			}
 		}
 	}
 	return ""
 }
 
-// judged says where ours, from lo to hi, lies beside a published figure. A ratio is a bound where one of its
-// two cells was at a limit; where both were it bounds nothing.
+// judged says where ours, from lo to hi, lies beside a published figure: the same is all that is within the
+// margin beyond which a difference matters. So what is wide is not held for that. A ratio is a bound where
+// one of its two cells was at a limit; where both were it bounds nothing.
 func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Metric,
 	own, base figures.Figure) string {
 	was := results.Published{Qualifier: f.Qualifier}
@@ -204,12 +274,13 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 	if was.Qualified(results.About) {
 		off = max(off, published*about)
 	}
-	above, below := lo > published+off, hi < published-off
+	least, most := published-off, published+off
+	same := lo >= least/(1+m.Margin.Size) && hi <= most*(1+m.Margin.Size)
+	above, below := !same && lo > most, !same && hi < least
 	better, worse := above, below
 	if m.Margin.Goal == stats.LowerIsBetter {
 		better, worse = below, above
 	}
-	verdict := "held"
 	mean := f.Statistic == "mean" || was.Qualified(results.Average)
 	switch {
 	case mean && !worse && own.Merged != nil && own.Merged.Lost > 0:
@@ -217,18 +288,20 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 	case own.Limit != "" && base.Limit != "":
 		return fmt.Sprintf("open: a ratio of two lower bounds bounds nothing, as %s was at its limit in both cells",
 			own.Limit)
-	case below && own.Limit != "" && base.Limit == "":
+	case own.Limit != "" && !above:
 		return "open: ours is at least this, as " + own.Limit + " was at its limit"
-	case above && own.Limit == "" && base.Limit != "":
+	case base.Limit != "" && !below:
 		return "open: ours is at most this, as " + base.Limit + " was at its limit in what it is compared with"
 	case better && was.Qualified(results.Limit):
-		verdict = "held, and more: theirs was at a limit"
+		return "held, and more: theirs was at a limit"
 	case better:
-		verdict = "better"
+		return "better"
 	case worse:
-		verdict = "not held"
+		return "not held"
+	case same:
+		return "held"
 	}
-	return verdict
+	return "open: too wide to tell"
 }
 
 // about is how far a figure may be off that was read from a chart or rounded by its author.

@@ -19,10 +19,12 @@ func (p Page) Write(w io.Writer) error {
 		"published table that a scenario asks has our figure beside it, and what `isolane audit-claims` " +
 		"finds in the row. What differs in the conditions comes first: read it before the verdicts.")
 	b.Line("A ratio is of cells of one session, block by block, with the interval of its median. **held**: " +
-		"the interval has the published figure in it (5%% around one that is about). **better**, **not " +
-		"held**: all of it lies on one side. **absolute**: figures of two machines; it says what this one " +
-		"does, not that the published figure is wrong, and has the range of the blocks in place of an " +
-		"interval. **open**: our session does not decide it.")
+		"all of the interval lies within the margin beyond which a difference matters (5%% of a rate, 10%% " +
+		"of a latency, and 5%% more around a published figure that is about). **better**, **not held**: all " +
+		"of it lies on one side, and not all within the margin. **absolute**: figures of two machines; it " +
+		"says what this one does, not that the published figure is wrong, and has the range of the blocks " +
+		"in place of an interval. **open**: our session does not decide it, as its interval is too wide, a " +
+		"guard failed, or another load was asked.")
 	for _, s := range p.Scenarios {
 		for _, from := range s.Spec.Published {
 			b.source(s, from)
@@ -62,6 +64,7 @@ func (b *page) source(s scenario.Scenario, from scenario.PublishedSource) {
 		b.Row(5, a.rows[0].At, a.published, a.ours, a.verdict, strings.Join(rules, ", "))
 	}
 	b.WriteString("\n")
+	b.failed(s, all)
 	b.found(all)
 	if len(from.Doubts) > 0 {
 		b.Line("**What does not hold in these figures**")
@@ -80,11 +83,28 @@ func (b *page) ours(s scenario.Scenario) string {
 	if e.Hypervisor {
 		kind = "a virtual machine"
 	}
-	text := fmt.Sprintf("Ours: isolane prove %s --%s on %s with %d CPUs (%s), Linux %s; %d blocks, seed %d; "+
-		"%d of %d runs void; begun %s.", run.Name, run.Mode, kind, e.Online.Len(), e.CPUModel,
-		strings.Fields(e.Kernel + " ?")[0], run.Blocks, run.Seed, sum.Void, len(sum.Session.Runs),
-		sum.Session.Started.UTC().Format("2006-01-02 15:04 UTC"))
+	text := fmt.Sprintf("Ours: %s on %s with %d CPUs (%s), Linux %s; %d blocks; %d of %d runs void; begun %s.",
+		sum.Command(), kind, e.Online.Len(), e.CPUModel, strings.Fields(e.Kernel + " ?")[0], run.Blocks,
+		sum.Void, len(sum.Session.Runs), begun(*sum))
 	return strings.Join(append([]string{text}, sum.Session.Notes...), " ")
+}
+
+// failed says of the guards for which answers are open how they failed.
+func (b *page) failed(s scenario.Scenario, all []answer) {
+	sum := b.session(s)
+	if sum == nil {
+		return
+	}
+	var items []string
+	for _, g := range sum.Guards {
+		if slices.ContainsFunc(all, func(a answer) bool { return slices.Contains(a.failed, g.Name) }) {
+			items = append(items, g.Name+": "+g.Text)
+		}
+	}
+	if len(items) > 0 {
+		b.Line("**Guards that failed**")
+		b.List(items)
+	}
 }
 
 // findings are those about a row.
@@ -130,7 +150,11 @@ func (b *page) rest() {
 		}
 	}
 	b.Line("## Rows that no scenario asks")
-	b.Line("Of %d rows %d have an answer above, %d describe conditions, and these are left:",
-		b.Table.Rows, len(b.said), setup)
+	left := "none is left."
+	if len(items) > 0 {
+		left = "these are left:"
+	}
+	b.Line("Of %d rows %d have an answer above, %d describe conditions, and %s", b.Table.Rows, len(b.said),
+		setup, left)
 	b.List(items)
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -375,4 +376,18 @@ func (m Metric) Missing(c Cell) string {
 		return "no run with all directions"
 	}
 	return "no valid measurement"
+}
+
+// Command repeats the session.
+func (s *Summary) Command() string {
+	sc := s.Session.Scenario
+	if l := s.Session.Lane; l != nil {
+		return fmt.Sprintf("isolane prove %s --lane %s --%s --seed %d", sc.Name, l.Name, sc.Mode, sc.Seed)
+	}
+	var cells []string
+	for _, c := range s.Cells {
+		cells = append(cells, c.Name)
+	}
+	return fmt.Sprintf("isolane prove %s --%s --seed %d --cells %s", sc.Name, sc.Mode, sc.Seed,
+		strings.Join(cells, ","))
 }

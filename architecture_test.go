@@ -226,7 +226,7 @@ probe/frames          1760        5  frames for which a device has no room; a ge
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
-probe/router           890        5  virtual routers: what an application between clients and server carries; a customer that attacks
+probe/router           900        5  virtual routers: what an application between clients and server carries; a customer that attacks
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
@@ -241,7 +241,7 @@ prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
 prove/testbed         2350       15  out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
-report                2350        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs
+report                2370        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
 report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts

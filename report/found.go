@@ -27,7 +27,11 @@ func found(s *figures.Summary) (all []string) {
 			var goals []string
 			for i, b := range d.Brackets {
 				if b.Holds != nil || b.Fails != nil {
-					goals = append(goals, q.Goals[i].Name+": "+bracket(q, b))
+					text := q.Goals[i].Name + ": " + bracket(q, b)
+					if of := ofFirst(q, d, i); of != format.None {
+						text += fmt.Sprintf(" (%s of %s)", of, q.Cells[0].Name)
+					}
+					goals = append(goals, text)
 				}
 			}
 			if len(goals) > 0 {

@@ -15,7 +15,8 @@ import (
 // searchTable has a row for each search, cell and goal. Overload is named, and is no percentile.
 func searchTable(s *figures.Summary) table {
 	t := table{Title: "Searches: up to where something holds, as brackets", Columns: append(heads(3,
-		"search and cell", "goal", "holds at"), heads(0, "carried", "overloaded from", "gap", "trials")...)}
+		"search and cell", "goal", "holds at"), heads(0, "carried", "of the first cell", "overloaded from", "gap",
+		"trials")...)}
 	for _, q := range s.Session.Searches {
 		for _, d := range q.Cells {
 			t.Rows = append(t.Rows, searchRows(q, d)...)
@@ -30,21 +31,22 @@ func searchTable(s *figures.Summary) table {
 	}
 	t.Notes = append(t.Notes, "A trial is a run with fresh processes; the first of a cell, at the hardest "+
 		"point, warms up and does not count. What holds beyond a point that fails does not count either (RFC "+
-		"9971). Gap: how much more the first goal allows than the second; behind it what the ends of both leave "+
-		"open.")
+		"9971). Of the first cell: the quotients of the near and of the far ends of both brackets. Gap: how much "+
+		"more the first goal allows than the second; behind it what the ends of both leave open.")
 	return t
 }
 
 func searchRows(q results.Search, d results.Searched) (rows [][]string) {
 	for i, b := range d.Brackets {
-		row := []string{q.Name + " in " + d.Name, q.Goals[i].Name, bracket(q, b), format.None, "", "", ""}
+		row := []string{q.Name + " in " + d.Name, q.Goals[i].Name, bracket(q, b), format.None, ofFirst(q, d, i), "",
+			"", ""}
 		if b.Throughput != nil {
 			row[3] = loadText(q, *b.Throughput)
 		}
 		if i == 0 {
-			row[4], row[5], row[6] = format.None, gapText(d.Gap), trialsText(d)
+			row[5], row[6], row[7] = format.None, gapText(d.Gap), trialsText(d)
 			if p := overloaded(q, d); p != nil {
-				row[4] = loadText(q, *p)
+				row[5] = loadText(q, *p)
 			}
 		}
 		rows = append(rows, row)
@@ -71,6 +73,27 @@ func bracket(q results.Search, b results.Bracket) string {
 		return harder + at(*b.Holds)
 	}
 	return fmt.Sprintf("%s, not %s", at(*b.Holds), at(*b.Fails))
+}
+
+// ofFirst is what a bracket of a load is of that in the search's first cell: from the near ends of the two to
+// the far ones, as far as they are known.
+func ofFirst(q results.Search, d results.Searched, goal int) string {
+	first := q.Cells[0]
+	if q.Kind == results.Smallest || d.Name == first.Name || goal >= len(first.Brackets) {
+		return format.None
+	}
+	own, base := d.Brackets[goal], first.Brackets[goal]
+	least := own.Holds != nil && base.Fails != nil
+	most := own.Fails != nil && base.Holds != nil
+	switch {
+	case least && most:
+		return format.Percent(*own.Holds / *base.Fails) + " to " + format.Percent(*own.Fails / *base.Holds)
+	case least:
+		return "at least " + format.Percent(*own.Holds / *base.Fails)
+	case most:
+		return "at most " + format.Percent(*own.Fails / *base.Holds)
+	}
+	return format.None
 }
 
 // loadText prints a load with four digits: points may be closer than three tell apart.

@@ -27,7 +27,9 @@ func searched(t *testing.T) results.Session {
 					{Point: 4000, Overloaded: over}, {Point: 4000}},
 				Brackets: []results.Bracket{{Holds: p(2000), Fails: p(4000), Throughput: p(2000)}, {Holds: p(1000), Fails: p(2000), Throughput: p(1000)},
 					{Holds: p(4000), Throughput: p(3984), Notes: []string{"it holds at the hardest point asked for, 4000/s"}}},
-				Gap: &results.Gap{Estimate: 1, Low: 0, High: p(3)}}}},
+				Gap: &results.Gap{Estimate: 1, Low: 0, High: p(3)}},
+				{Name: "noisy-lane", Cells: cell, Settled: true, Trials: []results.Trial{{Point: 4000}},
+					Brackets: []results.Bracket{{Holds: p(6000), Fails: p(8000)}, {Holds: p(8000)}, {Fails: p(1000)}}}}},
 		{Name: "fewest", Kind: results.Smallest, Varied: "cpus", Points: []float64{4, 2, 1}, Goals: []results.SearchGoal{{Name: "half the time", Definition: "d"}},
 			Cells: []results.Searched{
 				{Name: "noisy-pinned", Cells: cell, Trials: []results.Trial{{Point: 1}}, Brackets: []results.Bracket{{Fails: p(4)}}},
@@ -41,7 +43,9 @@ func TestSearches(t *testing.T) {
 	s := searched(t)
 	text := printed(t, s, 200)
 	for _, want := range []string{
-		`limits in noisy-floating  noiseless +2,000/s, not 4,000/s +2,000/s +4,000/s +100% \(0% to 300%\) +6 \(1 void\)`,
+		`limits in noisy-lane +noiseless +6,000/s, not 8,000/s +– +150% to 400%`, `deterministic +at least 8,000/s +– +at least 400%`,
+		`partial drop +less than 1,000/s +– +at most 25\.0%`,
+		`limits in noisy-floating  noiseless +2,000/s, not 4,000/s +2,000/s +– +4,000/s +100% \(0% to 300%\) +6 \(1 void\)`,
 		`limits in noisy-floating  deterministic +1,000/s, not 2,000/s +1,000/s`,
 		`limits in noisy-floating  partial drop +at least 4,000/s +3,984/s`,
 		`fewest in noisy-pinned +half the time +more than 4 `, `fewest in noisy-lane +half the time +at most 1 `,
@@ -59,7 +63,8 @@ func TestSearches(t *testing.T) {
 			t.Errorf("a line of %d columns: %s", n, line)
 		}
 	}
-	if page := written(t, s); !strings.Contains(page, "2,000/s, not 4,000/s") {
+	if page := written(t, s); !strings.Contains(page, "2,000/s, not 4,000/s") ||
+		!strings.Contains(page, "noiseless: 6,000/s, not 8,000/s (150% to 400% of noisy-floating);") {
 		t.Error("the page has no searches")
 	}
 	sum := summarize(t, s)

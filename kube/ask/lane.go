@@ -56,8 +56,9 @@ func Lanes(h host.Host, c *resourceapi.ResourceClaim, pool string) (lanes []lane
 		}
 		l, err := request{h: h, claim: c, result: r}.lane(Name(string(c.UID), i))
 		if err != nil {
-			return nil, &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: l.Metadata.Name,
-				Blocking: []string{fmt.Sprintf("claim %s, request %s: %s", c.Name, r.Request, err)}}
+			why := fmt.Sprintf("claim %s, request %s: %s", c.Name, r.Request, err)
+			return nil, Mistake{&plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal,
+				Lane: l.Metadata.Name, Blocking: []string{why}}}
 		}
 		lanes = append(lanes, l)
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -250,8 +251,7 @@ func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 		return err
 	}
 	if why != n.without && why != "" {
-		of := corev1.ObjectReference{Kind: "Node", Name: n.Name}
-		n.event(ctx, of, corev1.EventTypeWarning, "NoLanesOffered", why)
+		n.event(ctx, n.reference(), corev1.EventTypeWarning, "NoLanesOffered", why)
 	}
 	n.published, n.without = append([]resourceapi.Device{}, devices...), why
 	n.Log.InfoContext(ctx, "offered", "devices", len(devices), "why", why)
@@ -273,6 +273,12 @@ func (n *Node) devices(l *lanes.Lanes, limits map[string]map[resourceapi.Qualifi
 			gone.Reason), nil
 	}
 	return all, "", err
+}
+
+// reference is this node in events. Its uid is its name, as the kubelet writes it and kubectl describe node
+// looks for it.
+func (n *Node) reference() corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)}
 }
 
 // event writes an event of the node or of a pod.

@@ -105,7 +105,7 @@ func Run(ctx context.Context, c Config) error {
 	if err = n.installHook(); err != nil {
 		return err
 	}
-	factory := informers.NewSharedInformerFactory(n.Client, 0)
+	factory := informers.NewSharedInformerFactoryWithOptions(n.Client, 0, informers.WithTransform(n.slim))
 	claims := factory.Resource().V1().ResourceClaims().Informer()
 	_, err = claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: n.kickFor,
 		UpdateFunc: func(was, is any) { n.kickFor(was); n.kickFor(is) }, DeleteFunc: n.kickFor})
@@ -174,6 +174,23 @@ func (n *Node) kickFor(claim any) {
 	if !ours || here(c, n.Name) {
 		n.kick()
 	}
+}
+
+// slim leaves out of a claim what is not read here: each node part has all claims of the cluster. Of those of
+// other nodes and drivers it reads who has which device. What is left out is not lost where the status of a
+// claim is written: the API server takes nothing else from that.
+func (n *Node) slim(of any) (any, error) {
+	if c, is := of.(*resourceapi.ResourceClaim); is {
+		c.ManagedFields = nil
+		if len(offer.Results(c, n.Name)) == 0 {
+			c.Labels, c.Annotations, c.OwnerReferences = nil, nil, nil
+			c.Spec, c.Status.Devices = resourceapi.ResourceClaimSpec{}, nil
+			if a := c.Status.Allocation; a != nil {
+				a.Devices.Config = nil
+			}
+		}
+	}
+	return of, nil
 }
 
 // recover ends what a kill of this program has left half done.

@@ -285,8 +285,8 @@ func (a amounts) parse(name string, parameters json.RawMessage, threads int) (la
 	return lanes[0], nil
 }
 
-// once refuses a field that an object of parameters has twice: of those that parse takes apart a map keeps the
-// last. Of those below them the reader of lanes says it, and so it does of what is no object.
+// once refuses a field that an object of parameters has twice: of those that parse takes apart a map keeps
+// the last. Of those below them the reader of lanes says it, and so it does of what is no object.
 func once(object json.RawMessage, path string) error {
 	seen := map[json.Token]bool{}
 	d := json.NewDecoder(bytes.NewReader(object))

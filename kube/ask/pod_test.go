@@ -143,6 +143,9 @@ func TestPages(t *testing.T) {
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%v: expected %q", err, c.says)
 			}
+			if _, mistake := errors.AsType[ask.Mistake](err); mistake != (c.says != "" && name != "more than are there") {
+				t.Errorf("%v: a mistake: %t", err, mistake)
+			}
 		})
 	}
 }

@@ -71,9 +71,9 @@ kube-bin:
 	CGO_ENABLED=0 $(GO) -C test/kube build -trimpath -o ../../bin/kubebed ./cmd/kubebed
 	nice bin/kubebed build
 
-# Tests on that Kubernetes (root).
+# Tests on that Kubernetes (root). TestKilledAt alone takes six minutes, and pods that wait for the kubelet a minute each.
 test-kube: kube-bin
-	$(GO) -C test/kube test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
+	$(GO) -C test/kube test -json -count=1 -p 1 -timeout 90m ./... | $(GO) run ./test/summary
 
 # Some of it in a machine of the lab: cgroup v2, four CPUs. The node is emulated, the control plane is not.
 # KUBE_TESTS names others, and KUBE_ENV sets variables for them; in KUBE_MACHINE = test/kube/guest/systemd.yaml systemd is the cgroup driver.

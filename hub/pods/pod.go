@@ -152,9 +152,13 @@ func (p Pod) End(ctx context.Context) error {
 // grace is how long a pod may take to end, in seconds, before it is killed.
 const grace = 5
 
-// manifest is the pod. The scheduler counts the CPUs that the lane owns as its container's, and the kubelet
-// lets that use the hugepages of its limits only.
+// manifest is the pod. The scheduler counts the lane's memory and the CPUs that it owns as its container's,
+// and the kubelet lets that use the hugepages of its limits only.
 func (p Pod) manifest(want lane.Lane, owned int) *corev1.Pod {
+	requests := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(owned), resource.DecimalSI)}
+	if size := want.Spec.Memory.Size; size > 0 {
+		requests[corev1.ResourceMemory] = *resource.NewQuantity(int64(size), resource.BinarySI)
+	}
 	limits := corev1.ResourceList{}
 	for page, size := range want.Spec.Memory.Hugepages {
 		limits[corev1.ResourceName(corev1.ResourceHugePagesPrefix+page)] =
@@ -173,8 +177,7 @@ func (p Pod) manifest(want lane.Lane, owned int) *corev1.Pod {
 		Containers: []corev1.Container{{Name: "main", Image: p.Spec.Image, Args: p.Spec.Command,
 			ImagePullPolicy: corev1.PullNever, SecurityContext: security,
 			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: request}}, Limits: limits,
-				Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(owned),
-					resource.DecimalSI)}}}},
+				Requests: requests}}},
 	}}
 }
 

@@ -68,12 +68,12 @@ func reserve(t *testing.T, devices []resourceapi.Device, refuses ...string) (l p
 	return l, asked, len(pods.Items) + len(claims.Items), err
 }
 
-// The container may use the hugepages of its lane.
-func TestManifestHugepages(t *testing.T) {
-	want := lane.Lane{Spec: lane.Spec{Memory: lane.Memory{Hugepages: map[string]quantity.Bytes{"2Mi": 4 << 20}}}}
-	limits := Pod{Name: "default.web"}.manifest(want, 1).Spec.Containers[0].Resources.Limits
-	if pages := limits["hugepages-2Mi"]; len(limits) != 1 || pages.Value() != 4<<20 {
-		t.Errorf("%v", limits)
+// The container asks for the memory of its lane, and may use its hugepages.
+func TestManifestMemory(t *testing.T) {
+	want := lane.Lane{Spec: lane.Spec{Memory: lane.Memory{Size: 1 << 30, Hugepages: map[string]quantity.Bytes{"2Mi": 4 << 20}}}}
+	of := Pod{Name: "default.web"}.manifest(want, 1).Spec.Containers[0].Resources
+	if pages := of.Limits["hugepages-2Mi"]; len(of.Limits) != 1 || pages.Value() != 4<<20 || of.Requests.Memory().Value() != 1<<30 {
+		t.Errorf("%v", of)
 	}
 }
 

@@ -23,8 +23,8 @@ import (
 )
 
 // Solve places the lanes of all claims of a pod at once beside what is placed: all of them or none. Lanes
-// that have been answered already keep their CPUs. The error is a *plan.Refusal where the pod or its claims
-// are the reason. beside are the pod's other claims of lanes, which have theirs by themselves.
+// that have been answered keep their CPUs. The error is a *plan.Refusal, a Mistake where each node
+// would refuse. beside are the pod's other claims of lanes, which have theirs by themselves.
 func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	claims []*resourceapi.ResourceClaim, beside ...*resourceapi.ResourceClaim) (plan.Placement, error) {
 	if err := onePod(pod, claims); err != nil {
@@ -72,7 +72,16 @@ func Pinned(h host.Host, c *resourceapi.ResourceClaim, pool string) ([]lane.Lane
 	return lanes, nil
 }
 
-func refuse(c *resourceapi.ResourceClaim, err error) error {
+// Mistake is a refusal for what a pod or its claim says: no other node has anything else to answer.
+type Mistake struct{ *plan.Refusal }
+
+// Unwrap is the refusal.
+func (m Mistake) Unwrap() error { return m.Refusal }
+
+func refuse(c *resourceapi.ResourceClaim, err error) error { return Mistake{refuseHere(c, err)} }
+
+// refuseHere is a refusal for what this node has.
+func refuseHere(c *resourceapi.ResourceClaim, err error) *plan.Refusal {
 	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: Name(string(c.UID), 0),
 		Blocking: []string{fmt.Sprintf("claim %s: %s", c.Name, err)}}
 }

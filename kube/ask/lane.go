@@ -56,8 +56,9 @@ func Lanes(h host.Host, c *resourceapi.ResourceClaim, pool string) (lanes []lane
 		}
 		l, err := request{h: h, claim: c, result: r}.lane(Name(string(c.UID), i))
 		if err != nil {
-			return nil, &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: l.Metadata.Name,
-				Blocking: []string{fmt.Sprintf("claim %s, request %s: %s", c.Name, r.Request, err)}}
+			why := fmt.Sprintf("claim %s, request %s: %s", c.Name, r.Request, err)
+			return nil, Mistake{&plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal,
+				Lane: l.Metadata.Name, Blocking: []string{why}}}
 		}
 		lanes = append(lanes, l)
 	}
@@ -244,9 +245,15 @@ func (a amounts) parse(name string, parameters json.RawMessage, threads int) (la
 	if _, has := document["metadata"]; has {
 		return named, errors.New("parameters: metadata: expected none: the lane has its name from the claim")
 	}
+	if err := errors.Join(once(parameters, ""), once(document["spec"], "spec.")); err != nil {
+		return named, err
+	}
 	document["metadata"] = fmt.Appendf(nil, `{"name":%q}`, name)
 	if json.Unmarshal(orEmpty(document["spec"]), &spec) == nil &&
 		json.Unmarshal(orEmpty(spec["cpus"]), &cpus) == nil { // else the reader of lanes says what is wrong
+		if err := once(spec["cpus"], "spec.cpus."); err != nil {
+			return named, err
+		}
 		var smt string
 		if json.Unmarshal(cpus["smt"], &smt) != nil {
 			smt = ""
@@ -276,6 +283,29 @@ func (a amounts) parse(name string, parameters json.RawMessage, threads int) (la
 		return named, err
 	}
 	return lanes[0], nil
+}
+
+// once refuses a field that an object of parameters has twice: of those that parse takes apart a map keeps
+// the last. Of those below them the reader of lanes says it, and so it does of what is no object.
+func once(object json.RawMessage, path string) error {
+	seen := map[json.Token]bool{}
+	d := json.NewDecoder(bytes.NewReader(object))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return nil
+	}
+	for d.More() {
+		name, err := d.Token()
+		if seen[name] {
+			return fmt.Errorf("parameters: %s%s: is given a second time", path, name)
+		}
+		if seen[name] = true; err == nil {
+			err = d.Decode(new(json.RawMessage)) // its value
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func orEmpty(part json.RawMessage) json.RawMessage {

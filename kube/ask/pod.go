@@ -18,10 +18,11 @@ import (
 )
 
 // Fits says what in a pod contradicts the lanes of its claims: how its containers share one, or that they
-// or the pod ask for fewer CPUs than are their own, or may use fewer. The pod has the lanes of beside too.
+// or the pod ask for less than is their own, or may use less. The pod has the lanes of beside too.
 func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string,
 	p plan.Placement, beside ...*resourceapi.ResourceClaim) error {
 	var all []part
+	in := inLanes(pod, claims, pool)
 	for _, c := range claims {
 		for i, r := range c.Status.Allocation.Devices.Results {
 			if r.Driver != offer.Driver || r.Pool != pool {
@@ -35,6 +36,9 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 			if err != nil {
 				return refuse(c, err)
 			}
+			if err = inPool(placed); err != nil {
+				return refuseHere(c, err)
+			}
 			all = append(all, parts...)
 		}
 	}
@@ -44,30 +48,40 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 	if err := throttled(h, pod, slices.Concat(claims, beside), pool); err != nil {
 		return refuse(claims[0], err)
 	}
-	asks := asksForAll(pod, all, inLanes(pod, claims, pool))
-	for _, part := range all {
-		for _, container := range part.containers {
-			if err := enough(container, part, asks); err != nil {
-				at := slices.IndexFunc(claims, func(c *resourceapi.ResourceClaim) bool {
-					return string(c.UID) == Claim(part.lane.Metadata.Name)
-				})
-				return refuse(claims[at], err)
-			}
-		}
+	if err := memory(pod, claims, pool, p, in); err != nil {
+		return err
 	}
-	return nil
+	at, err := enough(pod, all, in)
+	if err == nil {
+		return nil
+	}
+	c := claims[slices.IndexFunc(claims, func(c *resourceapi.ResourceClaim) bool {
+		return string(c.UID) == Claim(all[at].lane.Metadata.Name)
+	})]
+	for i := range all { // as where a core has one thread
+		all[i].owned = all[i].lane.Spec.CPUs.List
+	}
+	if _, there := enough(pod, all, in); there == nil {
+		return refuseHere(c, err)
+	}
+	return refuse(c, err)
 }
 
-// pages says where the containers of a lane may not use its hugepages: the kubelet lets one use none of a
-// size that its limits do not name. It counts what was in the pools when it started, and only these are sure:
-// for others the kernel has to find room.
-func pages(pod *corev1.Pod, together []corev1.Container, placed plan.Lane) error {
+// inPool says where hugepages of a lane are not in the pools. The kubelet counts what was there when it
+// started, and only these are sure: for others the kernel has to find room.
+func inPool(placed plan.Lane) error {
 	for _, h := range placed.Hugepages {
 		if h.Reserve > 0 {
 			return fmt.Errorf("capacity.requests.hugepages%s: expected pages that are in the pool of node %d before "+
 				"the kubelet starts, found %d of %d", quantity.Bytes(h.PageBytes), h.Node, h.Pages-h.Reserve, h.Pages)
 		}
 	}
+	return nil
+}
+
+// pages says where the containers of a lane may not use its hugepages: the kubelet lets one use none of a
+// size that its limits do not name.
+func pages(pod *corev1.Pod, together []corev1.Container, placed plan.Lane) error {
 	for _, size := range slices.Sorted(maps.Keys(placed.Spec.Memory.Hugepages)) {
 		name, asked := corev1.ResourceName(corev1.ResourceHugePagesPrefix+size), placed.Spec.Memory.Hugepages[size]
 		var may resource.Quantity
@@ -160,23 +174,19 @@ func throttled(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim
 	return err
 }
 
-// asksForAll says whether a pod as a whole (spec.resources) asks for the CPUs that its lanes own, beside what
-// its containers outside of them ask for: those inside need not.
-func asksForAll(pod *corev1.Pod, parts []part, in map[string]bool) bool {
+// forLanes is what a pod as a whole (spec.resources) asks for beside what its containers outside of lanes ask
+// for: those inside need not.
+func forLanes(pod *corev1.Pod, name corev1.ResourceName, in map[string]bool) (left resource.Quantity) {
 	if pod.Spec.Resources == nil {
-		return false
+		return left
 	}
-	var owned cpuset.Set
-	for _, p := range parts {
-		owned = owned.Union(p.owned)
-	}
-	left := pod.Spec.Resources.Requests[corev1.ResourceCPU].DeepCopy()
+	left = pod.Spec.Resources.Requests[name].DeepCopy()
 	for _, c := range atOnce(pod) {
 		if !in[c.Name] {
-			left.Sub(c.Resources.Requests[corev1.ResourceCPU])
+			left.Sub(c.Resources.Requests[name])
 		}
 	}
-	return left.CmpInt64(int64(owned.Len())) >= 0
+	return left
 }
 
 // inLanes are the names of the containers that run in the lanes of claims.
@@ -219,18 +229,60 @@ func LeastLimit(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool strin
 	return least, nil
 }
 
-// enough says where a container asks for fewer CPUs than are its own, and its pod does not ask for them: the
-// scheduler would give them to others a second time. A quota below the lane's CPUs would throttle it.
-func enough(c corev1.Container, p part, podAsks bool) error {
-	owned, count := int64(p.owned.Len()), int64(p.lane.Spec.CPUs.Count)
-	asked, limit := c.Resources.Requests[corev1.ResourceCPU], c.Resources.Limits[corev1.ResourceCPU]
-	switch {
-	case !podAsks && asked.CmpInt64(owned) < 0:
-		return fmt.Errorf("container %s: resources.requests.cpu: expected %d or more, the CPUs that the lane owns "+
-			"(%s), found %s", c.Name, owned, p.owned, &asked)
-	case !limit.IsZero() && limit.CmpInt64(count) < 0:
-		return fmt.Errorf("container %s: resources.limits.cpu: expected none, or %d or more: %s would throttle "+
-			"the lane", c.Name, count, &limit)
+// memory says where the containers of a lane ask for less memory than it has, and their pod does not ask for
+// it: the scheduler would give it to others a second time.
+func memory(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string, p plan.Placement,
+	in map[string]bool) (lacks error) {
+	total := quantity.Bytes(0)
+	for _, c := range claims {
+		for i, r := range c.Status.Allocation.Devices.Results {
+			placed, is := p.Lane(Name(string(c.UID), i))
+			if !is || r.Driver != offer.Driver || r.Pool != pool {
+				continue
+			}
+			var asked resource.Quantity
+			var names []string
+			_, together := users(pod, claimNames(pod, c), r.Request)
+			for _, user := range together {
+				asked.Add(user.Resources.Requests[corev1.ResourceMemory])
+				names = append(names, user.Name)
+			}
+			size := placed.Spec.Memory.Size
+			if total += size; lacks == nil && asked.CmpInt64(int64(size)) < 0 {
+				lacks = refuse(c, fmt.Errorf("container %s: resources.requests.memory: expected %s or more, as "+
+					"capacity.requests says, found %s", strings.Join(names, ", "), size, &asked))
+			}
+		}
 	}
-	return nil
+	if left := forLanes(pod, corev1.ResourceMemory, in); left.CmpInt64(int64(total)) >= 0 {
+		return nil
+	}
+	return lacks
+}
+
+// enough says where a container asks for fewer CPUs than are its own, and its pod does not ask for them: the
+// scheduler would give them to others a second time. A quota below the lane's CPUs would throttle it. The
+// number is that of its part.
+func enough(pod *corev1.Pod, parts []part, in map[string]bool) (int, error) {
+	var all cpuset.Set
+	for _, p := range parts {
+		all = all.Union(p.owned)
+	}
+	left := forLanes(pod, corev1.ResourceCPU, in)
+	podAsks := left.CmpInt64(int64(all.Len())) >= 0
+	for i, p := range parts {
+		owned, count := int64(p.owned.Len()), int64(p.lane.Spec.CPUs.Count)
+		for _, c := range p.containers {
+			asked, limit := c.Resources.Requests[corev1.ResourceCPU], c.Resources.Limits[corev1.ResourceCPU]
+			switch {
+			case !podAsks && asked.CmpInt64(owned) < 0:
+				return i, fmt.Errorf("container %s: resources.requests.cpu: expected %d or more, the CPUs that the "+
+					"lane owns (%s), found %s", c.Name, owned, p.owned, &asked)
+			case !limit.IsZero() && limit.CmpInt64(count) < 0:
+				return i, fmt.Errorf("container %s: resources.limits.cpu: expected none, or %d or more: %s would "+
+					"throttle the lane", c.Name, count, &limit)
+			}
+		}
+	}
+	return 0, nil
 }

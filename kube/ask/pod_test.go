@@ -43,28 +43,33 @@ func TestPodContradicts(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
 		says string
+		here bool // another node could have it, whose cores have one thread
 	}{
-		"the pod asks":           {whole("0", "4", "4"), ""},
-		"the pod asks for less":  {whole("0", "3", "4"), "container main: resources.requests.cpu: expected 4 or more"},
-		"and for another":        {whole("0", "4", "5", beside), "container main: resources.requests.cpu: expected 4 or more"},
-		"the pod and another":    {whole("0", "5", "5", beside), ""},
-		"the pod is throttled":   {whole("4", "4", "1500m"), "pod p: spec.resources.limits.cpu: expected none, or 2 or more, the CPUs of its lanes and the limits of its other containers: 1500m would throttle the lanes"},
-		"with another's limit":   {whole("4", "5", "3", beside), "pod p: spec.resources.limits.cpu: expected none, or 3500m or more, the CPUs of its lanes and the limits of its other containers: 3 would"},
-		"another has no limit":   {whole("4", "5", "5", free), "container beside: resources.limits.cpu: expected a limit, as the pod has one (spec.resources.limits.cpu)"},
-		"and another's claim":    {whole("4", "5", "5", other), "container beside: resources.limits.cpu: expected a limit"},
-		"asks for enough":        {pod("4"), ""},
-		"init container first":   {before, ""},
-		"asks for the used ones": {pod("2"), "container main: resources.requests.cpu: expected 4 or more, the CPUs that the lane owns (1-2,9-10), found 2"},
-		"init asks for less":     {little, "container first: resources.requests.cpu: expected 4 or more"},
-		"throttled":              {limited, "container main: resources.limits.cpu: expected none, or 2 or more: 1500m would throttle the lane"},
-		"two containers":         {pod("4", user("second", "4")), "containers main, second: expected all but one to be named like a role of spec.roles (there are none)"},
-		"a sidecar":              {sidecar, "containers sidecar, main: expected all but one"},
-		"nobody":                 {unused, "expected one or more, by resources.claims, beside init containers, found none"},
+		"the pod asks":           {whole("0", "4", "4"), "", false},
+		"the pod asks for less":  {whole("0", "3", "4"), "container main: resources.requests.cpu: expected 4 or more", true},
+		"and for another":        {whole("0", "4", "5", beside), "container main: resources.requests.cpu: expected 4 or more", true},
+		"the pod and another":    {whole("0", "5", "5", beside), "", false},
+		"the pod is throttled":   {whole("4", "4", "1500m"), "pod p: spec.resources.limits.cpu: expected none, or 2 or more, the CPUs of its lanes and the limits of its other containers: 1500m would throttle the lanes", false},
+		"with another's limit":   {whole("4", "5", "3", beside), "pod p: spec.resources.limits.cpu: expected none, or 3500m or more, the CPUs of its lanes and the limits of its other containers: 3 would", false},
+		"another has no limit":   {whole("4", "5", "5", free), "container beside: resources.limits.cpu: expected a limit, as the pod has one (spec.resources.limits.cpu)", false},
+		"and another's claim":    {whole("4", "5", "5", other), "container beside: resources.limits.cpu: expected a limit", false},
+		"asks for enough":        {pod("4"), "", false},
+		"init container first":   {before, "", false},
+		"asks for the used ones": {pod("2"), "container main: resources.requests.cpu: expected 4 or more, the CPUs that the lane owns (1-2,9-10), found 2", true},
+		"init asks for less":     {little, "container first: resources.requests.cpu: expected 4 or more", true},
+		"asks for fewer":         {pod("1"), "container main: resources.requests.cpu: expected 4 or more, the CPUs that the lane owns (1-2,9-10), found 1", false},
+		"throttled":              {limited, "container main: resources.limits.cpu: expected none, or 2 or more: 1500m would throttle the lane", false},
+		"two containers":         {pod("4", user("second", "4")), "containers main, second: expected all but one to be named like a role of spec.roles (there are none)", false},
+		"a sidecar":              {sidecar, "containers sidecar, main: expected all but one", false},
+		"nobody":                 {unused, "expected one or more, by resources.claims, beside init containers, found none", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := solve(t, isolate, c.pod)
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%v: expected %q", err, c.says)
+			}
+			if _, mistake := errors.AsType[ask.Mistake](err); mistake != (c.says != "" && !c.here) {
+				t.Errorf("%v: a mistake: %t", err, mistake)
 			}
 		})
 	}
@@ -135,6 +140,48 @@ func TestPages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := solve(t, request{capacity: map[string]string{"cpus": "2", "hugepages2Mi": c.asks}}, c.pod)
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%v: expected %q", err, c.says)
+			}
+			if _, mistake := errors.AsType[ask.Mistake](err); mistake != (c.says != "" && name != "more than are there") {
+				t.Errorf("%v: a mistake: %t", err, mistake)
+			}
+		})
+	}
+}
+
+// What a lane has of memory its containers ask for, or their pod: the scheduler would give it to others too.
+func TestMemory(t *testing.T) {
+	requests := func(memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	of := func(whole string, memory ...string) *corev1.Pod {
+		p := pod("2")
+		p.Spec.Containers[0].Resources.Requests = requests(memory[0])
+		if whole != "" {
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: requests(whole)}
+		}
+		for _, m := range memory[1:] {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "beside",
+				Resources: corev1.ResourceRequirements{Requests: requests(m)}})
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		says string
+	}{
+		"asks for nothing":      {pod("2"), "container main: resources.requests.memory: expected 1Gi or more, as capacity.requests says, found 0"},
+		"asks for less":         {of("", "1023Mi"), "found 1023Mi"},
+		"asks for it":           {of("", "1Gi"), ""},
+		"another asks for it":   {of("", "0", "1Gi"), "found 0"},
+		"the pod asks":          {of("1Gi", "0"), ""},
+		"the pod, for less":     {of("1023Mi", "0"), "found 0"},
+		"the pod, for another":  {of("1Gi", "0", "1Mi"), "found 0"},
+		"the pod, for both too": {of("1025Mi", "0", "1Mi"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := solve(t, request{capacity: map[string]string{"cpus": "2", "memory": "1Gi"}}, c.pod)
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%v: expected %q", err, c.says)
 			}

@@ -98,7 +98,7 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	if why != "" {
 		refused = errors.New(why)
 	}
-	if refused != nil {
+	if _, mistaken := errors.AsType[ask.Mistake](refused); refused != nil && !mistaken { // else none can have it
 		if err = n.withhold(ctx, claims); err != nil {
 			return err
 		}

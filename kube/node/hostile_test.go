@@ -47,6 +47,11 @@ func TestHere(t *testing.T) {
 			c.change(claim.Status.Allocation)
 			n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"), claim)
 			n.changed = make(chan struct{}, 1)
+			claim.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+			if _, err := n.slim(claim); err != nil || len(claim.ManagedFields) > 0 ||
+				(len(claim.Spec.Devices.Requests) > 0) != (len(offer.Results(claim, n.Name)) > 0) {
+				t.Errorf("%v: kept: %+v", err, claim)
+			}
 			if got := here(claim, n.Name); got != c.here {
 				t.Errorf("here: %t", got)
 			}

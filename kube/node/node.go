@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -104,7 +105,7 @@ func Run(ctx context.Context, c Config) error {
 	if err = n.installHook(); err != nil {
 		return err
 	}
-	factory := informers.NewSharedInformerFactory(n.Client, 0)
+	factory := informers.NewSharedInformerFactoryWithOptions(n.Client, 0, informers.WithTransform(n.slim))
 	claims := factory.Resource().V1().ResourceClaims().Informer()
 	_, err = claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: n.kickFor,
 		UpdateFunc: func(was, is any) { n.kickFor(was); n.kickFor(is) }, DeleteFunc: n.kickFor})
@@ -173,6 +174,23 @@ func (n *Node) kickFor(claim any) {
 	if !ours || here(c, n.Name) {
 		n.kick()
 	}
+}
+
+// slim leaves out of a claim what is not read here: each node part has all claims of the cluster. Of those of
+// other nodes and drivers it reads who has which device. What is left out is not lost where the status of a
+// claim is written: the API server takes nothing else from that.
+func (n *Node) slim(of any) (any, error) {
+	if c, is := of.(*resourceapi.ResourceClaim); is {
+		c.ManagedFields = nil
+		if len(offer.Results(c, n.Name)) == 0 {
+			c.Labels, c.Annotations, c.OwnerReferences = nil, nil, nil
+			c.Spec, c.Status.Devices = resourceapi.ResourceClaimSpec{}, nil
+			if a := c.Status.Allocation; a != nil {
+				a.Devices.Config = nil
+			}
+		}
+	}
+	return of, nil
 }
 
 // recover ends what a kill of this program has left half done.
@@ -250,8 +268,7 @@ func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 		return err
 	}
 	if why != n.without && why != "" {
-		of := corev1.ObjectReference{Kind: "Node", Name: n.Name}
-		n.event(ctx, of, corev1.EventTypeWarning, "NoLanesOffered", why)
+		n.event(ctx, n.reference(), corev1.EventTypeWarning, "NoLanesOffered", why)
 	}
 	n.published, n.without = append([]resourceapi.Device{}, devices...), why
 	n.Log.InfoContext(ctx, "offered", "devices", len(devices), "why", why)
@@ -273,6 +290,12 @@ func (n *Node) devices(l *lanes.Lanes, limits map[string]map[resourceapi.Qualifi
 			gone.Reason), nil
 	}
 	return all, "", err
+}
+
+// reference is this node in events. Its uid is its name, as the kubelet writes it and kubectl describe node
+// looks for it.
+func (n *Node) reference() corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)}
 }
 
 // event writes an event of the node or of a pod.

@@ -76,6 +76,13 @@ func TestDroppedFields(t *testing.T) {
 	}
 }
 
+// kubectl describe node asks for events of its name and this uid.
+func TestReference(t *testing.T) {
+	if of := testNode(t, nil, t.TempDir()).reference(); of.Kind != "Node" || of.Name != "n0" || of.UID != "n0" || of.Namespace != "" {
+		t.Errorf("%+v", of)
+	}
+}
+
 // Until the container runtime has spoken with this plugin, no container would get its lane.
 func TestNeverSynchronized(t *testing.T) {
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
@@ -16,9 +17,13 @@ import (
 
 // UpdateContainer answers an update of the kubelet, as when a pod is resized, with what the lanes want: all
 // else of it passes. A quota that would throttle a lane is refused, which the kubelet tells the pod.
-func (r *runtime) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container,
+func (r *runtime) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container,
 	to *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	l, err := lanes.Look(r.Lanes)
+	if err != nil && len(named(c)) == 0 { // a node whose lanes cannot be read updates its other containers
+		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "container", c.Name, "err", err)
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -40,24 +45,28 @@ func (r *runtime) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api
 // use up too: the kubelet asks before it sets that.
 func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 	_, to *api.LinuxResources) error {
+	var claims []*resourceapi.ResourceClaim
+	for _, c := range r.mine() {
+		if len(c.Status.ReservedFor) > 0 && string(c.Status.ReservedFor[0].UID) == pod.Uid {
+			claims = append(claims, c)
+		}
+	}
+	if len(claims) == 0 || to.GetCpu().GetQuota().GetValue() <= 0 { // also where lanes cannot be read
+		return nil
+	}
 	l, err := lanes.Look(r.Lanes)
 	if err != nil {
 		return err
 	}
 	var own cpuset.Set
-	var claims []*resourceapi.ResourceClaim
-	for _, c := range r.mine() {
-		if len(c.Status.ReservedFor) == 0 || string(c.Status.ReservedFor[0].UID) != pod.Uid {
-			continue
-		}
-		claims = append(claims, c)
-		for _, p := range l.Placement.Lanes {
-			if ask.Claim(p.Name) == string(c.UID) {
-				own = own.Union(p.CPUs)
-			}
+	for _, p := range l.Placement.Lanes {
+		if slices.ContainsFunc(claims, func(c *resourceapi.ResourceClaim) bool {
+			return ask.Claim(p.Name) == string(c.UID)
+		}) {
+			own = own.Union(p.CPUs)
 		}
 	}
-	if own.IsEmpty() || to.GetCpu().GetQuota().GetValue() <= 0 {
+	if own.IsEmpty() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.attaching())

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,6 +39,30 @@ func TestUpdatePodSandbox(t *testing.T) {
 			&api.LinuxResources{Cpu: &api.LinuxCPU{Quota: &api.OptionalInt64{Value: c.quota}, Period: &api.OptionalUInt64{Value: 100000}}})
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// A node whose record of lanes cannot be read updates its other pods; none with a lane.
+func TestUpdateUnread(t *testing.T) {
+	_, claim := waiting("edge", "numa0", resource.MustParse("2"))
+	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"), claim)
+	record(t, n.Lanes.Dir)
+	if err := os.WriteFile(filepath.Join(n.Lanes.Dir, "lanes.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &runtime{Node: n, stub: impatient{}}
+	quota := &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: &api.OptionalInt64{Value: 1000}, Period: &api.OptionalUInt64{Value: 100000}}}
+	device := &api.CDIDevice{Name: deviceID(ask.Name(string(claim.UID), 0))}
+	for _, c := range []struct {
+		pod     string
+		devices []*api.CDIDevice
+		fails   bool
+	}{{"pod-other", nil, false}, {"pod-edge", []*api.CDIDevice{device}, true}} {
+		pod := &api.PodSandbox{Uid: c.pod}
+		_, err := r.UpdateContainer(t.Context(), pod, &api.Container{CDIDevices: c.devices}, quota)
+		if perr := r.UpdatePodSandbox(t.Context(), pod, nil, quota); (err != nil) != c.fails || (perr != nil) != c.fails {
+			t.Errorf("%s: %v, %v", c.pod, err, perr)
 		}
 	}
 }

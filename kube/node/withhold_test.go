@@ -1,11 +1,13 @@
 package node
 
 import (
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -62,5 +64,24 @@ func TestWithholdAlone(t *testing.T) {
 	_, c := waiting("small", "numa0", resource.MustParse("1"))
 	if err := n.withhold(t.Context(), []*resourceapi.ResourceClaim{c}); err != nil || len(n.limits()) > 0 {
 		t.Error(err, n.limits())
+	}
+}
+
+// A pod that no node can have as it is keeps no CPUs from others: only what the planner refuses is withheld.
+func TestWithholdNoMistake(t *testing.T) {
+	for cpus, limited := range map[string]bool{"1000": true, "1500m": false} {
+		pod, claim := waiting("edge", "numa0", resource.MustParse(cpus))
+		n := testNode(t, fake.NewClientset(slice("n0", "numa0"), slice("n1", "numa0"), pod, claim),
+			filepath.Join(t.TempDir(), "isolane"), claim)
+		if err := n.answer(t.Context(), inForce(t, n.Lanes.Dir), ""); err != nil {
+			t.Fatal(err)
+		}
+		c, err := n.Client.ResourceV1().ResourceClaims("default").Get(t.Context(), "edge", metav1.GetOptions{})
+		if err != nil || len(c.Status.Devices) != 1 || !meta.IsStatusConditionTrue(c.Status.Devices[0].Conditions, offer.Refused) {
+			t.Errorf("cpus %s: %+v %v: expected it refused", cpus, c.Status.Devices, err)
+		}
+		if limits := n.limits(); len(limits) > 0 != limited {
+			t.Errorf("cpus %s: limits %v", cpus, limits)
+		}
 	}
 }

@@ -68,8 +68,12 @@ func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 		for page, size := range w.Lane.Spec.Memory.Hugepages {
 			limits["hugepages-"+page] = fmt.Sprint(uint64(size))
 		}
+		requests := object{"cpu": strconv.Itoa(w.Lane.Owns)}
+		if size := w.Lane.Spec.Memory.Size; size > 0 {
+			requests["memory"] = fmt.Sprint(uint64(size))
+		}
 		container["resources"] = object{"claims": []object{{"name": "lane"}},
-			"requests": object{"cpu": strconv.Itoa(w.Lane.Owns)}, "limits": limits}
+			"requests": requests, "limits": limits}
 	}
 	if w.CPUs > 0 { // the service class Guaranteed
 		container["resources"] = object{"limits": object{"cpu": strconv.Itoa(w.CPUs), "memory": "1Gi"}}

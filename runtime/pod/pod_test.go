@@ -88,7 +88,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// A pod with a lane asks the scheduler for the CPUs that it owns; one without asks for nothing. Both end by
+// A pod with a lane asks the scheduler for the CPUs that it owns and its memory; one without asks for nothing. Both end by
 // themselves.
 func TestManifest(t *testing.T) {
 	now := time.Unix(1000, 0)
@@ -99,8 +99,8 @@ func TestManifest(t *testing.T) {
 		kinds string
 		asks  string
 	}{{nil, "Pod", "null"}, {&Lane{Spec: lane.Spec{CPUs: lane.CPUs{Count: 1},
-		Memory: lane.Memory{Hugepages: map[string]quantity.Bytes{"2Mi": 4 << 20}}}, Owns: 2}, "ResourceClaimTemplate Pod",
-		`{"claims":[{"name":"lane"}],"limits":{"hugepages-2Mi":"4194304"},"requests":{"cpu":"2"}}`}} {
+		Memory: lane.Memory{Size: 1 << 30, Hugepages: map[string]quantity.Bytes{"2Mi": 4 << 20}}}, Owns: 2}, "ResourceClaimTemplate Pod",
+		`{"claims":[{"name":"lane"}],"limits":{"hugepages-2Mi":"4194304"},"requests":{"cpu":"2","memory":"1073741824"}}`}} {
 		w.Lane = c.lane
 		text, err := Cluster{Node: "n", Image: "i:1"}.manifest(w, now)
 		if err != nil {

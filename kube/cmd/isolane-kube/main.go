@@ -38,9 +38,10 @@ func main() {
 }
 
 const help = `isolane-kube node gives pods of this node lanes. It is the driver isolane.dev of dynamic
-resource allocation.
+resource allocation. isolane-kube leave removes what that has left on the node, once no pod has a lane.
 
 Usage: isolane-kube node [flags]
+       isolane-kube leave [--kubelet directory] [--cdi directory]
 
 `
 
@@ -50,10 +51,35 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case len(args) == 0:
 	case args[0] == "node":
 		return serve(ctx, args[1:], out)
+	case args[0] == "leave":
+		return leave(ctx, args[1:], out)
 	case slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]):
 		return serve(ctx, []string{"--help"}, out)
 	}
-	return errors.New("expected isolane-kube node, and its flags: isolane-kube --help lists them")
+	return errors.New("expected isolane-kube node or leave, and flags: isolane-kube --help lists them")
+}
+
+// flags are those of a command; what node and leave have both are set in c.
+func flags(name string, c *node.Config) *flag.FlagSet {
+	f := flag.NewFlagSet("isolane-kube "+name, flag.ContinueOnError)
+	f.SetOutput(io.Discard) // an error is printed once, by main
+	f.StringVar(&c.Kubelet, "kubelet", "/var/lib/kubelet", "directory of the kubelet")
+	f.StringVar(&c.CDI, "cdi", "/var/run/cdi", "directory that the container runtime reads devices from")
+	return f
+}
+
+func leave(ctx context.Context, args []string, out io.Writer) error {
+	c := node.Config{Lanes: options()}
+	f := flags("leave", &c)
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return serve(ctx, []string{"--help"}, out)
+	case err != nil:
+		return err
+	case f.NArg() > 0:
+		return fmt.Errorf("isolane-kube leave: expected flags only, found %q", f.Args())
+	}
+	return node.Leave(ctx, c)
 }
 
 func serve(ctx context.Context, args []string, out io.Writer) error {
@@ -62,12 +88,9 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	c := node.Config{Lanes: options(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	f := flag.NewFlagSet("isolane-kube node", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // an error is printed once, by main
+	f := flags("node", &c)
 	f.StringVar(&c.Name, "node", os.Getenv("NODE_NAME"), "name of this node")
 	config := f.String("kubeconfig", "", "file; without it, the service account of this pod")
-	f.StringVar(&c.Kubelet, "kubelet", "/var/lib/kubelet", "directory of the kubelet")
-	f.StringVar(&c.CDI, "cdi", "/var/run/cdi", "directory that the container runtime reads devices from")
 	f.StringVar(&c.NRI, "nri", "/var/run/nri/nri.sock", "socket of the container runtime for plugins")
 	f.StringVar(&c.Hook, "hook", filepath.Join(filepath.Dir(own), "isolane-kube-hook"), "the hook of containers")
 	f.BoolVar(&c.Answers, "answer", true, "answer each claim before its pod is bound: a pod that does not fit "+

@@ -12,7 +12,9 @@ func TestRun(t *testing.T) {
 	}{
 		"help":             {[]string{"--help"}, "Usage: isolane-kube node [flags]", ""},
 		"help of node":     {[]string{"node", "-h"}, "directory of the kubelet", ""},
-		"nothing":          {nil, "", "expected isolane-kube node"},
+		"nothing":          {nil, "", "expected isolane-kube node or leave"},
+		"help of leave":    {[]string{"leave", "--help"}, "isolane-kube leave [--kubelet directory] [--cdi directory]", ""},
+		"leave a node":     {[]string{"leave", "n0"}, "", `expected flags only, found ["n0"]`},
 		"another command":  {[]string{"nodes"}, "", "isolane-kube --help lists them"},
 		"another flag":     {[]string{"node", "--nod=n0"}, "", "flag provided but not defined: -nod"},
 		"no node":          {[]string{"node", "--node="}, "", "--node: expected the name of this node"},

@@ -190,9 +190,9 @@ func TestStaticKubelet(t *testing.T) {
 		"reservedSystemCPUs": "0"}}}})
 	c.runWithout(t)
 	c.until(t, "an event", func() error {
-		events, err := c.tryKubectl(t, "", "get", "events", "-o", "jsonpath={.items[*].message}")
-		if err == nil && !strings.Contains(events, `the kubelet's policy is "static": no lanes are offered`) {
-			err = fmt.Errorf("events: %s", events)
+		node, err := c.tryKubectl(t, "", "describe", "node", c.node.Name)
+		if err == nil && !strings.Contains(node, `the kubelet's policy is "static": no lanes are offered`) {
+			err = errors.New(node)
 		}
 		return err
 	})

@@ -45,7 +45,8 @@ type frame struct {
 }
 
 const (
-	nobody = "021500000001" // a MAC address, as the next two
+	nobody = "021500000001" // a MAC address, as the next three
+	zero   = "000000000000"
 	all    = "ffffffffffff"
 	group  = "01005e010203"
 	either = "?"   // QEMU's igb brings it or not
@@ -87,6 +88,7 @@ func crafted(mac map[string]string) []frame {
 		{"IPv4 to the other lane", "a", mac["b"], "", ipv4(own4, "0000", 0), 0, "b", "b", "b", "b"},
 		{"IPv6 to all", "a", "333300000001", "", ipv6(2), 0, out, "b wire", out, out},
 		{"to nobody", "a", nobody, "", ipv4(own4, "0000", 0), 0, "b wire", "wire", "wire", "wire"},
+		{"to no address", "a", zero, "", ipv4(own4, "0000", 0), 0, "b wire", "wire", "wire", either},
 		{"to a group", "a", group, "", ipv4(own4, "0000", 0), 0, out, "wire", out, "wire"},
 		{"first fragment", "a", mac["wire"], "", ipv4(own4, "2000", 0), 0, "wire", "wire", "wire", "wire"},
 		{"later fragment", "a", mac["wire"], "", ipv4(own4, "00b9", 0), 0, "wire", "wire", "wire", "wire"},
@@ -104,6 +106,7 @@ func crafted(mac map[string]string) []frame {
 		{"from outside to all", "wire", all, "", arp(mac["wire"], wire4), 0, "a b host", "a b", "a b host", "a b host"},
 		{"from outside to a group", "wire", group, "", ipv4(wire4, "0000", 0), 0, "a b host", "", "a b host", ""},
 		{"from outside to nobody", "wire", nobody, "", ipv4(wire4, "0000", 0), 0, "a b", "", "a b", "host"},
+		{"from outside to no address", "wire", zero, "", ipv4(wire4, "0000", 0), 0, "a b", "", "a b", either},
 		{"from outside with a tag", "wire", a, "", "81000064" + ipv4(wire4, "0000", 0), 0, "a", "a", "", ""},
 		{"from outside with a priority", "wire", a, "", "8100a000" + ipv4(wire4, "0000", 0), 0, "a", "a", "a", either},
 		{"from outside with two tags", "wire", a, "", "88a8006481000007" + ipv4(wire4, "0000", 0), 0, "a", "a", "", "a"},

@@ -297,6 +297,9 @@ func TestFrames(t *testing.T) {
 			case "express":
 				hosttest.Need(t, hosttest.BPF)
 			case "ovs":
+				if !(ovs.Path{}).WireChecksums() {
+					t.Skip("skipped: the kernel's data path brings the first frame of a kind later than others after it")
+				}
 				openVSwitch(t)
 			}
 			wire := testWire()

@@ -209,9 +209,9 @@ lanes                 1950       35  what recover did not put back; files with l
 netpath               1450       45  uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink
 netpath/bridge         100        5  the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
-netpath/express        800        5  a shared table of lanes that stays, its file system, and what lanes may send
+netpath/express        850        5  a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
 netpath/macvlan        100        5
-netpath/ovs           1800       10  receive queues of cards, both paths on one bridge, and customers behind one outer tag
+netpath/ovs           1850       10  receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
 netpath/sriov         1300        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found
 netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5

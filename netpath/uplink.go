@@ -77,16 +77,16 @@ func findUplink(name string) (Uplink, error) {
 	return u, err
 }
 
-// findRoute looks for a route that is not of each device that is up, and may be by others too.
+// findRoute looks in all tables for a route that is not of each device that is up, and may be by others too.
 func (u *Uplink) findRoute(h *netlink.Handle, device int) error {
-	routes, err := h.RouteList(nil, unix.AF_UNSPEC)
+	routes, err := h.RouteListFiltered(unix.AF_UNSPEC, &netlink.Route{}, netlink.RT_FILTER_TABLE)
 	for _, r := range routes {
 		for _, hop := range r.MultiPath {
 			if hop.LinkIndex == device {
 				r.LinkIndex, r.Gw = device, hop.Gw
 			}
 		}
-		if r.LinkIndex != device {
+		if r.LinkIndex != device || r.Table == unix.RT_TABLE_LOCAL {
 			continue
 		}
 		to, text := netip.Addr{}, "default"
@@ -98,6 +98,9 @@ func (u *Uplink) findRoute(h *netlink.Handle, device int) error {
 		}
 		if r.Gw != nil {
 			text += " via " + r.Gw.String()
+		}
+		if r.Table != unix.RT_TABLE_MAIN {
+			text += fmt.Sprint(" table ", r.Table)
 		}
 		isDefault := strings.HasPrefix(text, "default")
 		if isDefault && !u.Default || u.Route == "" && !to.IsLinkLocalUnicast() && !to.IsMulticast() {

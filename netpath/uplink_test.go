@@ -38,6 +38,7 @@ func TestUplinkWithRoute(t *testing.T) {
 		{"default nexthop dev eth2 nexthop dev eth1", "carries the host's route \"default\""},
 		{"2001:db8:200::/64 nexthop via fe80::2 dev eth2 nexthop via fe80::1 dev eth1",
 			"carries the host's route \"2001:db8:200::/64 via fe80::1\""},
+		{"198.18.200.0/24 dev eth1 table 300", "carries the host's route \"198.18.200.0/24 table 300\""},
 		{"default dev eth2", ""},
 	} {
 		if c.route != "" {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change"
@@ -315,6 +317,58 @@ func TestPartsAreTakenBack(t *testing.T) {
 	defer after.Close()
 	if after.qdisc != "" {
 		t.Errorf("the uplink keeps a qdisc %s", after.qdisc)
+	}
+}
+
+// A program of somebody else's by TCX, which has frames before ours and lets none go on to that, is no place for a new
+// lane; a lane in force waits for its end, and its drift says so.
+func TestOvertaken(t *testing.T) {
+	b := setUp(t, lane.Network{Addresses: address(1)})
+	d, err := net.InterfaceByName(uplink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pass = 0 // TCX_PASS: to the stack
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, pass), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	on, err := link.AttachTCX(link.TCXOptions{Interface: d.Index, Program: prog, Attach: ebpf.AttachTCXIngress})
+	if errors.Is(err, link.ErrNotSupported) {
+		t.Skip("skipped: this kernel has no TCX")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := Path{}.Steps(b.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = uplink + " has an eBPF program of somebody else (TCX)"
+	err = Path{}.Possible(b.lanes[0])
+	if err == nil || !strings.HasPrefix(err.Error(), "spec.network.device: "+want) {
+		t.Error("a new lane: ", err)
+	}
+	b.reconcile(t, b.lanes)
+	if w := b.journal.Waiting(); len(w) != 1 || w[0].Step.Target != uplink || !strings.HasPrefix(w[0].Err.Error(), want) {
+		t.Errorf("%+v waits", w)
+	}
+	missing, err := b.journal.Missing(t.Context(), steps)
+	if err != nil || len(missing) != 1 {
+		t.Fatal(missing, err)
+	}
+	if _, found := (ports{}).DescribeDrift(missing[0]); !strings.HasPrefix(found, want) {
+		t.Error(found)
+	}
+	if err = on.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile(t, b.lanes)
+	missing, err = b.journal.Missing(t.Context(), steps)
+	if err != nil || len(missing) > 0 || (Path{}).Possible(b.lanes[0]) != nil {
+		t.Error("without it: ", missing, err)
 	}
 }
 

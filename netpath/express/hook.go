@@ -1,10 +1,14 @@
 package express
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change/netdev"
 )
@@ -60,6 +64,23 @@ func (o *hook) own() *netlink.BpfFilter {
 	return nil
 }
 
+// overtaken fails where frames meet programs of somebody else's before ours: those by TCX (Linux 6.6) come
+// before the qdisc, which a frame reaches only if each of them says so. What they say nobody can ask them.
+func (o *hook) overtaken() error {
+	a := o.device.Attrs()
+	found, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})
+	switch {
+	case errors.Is(err, unix.EINVAL) || errors.Is(err, link.ErrNotSupported): // there is no TCX
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", a.Name, err)
+	case len(found.Programs) > 0:
+		return fmt.Errorf("%s has an eBPF program of somebody else (TCX), by which frames may not come to that of "+
+			"express: bpftool net show dev %[1]s shows it; expected none, or path macvlan or bridge-gro", a.Name)
+	}
+	return nil
+}
+
 // free fails where somebody else has taken the hook of a device.
 func free(device string) error {
 	h, err := openHook(device)
@@ -71,6 +92,9 @@ func free(device string) error {
 		return fmt.Errorf("spec.network.device: %s has a qdisc %s of somebody else, where express puts its own: "+
 			"tc filter show dev %[1]s ingress shows what it does; where a change was cut off: isolane recover",
 			device, h.qdisc)
+	}
+	if err = h.overtaken(); err != nil {
+		return fmt.Errorf("spec.network.device: %w", err)
 	}
 	return nil
 }

@@ -157,8 +157,8 @@ func (p port) entry() (device uint32, is bool, err error) {
 	return device, err == nil, err
 }
 
-// InForce says whether this version's program is attached with the table, and that has the device by the
-// number that it has now.
+// InForce says whether this version's program is attached with the table and meets frames first, and the
+// table has the device by the number that it has now.
 func (o ports) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	if now, err := o.Read(ctx, s); err != nil || now != s.After || now == "" {
 		return now == s.After, err
@@ -173,7 +173,7 @@ func (o ports) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	}
 	h.Close()
 	is, err := p.attached(h.own(), s.After)
-	if !is || err != nil {
+	if !is || err != nil || h.overtaken() != nil {
 		return false, err
 	}
 	device, is, err := p.entry()
@@ -230,6 +230,9 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	defer h.Close()
 	if len(h.filters) > 0 && h.own() == nil {
 		return fmt.Errorf("%s has a tc filter that isolane did not attach", s.Target)
+	}
+	if err = h.overtaken(); err != nil { // a lane in force waits, so that others may change
+		return &journal.UnansweredError{Err: err}
 	}
 	table, err := openTable(p.Table)
 	if err == nil && table == nil {
@@ -332,6 +335,12 @@ func (ports) DescribeDrift(s journal.Step) (expected, found string) {
 	found = words(s.Before)
 	if s.Before == s.After {
 		found = "a program of another version, or another table or entry"
+		if h, err := openHook(s.Target); h != nil && err == nil {
+			h.Close()
+			if err = h.overtaken(); err != nil {
+				found = err.Error()
+			}
+		}
 	}
 	return words(s.After), found
 }

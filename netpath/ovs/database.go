@@ -24,7 +24,7 @@ type bridgeRow struct {
 
 type portRow struct {
 	mark   string
-	flows  string // the digest of its flows, as they were made
+	flows  string // the digest of its flows, as makeFlows notes it
 	mode   string
 	tag    int    // -1: none
 	number int    // of OpenFlow, below 1 as long as it has none

@@ -25,7 +25,7 @@ type port struct {
 	Tag  int    `json:"tag,omitempty"`
 	Lane string `json:"lane"`
 	MAC  string `json:"mac"` // the only one that may send
-	// Addresses are those that it may say are its own, by ARP or neighbour discovery; none: any.
+	// Addresses are those of which alone it may speak by ARP and neighbour discovery; none: any.
 	Addresses []netip.Addr `json:"addresses"`
 	// Socket is where the workload listens, with a port for vhost-user; "": it has a network device.
 	Socket string `json:"socket,omitempty"`
@@ -102,7 +102,11 @@ func (p port) differs(ctx context.Context, r *reader, db database, target string
 	if err != nil {
 		return "", err
 	}
-	if digest(flows) != found.flows || !strings.Contains(flows, fmt.Sprintf("in_port=%d", found.number)) {
+	want, err := p.flows(target, found.number)
+	if err != nil {
+		return "", err
+	}
+	if digest(want+flows) != found.flows {
 		what = append(what, "other flows")
 	}
 	if p.offloads(db, at) {
@@ -211,7 +215,8 @@ func (p port) unopened(name string, found *portRow) error {
 	return errors.New("not opened by Open vSwitch: " + why)
 }
 
-// makeFlows makes the flows of a port, and notes how they read back.
+// makeFlows makes the flows of a port, and notes these, as another version makes others, with how they read
+// back.
 func makeFlows(ctx context.Context, on, name, flows string) error {
 	if _, err := tool(ctx, ofctl, flows, versions, "--bundle", "add-flows", on, "-"); err != nil {
 		return err
@@ -223,7 +228,8 @@ func makeFlows(ctx context.Context, on, name, flows string) error {
 	if got, want := strings.Count(made, "\n"), strings.Count(flows, "add "); got != want {
 		return fmt.Errorf("%d flows of %d were made", got, want)
 	}
-	_, err = tool(ctx, vsctl, "", "--no-wait", "set", "Port", name, "external_ids:"+flowsKey+"="+digest(made))
+	_, err = tool(ctx, vsctl, "", "--no-wait", "set", "Port", name,
+		"external_ids:"+flowsKey+"="+digest(flows+made))
 	return err
 }
 
@@ -233,9 +239,9 @@ const lowest = 65000
 // accept has a frame take the other flows of its bridge.
 const accept = "set_field:1->reg9,resubmit(,0)"
 
-// flows are what ovs-ofctl(8) makes of a port: it may send from its MAC address, and say by ARP and neighbour
-// discovery only of its own IP addresses that it has them. What may pass is marked, and takes the other flows
-// of its bridge, so nothing passes that these keep out.
+// flows are what ovs-ofctl(8) makes of a port: it may send from its MAC address, without tags, and where it
+// has addresses speak by ARP and neighbour discovery of these only, and not as a router. What may pass is
+// marked, and takes the other flows of its bridge, so nothing passes that these keep out.
 func (p port) flows(name string, number int) (string, error) {
 	mac, err := net.ParseMAC(p.MAC)
 	if err != nil || len(mac) != 6 {
@@ -250,22 +256,28 @@ func (p port) flows(name string, number int) (string, error) {
 	from := ",dl_src=" + p.MAC
 	add(0, "", "drop")
 	add(1, from, accept)
+	// A tag with a priority only is none to an access port, which would hand on what another one in it hides.
+	add(4, ",vlan_tci=0x1000/0x1000", "drop")
 	arp := from + ",arp,arp_sha=" + p.MAC
 	if len(p.Addresses) == 0 {
 		add(3, arp, accept)
 	} else {
-		add(3, arp+",arp_spa=0.0.0.0", accept) // asks whether somebody has it (RFC 5227)
+		nd := func(kind int) string { return fmt.Sprint(",icmp6,icmp_type=", kind) }
+		own := func(kind int) string { return from + nd(kind) + ",icmp_code=0" }
 		for _, a := range append(slices.Clone(p.Addresses), netpath.LinkLocal(mac)) {
 			if a.Is4() {
 				add(3, arp+",arp_spa="+a.String(), accept)
+				add(3, arp+",arp_spa=0.0.0.0,arp_tpa="+a.String(), accept) // whether somebody has it (RFC 5227)
 				continue
 			}
-			add(3, from+",icmp6,icmp_type=135,icmp_code=0,ipv6_src="+a.String(), accept)
-			add(3, from+",icmp6,icmp_type=136,icmp_code=0,nd_target="+a.String(), accept)
+			add(3, own(133)+",ipv6_src="+a.String(), accept)
+			add(3, own(135)+",ipv6_src="+a.String(), accept)
+			add(3, own(135)+",ipv6_src=::,nd_target="+a.String(), accept) // the same for IPv6 (RFC 4862)
+			add(3, own(136)+",nd_target="+a.String(), accept)
 		}
-		add(3, from+",icmp6,icmp_type=135,icmp_code=0,ipv6_src=::", accept) // the same for IPv6 (RFC 4862)
-		add(2, ",icmp6,icmp_type=135", "drop")
-		add(2, ",icmp6,icmp_type=136", "drop")
+		for kind := 133; kind <= 137; kind++ { // 134 and 137 are those of routers (RFC 4861)
+			add(2, nd(kind), "drop")
+		}
 	}
 	add(2, ",arp", "drop")
 	// Frames from elsewhere with its MAC address, also its own broadcasts where a card hands them back, would

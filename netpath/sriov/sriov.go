@@ -68,7 +68,7 @@ func (Path) Possible(l netpath.Lane) error {
 			"path bridge: %w", l.Device, err)
 	}
 	l.Device = c.device
-	u, err := l.CheckedUplink()
+	_, err = l.CheckedUplink()
 	total, terr := c.number("sriov_totalvfs")
 	num, nerr := c.number("sriov_numvfs")
 	switch {
@@ -86,10 +86,27 @@ func (Path) Possible(l netpath.Lane) error {
 	if err = c.possibleQueues(l); err != nil || num > 0 {
 		return err
 	}
-	if u.Default {
-		return fmt.Errorf("spec.network.device: %s carries the host's route %q and has no virtual functions yet; "+
-			"its link may go down while it gets them: make them first (echo N > %s)", l.Device, u.Route,
-			c.file("sriov_numvfs"))
+	return c.possiblePool(l)
+}
+
+// possiblePool says why the card cannot get virtual functions, of which it has none. Its link may go down,
+// and with that what the host has by it: also by a device on it, and whatever the lane's tag.
+func (c card) possiblePool(l netpath.Lane) error {
+	l.Uplink = l.Device
+	u, err := l.FindUplink()
+	if err != nil {
+		return err
+	}
+	above, err := u.Above()
+	if err != nil {
+		return err
+	}
+	for _, d := range append([]netpath.Uplink{u}, above...) {
+		if d.Default {
+			return fmt.Errorf("spec.network.device: %s carries the host's route %q of %s and has no virtual "+
+				"functions yet; its link may go down while it gets them: make them first (echo N > %s)", l.Device,
+				d.Route, d.Name, c.file("sriov_numvfs"))
+		}
 	}
 	if auto, aerr := c.number("sriov_drivers_autoprobe"); aerr == nil && auto == 0 {
 		return fmt.Errorf("spec.network.device: virtual functions of %s get no driver: echo 1 > %s", l.Device,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -165,6 +166,45 @@ func TestLeastRate(t *testing.T) {
 		if _, text, _ := strings.Cut(want.String(), "trust off"); err != nil || text != c.want || (want != now) != c.drift {
 			t.Errorf("%s with %s: %s, %v", c.record, now, want, err)
 		}
+	}
+}
+
+// A card by which the host has its default route, itself or by a device on it, in whatever table, gets no functions:
+// its link may go down. Whether the lane has a tag does not matter.
+func TestPoolKeepsRoute(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	ip := func(args string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	ip("link add eth7 type veth peer name eth8")
+	ip("link add br7 type bridge")
+	ip("link set eth7 master br7")
+	for _, d := range []string{"eth7", "eth8", "br7"} {
+		ip("link set " + d + " up")
+	}
+	for _, c := range []struct{ route, want string }{
+		{"default dev eth7", "eth7 carries the host's route \"default\" of eth7"},
+		{"default dev eth7 table 300", "eth7 carries the host's route \"default table 300\" of eth7"},
+		{"default dev br7", "eth7 carries the host's route \"default\" of br7"},
+		{"default dev eth8", ""},
+		{"198.18.200.0/24 dev eth7", ""},
+	} {
+		ip("route add " + c.route)
+		for _, tag := range []int{0, 100} {
+			l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "sriov", Device: "eth7", VLAN: lane.VLAN{Outer: tag}})
+			err := card{device: "eth7"}.possiblePool(l)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s, tag %d: %v, expected %q", c.route, tag, err, c.want)
+			}
+		}
+		ip("route del " + c.route)
 	}
 }
 

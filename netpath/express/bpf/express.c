@@ -60,9 +60,9 @@ static __always_inline int same(const struct mac *a, const volatile struct mac *
 	return 1;
 }
 
-static __always_inline int is_lane(const volatile struct mac *m) {
-	const struct mac nobody = {};
-	return !same(&nobody, m);
+static __always_inline int is_zero(const volatile struct mac *m) {
+	const struct mac zero = {};
+	return same(&zero, m);
 }
 
 static __always_inline int own(__u32 family, const void *address, __u32 size) {
@@ -166,13 +166,14 @@ int express(struct __sk_buff *skb) {
 	struct mac to, source;
 	__builtin_memcpy(&to, data, ETH_ALEN); // the destination comes first
 	__builtin_memcpy(&source, data + ETH_ALEN, ETH_ALEN);
-	if (is_lane(&from) && (skb->vlan_present || !same(&source, &from) || (guarded && !allowed(skb))))
+	int lane = !is_zero(&from);
+	if (lane && (skb->vlan_present || !same(&source, &from) || (guarded && !allowed(skb))))
 		return TC_ACT_SHOT;
 	if (to.bytes[0] & 1) // broadcast or multicast
 		return TC_ACT_OK;
-	__u32 *port = bpf_map_lookup_elem(&table, &to);
+	__u32 *port = is_zero(&to) ? NULL : bpf_map_lookup_elem(&table, &to); // nobody has that address
 	if (!port) {
-		if (!is_lane(&from)) // else it would go back to where it came from
+		if (!lane) // else it would go back to where it came from
 			return TC_ACT_OK;
 		struct mac others = {};
 		port = bpf_map_lookup_elem(&table, &others);

@@ -2,9 +2,12 @@ package frames
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+
+	"isolane.dev/isolane/probe"
 )
 
 func TestRead(t *testing.T) {
@@ -39,6 +42,24 @@ func TestRead(t *testing.T) {
 		again, err := Driver{}.Read(data) // as the client gets them
 		if err != nil || !reflect.DeepEqual(p, again) {
 			t.Errorf("%s as %s: %+v, %v", settings, data, again, err)
+		}
+	}
+}
+
+// What a figure is not to be trusted with guards the one that stands for the load: the rate at most, else the latency.
+func TestGuards(t *testing.T) {
+	for rate, want := range map[probe.Rate]string{
+		probe.Max: "f-use f 95, f-unnamed f 0, f-doubled f 0, f-foreign f 0",
+		1000:      "f-unnamed f-latency 0, f-doubled f-latency 0, f-foreign f-latency 0",
+	} {
+		var got []string
+		for _, m := range (Probe{Rate: rate, Forwarder: ours}).Metrics("f") {
+			if m.Guards != "" {
+				got = append(got, fmt.Sprintf("%s %s %g", m.Name, m.Guards, m.Limit))
+			}
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("rate %g: %s, want %s", float64(rate), text, want)
 		}
 	}
 }

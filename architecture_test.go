@@ -222,7 +222,7 @@ plan/stock            1200       15  lanes that are still to come; both directio
 probe                  775       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
-probe/frames          1910        5  where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
+probe/frames          2045        5  the kernel as a forwarder; where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
@@ -239,7 +239,7 @@ prove/scenario        1700       23  what of a scenario can be in pods; rows of 
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
-prove/testbed         2350       15  out of prove: how one run is made
+prove/testbed         2365       15  applications whose work the kernel does; out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
 report                2355        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs
 report/answers         400        5  published tables, row by row, beside sessions

@@ -19,6 +19,7 @@ const kind = "frames"
 // The values of Probe.Forwarder.
 const (
 	ours    = "isolane"
+	kernel  = "kernel"  // as a router
 	testpmd = "testpmd" // of DPDK
 )
 
@@ -112,8 +113,8 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 		return nil, err
 	}
 	switch {
-	case !slices.Contains([]string{ours, testpmd}, p.Forwarder):
-		return nil, fmt.Errorf("forwarder: %q: expected isolane or testpmd", p.Forwarder)
+	case !slices.Contains([]string{ours, kernel, testpmd}, p.Forwarder):
+		return nil, fmt.Errorf("forwarder: %q: expected isolane, kernel or testpmd", p.Forwarder)
 	case !slices.Contains([]string{auto, xdp, packets}, p.Socket):
 		return nil, fmt.Errorf("socket: %q: expected auto, xdp or packet", p.Socket)
 	case !slices.Contains([]string{spin, block, adaptive}, p.Wait):
@@ -200,7 +201,7 @@ func (p Probe) checks(name, figure string) (all []results.Metric) {
 		limit.Guards, limit.Limit = figure, inUse
 	}
 	check(lost, "frames lost", "frames")
-	if p.Forwarder == ours {
+	if p.Forwarder != testpmd {
 		check(lostThere, "frames lost on the way there", "frames")
 		check(lostWithin, "frames lost in the forwarder", "frames")
 		check(lostBack, "frames lost on the way back", "frames")

@@ -35,6 +35,9 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 	if err != nil {
 		return err
 	}
+	if p.Forwarder == kernel {
+		return route(ctx, device.Attrs(), at, stdout)
+	}
 	l, err := reserve(device, at)
 	if err != nil {
 		return err
@@ -155,12 +158,17 @@ func (f *forwarder) answer(b []byte, to stamped) int {
 	in, out, derr := dropped(f.device.Index)
 	f.DeviceIn, f.DeviceOut = in-f.in, out-f.out
 	if err == nil && derr == nil {
-		stamp(b, isAnswer, to.number, to.at)
-		// a longer one would not fit, and a shorter one has zeros behind
-		n, _ := binary.Encode(b[least:], binary.BigEndian, f.counts)
-		copy(b[least+n:], f.port.how)
+		writeAnswer(b, to, f.counts, f.port.how)
 	}
 	return len(b)
+}
+
+// writeAnswer writes what readAnswer reads.
+func writeAnswer(b []byte, to stamped, c counts, how string) {
+	stamp(b, isAnswer, to.number, to.at)
+	// a longer one would not fit, and a shorter one has zeros behind
+	n, _ := binary.Encode(b[least:], binary.BigEndian, c)
+	copy(b[least+n:], how)
 }
 
 // questionSize has room for an answer.

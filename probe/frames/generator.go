@@ -87,6 +87,11 @@ func (p Probe) generator(given probe.Conditions) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.Forwarder == kernel {
+		if err = beside(given.Address.Addr()); err != nil {
+			return nil, err
+		}
+	}
 	longest := 0
 	for _, size := range p.Size.all() {
 		longest = max(longest, size)
@@ -109,9 +114,12 @@ func (p Probe) generator(given probe.Conditions) (*generator, error) {
 		return nil, err
 	}
 	e := ends{device.Attrs().HardwareAddr, mac, g.at, given.Address}
+	g.asking = e.blank(questionSize)
+	if p.Forwarder == kernel { // it routes what is for us
+		e.from, e.to = netip.AddrPortFrom(from, given.Address.Port()), g.at
+	}
 	for _, size := range p.Size.all() {
 		g.ready = append(g.ready, e.blank(size))
 	}
-	g.asking = e.blank(questionSize)
 	return g, nil
 }

@@ -18,7 +18,7 @@ func TestRead(t *testing.T) {
 		"{rate: 0}":            "rate: 0: expected more than 0 per second, or max",
 		"{rate: 3e7}":          "rate: 3e+07: expected up to 2e+07 frames per second, or max",
 		"{rate: fast}":         `rate: "fast": expected`,
-		"{forwarder: vpp}":     `forwarder: "vpp": expected isolane or testpmd`,
+		"{forwarder: vpp}":     `forwarder: "vpp": expected isolane, kernel or testpmd`,
 		"{socket: raw}":        `socket: "raw": expected auto, xdp or packet`,
 		"{wait: sleep}":        `wait: "sleep": expected spin, block or adaptive`,
 		"{sizes: 64}":          "sizes",
@@ -27,6 +27,7 @@ func TestRead(t *testing.T) {
 		"{size: imix}":         "",
 		"{rate: 1000}":         "",
 		"{forwarder: testpmd}": "",
+		"{forwarder: kernel}":  "",
 	} {
 		p, err := Driver{}.Read([]byte(settings))
 		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) || want == "" && err != nil {

@@ -222,7 +222,7 @@ plan/stock            1200       15  lanes that are still to come; both directio
 probe                  775       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
-probe/frames          1760        5  frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
+probe/frames          2045        5  the kernel as a forwarder; where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
@@ -239,7 +239,7 @@ prove/scenario        1710       23  what of a scenario can be in pods; rows of 
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
-prove/testbed         2350       15  out of prove: how one run is made
+prove/testbed         2365       15  applications whose work the kernel does; out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
 report                2370        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
@@ -248,7 +248,7 @@ report/compare         750       10  boots are compared where runs are not of on
 report/curves          250        5  out of report/figures
 report/evidence        250        5  out of report/figures
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
-report/figures        2550       30  a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
+report/figures        2555       30  what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
 results               1050       90  all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's

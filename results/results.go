@@ -145,7 +145,8 @@ type Metric struct {
 	Loop    Loop     `json:"loop,omitempty"`
 	MeanOf  []string `json:"meanOf,omitempty"` // metrics whose geometric mean it is
 	// Guards names the metric that a check checks: where its median over the runs of a cell is beyond Limit, on
-	// either side of 0, the verdict on that metric is lowered.
+	// either side of 0, the verdict on that metric is lowered. A Limit of 0 is of what must not be at all: one
+	// run is enough, and nothing was at its limit.
 	Guards string  `json:"guards,omitempty"`
 	Limit  float64 `json:"limit,omitempty"`
 	// Trend is a check that holds the second half of the window against the first: beyond Limit the metric

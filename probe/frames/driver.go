@@ -19,6 +19,7 @@ const kind = "frames"
 // The values of Probe.Forwarder.
 const (
 	ours    = "isolane"
+	kernel  = "kernel"  // as a router
 	testpmd = "testpmd" // of DPDK
 )
 
@@ -112,8 +113,8 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 		return nil, err
 	}
 	switch {
-	case !slices.Contains([]string{ours, testpmd}, p.Forwarder):
-		return nil, fmt.Errorf("forwarder: %q: expected isolane or testpmd", p.Forwarder)
+	case !slices.Contains([]string{ours, kernel, testpmd}, p.Forwarder):
+		return nil, fmt.Errorf("forwarder: %q: expected isolane, kernel or testpmd", p.Forwarder)
 	case !slices.Contains([]string{auto, xdp, packets}, p.Socket):
 		return nil, fmt.Errorf("socket: %q: expected auto, xdp or packet", p.Socket)
 	case !slices.Contains([]string{spin, block, adaptive}, p.Wait):
@@ -146,14 +147,23 @@ func (p Probe) Validate(c probe.Conditions) error {
 
 // The words behind the name of a probe in those of its metrics.
 const (
-	latency   = "-latency"
-	sent      = "-sent"
-	lost      = "-lost"
-	unnamed   = "-unnamed"
-	doubled   = "-doubled"
-	reordered = "-reordered"
-	foreign   = "-foreign"
+	latency    = "-latency"
+	sent       = "-sent"
+	lost       = "-lost"
+	lostThere  = "-lost-there"
+	lostWithin = "-lost-within"
+	lostBack   = "-lost-back"
+	unnamed    = "-unnamed"
+	doubled    = "-doubled"
+	reordered  = "-reordered"
+	foreign    = "-foreign"
+	able       = "-able"
+	use        = "-use"
 )
+
+// inUse is the percentage of what the generator can send beyond which it may be what limits, not the
+// forwarder: one that is slower leaves more of the frames behind.
+const inUse = 95
 
 // Metrics are the frames that came back, in an open loop how long they took, and what can be counted of the
 // others.
@@ -172,16 +182,34 @@ func (p Probe) Metrics(name string) []results.Metric {
 			About: fmt.Sprintf("frames of %s there and back, from the intended time", p.Size), Unit: results.TimeUnit,
 			Better: results.Lower, Margin: 0.10, Sampled: true, Loop: loop})
 	}
-	check := func(word, noun, unit string) {
+	return append(all, p.checks(name, all[len(all)-1].Name)...)
+}
+
+// checks are the metrics that say whether the figure is to be trusted: it is not where frames are lost that
+// nobody accounts for, or where there are too many.
+func (p Probe) checks(name, figure string) (all []results.Metric) {
+	check := func(word, noun, unit string) *results.Metric {
 		all = append(all, results.Metric{Name: name + word, Quantity: kind + word, Noun: noun, Title: noun,
 			Unit: unit, Better: results.Lower, Margin: 0.10, Role: results.Check})
+		return &all[len(all)-1]
 	}
 	check(sent, "frames that the generator sent", "frames/s")
+	check(able, "frames that the generator can send", "frames/s").Better = results.Higher
+	if p.Rate == probe.Max {
+		limit := check(use, "use of the generator", "%")
+		limit.About = "frames that came, of what it can send"
+		limit.Guards, limit.Limit = figure, inUse
+	}
 	check(lost, "frames lost", "frames")
-	check(unnamed, "frames lost, nobody says where", "frames")
-	check(doubled, "frames that came twice", "frames")
+	if p.Forwarder != testpmd {
+		check(lostThere, "frames lost on the way there", "frames")
+		check(lostWithin, "frames lost in the forwarder", "frames")
+		check(lostBack, "frames lost on the way back", "frames")
+	}
+	check(unnamed, "frames lost, nobody says where", "frames").Guards = figure
+	check(doubled, "frames that came twice", "frames").Guards = figure
 	check(reordered, "frames that came after later ones", "frames")
-	check(foreign, "foreign frames at the generator's port", "frames")
+	check(foreign, "foreign frames at the generator's port", "frames").Guards = figure
 	return all
 }
 

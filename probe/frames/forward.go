@@ -35,6 +35,9 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 	if err != nil {
 		return err
 	}
+	if p.Forwarder == kernel {
+		return route(ctx, device.Attrs(), at, stdout)
+	}
 	l, err := reserve(device, at)
 	if err != nil {
 		return err
@@ -43,7 +46,7 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 	if p.Forwarder == testpmd {
 		return become(l, p.Socket)
 	}
-	f := &forwarder{local: l}
+	f := &forwarder{local: l, heard: newTally()}
 	if f.clock, err = probe.NewClock(); err != nil {
 		return err
 	}
@@ -60,10 +63,11 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 
 // counts are the forwarder's since it began, as it tells them the generator.
 type counts struct {
-	Took      uint64 // frames for its port, without questions
-	Sent      uint64 // of them, sent back
-	Refused   uint64 // that cannot be forwarded: no time to live left, a header that is wrong
-	Full      uint64 // for which there was no room to send
+	Took      uint64 // frames of a generator: each was sent back, refused, or found the ring full
+	Sent      uint64
+	Refused   uint64 // it had no time to live left
+	Full      uint64 // there was no room to send it
+	Doubled   uint64 // of those it took, that had come before
 	NoRoom    uint64 // that its socket had no room for
 	DeviceIn  uint64 // that its device could not take in
 	DeviceOut uint64 // or send out
@@ -74,6 +78,7 @@ type forwarder struct {
 	port    *opened
 	clock   probe.Clock
 	in, out uint64 // of the device, at the begin
+	heard   tally  // of the generator that asked last
 	counts
 }
 
@@ -117,44 +122,53 @@ func (f *forwarder) run(ctx context.Context, wait string) error {
 	}
 }
 
-// take sends a frame back.
+// take sends a frame back. Frames of others for its port are forwarded too, and not counted.
 func (f *forwarder) take(b []byte) {
 	s, ok := read(b)
-	question := ok && s.magic == isQuestion
-	if !question {
-		f.Took++
-	}
+	question, counted := ok && s.magic == isQuestion, ok && s.magic == isFrame
 	to := f.port.buffer()
 	if to == nil {
 		_ = f.port.flush() // the loop sees its errors
 		to = f.port.buffer()
 	}
+	end := &f.Sent
 	switch {
 	case !turn(b):
-		f.Refused++
+		end = &f.Refused
 	case to == nil:
-		f.Full++
+		end = &f.Full
 	case question:
 		f.port.push(f.answer(to[:copy(to, b)], s))
 	default:
-		f.Sent++
 		f.port.push(copy(to, b))
+	}
+	if counted {
+		f.Took++
+		*end++
+		f.heard.hear(s.number)
 	}
 }
 
-// answer makes the answer of a question, and returns its length.
+// answer makes the answer of a question, and returns its length. The numbers of frames begin anew behind it.
 func (f *forwarder) answer(b []byte, to stamped) int {
 	var err error
+	f.Doubled += f.heard.doubled
+	f.heard.forget()
 	f.NoRoom, err = f.port.drops()
 	in, out, derr := dropped(f.device.Index)
 	f.DeviceIn, f.DeviceOut = in-f.in, out-f.out
 	if err == nil && derr == nil {
-		stamp(b, isAnswer, to.number, to.at)
-		// a longer one would not fit, and a shorter one has zeros behind
-		n, _ := binary.Encode(b[least:], binary.BigEndian, f.counts)
-		copy(b[least+n:], f.port.how)
+		writeAnswer(b, to, f.counts, f.port.how)
 	}
 	return len(b)
+}
+
+// writeAnswer writes what readAnswer reads.
+func writeAnswer(b []byte, to stamped, c counts, how string) {
+	stamp(b, isAnswer, to.number, to.at)
+	// a longer one would not fit, and a shorter one has zeros behind
+	n, _ := binary.Encode(b[least:], binary.BigEndian, c)
+	copy(b[least+n:], how)
 }
 
 // questionSize has room for an answer.

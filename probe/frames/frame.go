@@ -92,9 +92,16 @@ func read(b []byte) (s stamped, ok bool) {
 	if !ok || n < least {
 		return s, false
 	}
-	return stamped{binary.BigEndian.Uint32(b[atMagic:]),
-		uint64(binary.BigEndian.Uint16(b[atNumber:]))<<32 | uint64(binary.BigEndian.Uint32(b[atNumber+2:])),
-		int64(binary.BigEndian.Uint64(b[atTime:])), n + fcs}, true
+	s = unstamped(b)
+	s.size = n + fcs
+	return s, true
+}
+
+// unstamped is what stamp has written.
+func unstamped(b []byte) stamped {
+	return stamped{magic: binary.BigEndian.Uint32(b[atMagic:]),
+		number: uint64(binary.BigEndian.Uint16(b[atNumber:]))<<32 | uint64(binary.BigEndian.Uint32(b[atNumber+2:])),
+		at:     int64(binary.BigEndian.Uint64(b[atTime:]))}
 }
 
 // packet says whether a frame is UDP over IPv4 with a whole and right header, and how long it is without what

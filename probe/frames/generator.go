@@ -37,6 +37,12 @@ type generator struct {
 	// Of the window: frames that were due in it and were sent, and those of them that came; those that came
 	// in it.
 	sentIn, cameOf, cameIn uint64
+	// Of the window: the frames that left, and the time, in rounds that had something to do and that no lack of
+	// room held back.
+	free struct {
+		frames int
+		time   int64
+	}
 
 	asking   []byte // a question, but for its stamp
 	question uint64 // its number
@@ -49,8 +55,11 @@ type reply struct {
 	known bool   // by a forwarder that counts; another sends the question back as any frame
 	how   string // the forwarder takes frames
 	counts
-	own struct{ in, out, noRoom uint64 } // drops of the generator's device and socket
+	own ownDrops
 }
+
+// ownDrops are those of the generator's device and socket.
+type ownDrops struct{ in, out, noRoom uint64 }
 
 // Run sends frames to the application and measures what comes back.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
@@ -78,6 +87,11 @@ func (p Probe) generator(given probe.Conditions) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.Forwarder == kernel {
+		if err = beside(given.Address.Addr()); err != nil {
+			return nil, err
+		}
+	}
 	longest := 0
 	for _, size := range p.Size.all() {
 		longest = max(longest, size)
@@ -100,9 +114,12 @@ func (p Probe) generator(given probe.Conditions) (*generator, error) {
 		return nil, err
 	}
 	e := ends{device.Attrs().HardwareAddr, mac, g.at, given.Address}
+	g.asking = e.blank(questionSize)
+	if p.Forwarder == kernel { // it routes what is for us
+		e.from, e.to = netip.AddrPortFrom(from, given.Address.Port()), g.at
+	}
 	for _, size := range p.Size.all() {
 		g.ready = append(g.ready, e.blank(size))
 	}
-	g.asking = e.blank(questionSize)
 	return g, nil
 }

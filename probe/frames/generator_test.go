@@ -2,10 +2,14 @@ package frames
 
 import (
 	"bytes"
+	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
@@ -16,6 +20,7 @@ type looped struct {
 	port
 	g       *generator
 	room    int
+	again   int // the room that each flush makes
 	next    [bufferSize]byte
 	on      [][]byte // the way
 	stamped bool     // before it was there
@@ -33,7 +38,12 @@ func (p *looped) push(n int) {
 	p.on = append(p.on, bytes.Clone(p.next[:n]))
 }
 
-func (p *looped) flush() error { return nil }
+func (p *looped) flush() error {
+	p.room += p.again
+	return nil
+}
+
+func (p *looped) drops() (uint64, error) { return 3, nil }
 
 func (p *looped) pull(take func([]byte)) (int, error) {
 	n, came := len(p.on), p.g.clock.Now()
@@ -45,26 +55,26 @@ func (p *looped) pull(take func([]byte)) (int, error) {
 	return n, nil
 }
 
-// generates is a generator of 1,000 frames a second for a tenth of one, at a port with room for some of its frames.
-func generates(t *testing.T, room int) (*generator, *looped) {
+// generates is a generator for a tenth of a second, at a port with room for some of its frames.
+func generates(t *testing.T, rate probe.Rate, p *looped) *generator {
 	t.Helper()
 	clock, err := probe.NewClock()
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &generator{Probe: Probe{Rate: 1000}, Conditions: probe.Conditions{Name: "f", Warmup: 20 * time.Millisecond, Window: 100 * time.Millisecond},
+	g := &generator{Probe: Probe{Rate: rate}, Conditions: probe.Conditions{Name: "f", Warmup: 20 * time.Millisecond, Window: 100 * time.Millisecond},
 		tally: newTally(), clock: clock, latency: probe.NewHistogram(), lag: probe.NewHistogram(), ready: [][]byte{someEnds().blank(64)}}
-	p := &looped{g: g, room: room}
+	p.g = g
 	g.port = &opened{port: p}
 	if err = g.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return g, p
+	return g
 }
 
 // Frames for which the device has no room were wanted, and not carried: it is not the generator that has not sent them.
 func TestNoRoom(t *testing.T) {
-	g, _ := generates(t, 70)
+	g := generates(t, 1000, &looped{room: 70})
 	m := results.Measurement{Name: "f"}
 	if err := g.report(&m, reply{}, reply{}); err != nil {
 		t.Fatal(err)
@@ -78,7 +88,61 @@ func TestNoRoom(t *testing.T) {
 
 // When a frame came is looked at once it is there.
 func TestReceiveTime(t *testing.T) {
-	if g, p := generates(t, 1000); p.stamped || g.cameOf != 100 {
+	p := &looped{room: 1000}
+	if g := generates(t, 1000, p); p.stamped || g.cameOf != 100 {
 		t.Errorf("%d of 100 frames came, stamped before they did: %t", g.cameOf, p.stamped)
+	}
+}
+
+// What the generator can send is told by the rounds in which it found room for all: those in which it did not say what
+// somebody else can take.
+func TestLimit(t *testing.T) {
+	if g := generates(t, probe.Max, &looped{room: 1 << 40}); g.free.frames == 0 || uint64(g.free.frames) != g.sentIn {
+		t.Errorf("with room: %+v, sent %d", g.free, g.sentIn)
+	}
+	if g := generates(t, probe.Max, &looped{room: 1, again: 1}); g.free.frames != 0 || g.sentIn == 0 {
+		t.Errorf("with too little room: %+v, sent %d", g.free, g.sentIn)
+	}
+	g := &generator{Conditions: probe.Conditions{Window: 2 * time.Second}, cameIn: 980}
+	g.free.frames, g.free.time = 500, 1e9
+	for rate, want := range map[probe.Rate]map[string]float64{probe.Max: {"f" + able: 500, "f" + use: 100}, 490: {"f" + able: 500}} {
+		g.Rate = rate
+		m := results.Measurement{Name: "f", Values: map[string]float64{}}
+		if g.limit(&m, 20); !maps.Equal(m.Values, want) {
+			t.Errorf("%v, want %v", m.Values, want)
+		}
+	}
+}
+
+// The forwarder counts what became of each frame of a generator, and which came twice; of the next generator anew.
+func TestForwarderCounts(t *testing.T) {
+	p := &looped{}
+	f := &forwarder{local: local{device: &netlink.LinkAttrs{Index: 1}}, port: &opened{port: p}, heard: newTally()}
+	take := func(magic uint32, ttl byte, numbers ...uint64) {
+		for _, n := range numbers {
+			b := someEnds().blank(questionSize)
+			stamp(b, magic, n, 0)
+			b[atTTL] = ttl
+			binary.BigEndian.PutUint16(b[atChecksum:], 0)
+			binary.BigEndian.PutUint16(b[atChecksum:], ^sum(b[atIP:atUDP]))
+			f.take(b)
+		}
+	}
+	for k, want := range []counts{{Took: 6, Sent: 3, Refused: 2, Full: 1, Doubled: 2, NoRoom: 3}, {Took: 8, Sent: 5, Refused: 2, Full: 1, Doubled: 2, NoRoom: 3}} {
+		if k == 0 {
+			p.room = 4
+			take(isFrame+9, ttl, 0) // of somebody else
+			take(isFrame, 1, 7, 2)
+			take(isFrame, ttl, 1, 2, 7, 3<<40)
+		} else {
+			p.room = 2
+			take(isFrame, ttl, 1, 2)
+		}
+		p.room = 1
+		take(isQuestion, ttl, 1)
+		got, _ := readAnswer(p.on[len(p.on)-1])
+		if got.DeviceIn, got.DeviceOut = 0, 0; got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
 	}
 }

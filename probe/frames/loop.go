@@ -92,11 +92,12 @@ func (g *generator) run(ctx context.Context) error {
 	if err := g.clock.WaitUntil(g.first); err != nil {
 		return err
 	}
+	now := g.clock.Now()
 	for round := 0; ; round++ {
 		if round%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		left, more := g.send(g.clock.Now())
+		left, more := g.send(now)
 		if !more {
 			break
 		}
@@ -107,6 +108,11 @@ func (g *generator) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		next := g.clock.Now()
+		if left+came > 0 && !g.full && g.within(now) {
+			g.free.frames, g.free.time = g.free.frames+left, g.free.time+next-now
+		}
+		now = next
 	}
 	for end := g.clock.Now() + int64(stragglers); g.came < g.sent && g.clock.Now() < end; {
 		if _, err := g.exchange(); err != nil {

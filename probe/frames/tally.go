@@ -50,3 +50,21 @@ func (t *tally) arrived(n uint64) bool {
 	t.next = max(t.next, n+1)
 	return true
 }
+
+// hear counts a frame that somebody else has sent, with the numbers below as sent before it.
+func (t *tally) hear(n uint64) {
+	if n >= t.sent+remembered { // of all that it knows nothing is left
+		clear(t.seen)
+		t.sent = n
+	}
+	for t.sent <= n {
+		t.number()
+	}
+	t.arrived(n)
+}
+
+// forget is for the frames of another stream, whose numbers begin at 0.
+func (t *tally) forget() {
+	clear(t.seen)
+	*t = tally{seen: t.seen}
+}

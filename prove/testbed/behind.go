@@ -21,6 +21,18 @@ type between interface {
 	Outside(self string, c probe.Conditions) []string // the command line of what they ask
 }
 
+// kerneled is a probe whose application's work the kernel may do.
+type kerneled interface{ InKernel() bool }
+
+// inKernel says whether the kernel does the application's work in a cell.
+func (r *Bed) inKernel(c results.Cell, given factor.Conditions) (bool, error) {
+	probes, err := r.ProbesOf(c, given)
+	return slices.ContainsFunc(probes, func(p scenario.Probe) bool {
+		k, is := p.Probe.(kerneled)
+		return is && k.InKernel()
+	}), err
+}
+
 // standsBetween says whether some probe's application does.
 func (r *Bed) standsBetween() bool {
 	return slices.ContainsFunc(r.Scenario.Spec.Probes, func(p scenario.Probe) bool {
@@ -49,8 +61,13 @@ func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (st
 		more, terr := trunk(c.Application, c.Client)
 		steps, err = append(steps, more...), terr
 	}
+	kernel, kerr := r.inKernel(c, given)
 	path, perr := r.path(given.Path)
 	for i := range instances {
+		if kernel { // so that it does it on the application's CPUs
+			own := r.cpusOf(c, given, i)
+			steps = append(steps, netdev.ReceiversStep(applicationNetns(i), netpath.Device, own))
+		}
 		if perr == nil && speaks(path) { // nothing else makes it
 			steps = append(steps, journal.Step{Kind: netdev.KindNamespace, Target: applicationNetns(i),
 				After: netdev.Present})
@@ -65,7 +82,7 @@ func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (st
 	if cc := r.Scenario.Spec.CongestionControl; instances > 0 && cc != "" {
 		steps = append(steps, netpath.CongestionControl(cc, ends...)...)
 	}
-	return steps, errors.Join(err, perr)
+	return steps, errors.Join(err, perr, kerr)
 }
 
 // cardRate is that of the card of what they ask. By it the card has a queue: where the veth is full, which

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -10,8 +11,11 @@ import (
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/frames"
 	"isolane.dev/isolane/probe/router"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
@@ -64,6 +68,27 @@ func TestBehind(t *testing.T) {
 			if n != 2 {
 				t.Errorf("%s connects %d ends, want 2", name, n)
 			}
+		}
+	}
+}
+
+// What the kernel does for an application comes to the application's CPUs, where it is the kernel that does it.
+func TestInKernel(t *testing.T) {
+	cell := results.Cell{Application: cpuset.Of(2), Client: cpuset.Of(1)}
+	for settings, want := range map[string][]journal.Step{
+		"{}": nil,
+		"{forwarder: kernel}": {netdev.ReceiversStep(applicationNetns(0), netpath.Device, cell.Application),
+			netdev.ReceiversStep(applicationNetns(1), netpath.Device, cell.Application)},
+	} {
+		p, err := frames.Driver{}.Read([]byte(settings))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Bed{Root: fstest.MapFS{}, Paths: []Path{bridge.Path{}}}
+		r.Scenario.Spec.Probes = []scenario.Probe{{Name: "load", Probe: p}}
+		steps, err := r.beyond(cell, factor.Conditions{Place: factor.Anywhere}, 2)
+		if err != nil || !slices.Equal(steps, want) {
+			t.Errorf("%s: %v, %v", settings, steps, err)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)
 }
 
 // addCheck looks at a check whose limit was passed. What limits a better figure makes it a lower bound; every
-// other verdict is lowered.
+// other verdict is lowered. Of what must not be at all, whose limit is 0, one run is enough.
 func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 	k := slices.IndexFunc(all, func(g Guard) bool { return g.Name == check.Noun })
 	if k < 0 {
@@ -109,14 +109,18 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 		if g.State == Unknown {
 			g.State, g.Text = Kept, fmt.Sprintf("within %s in each cell", check.Unit.Full(check.Limit))
 		}
-		if math.Abs(f.Centre) <= check.Limit || byChance && lo <= 0 && hi >= 0 {
+		value := f.Centre
+		if check.Limit == 0 {
+			value = slices.Max(append(f.Values(blockValue), value))
+		}
+		if math.Abs(value) <= check.Limit || byChance && lo <= 0 && hi >= 0 {
 			continue
 		}
-		text := fmt.Sprintf("%s in %s: %s, allowed %s", check.Guards, c.Name, check.Unit.Full(f.Centre),
+		text := fmt.Sprintf("%s in %s: %s, allowed %s", check.Guards, c.Name, check.Unit.Full(value),
 			check.Unit.Full(check.Limit))
 		g.fail(text)
 		s.touched(check.Noun, check.Guards, c, func(m Metric, f *Figure) {
-			higher := m.Margin.Goal == stats.HigherIsBetter && !check.Trend
+			higher := m.Margin.Goal == stats.HigherIsBetter && !check.Trend && check.Limit > 0
 			if higher && f == c.Figures[m.Name] {
 				f.Limit = check.Noun
 			}

@@ -71,6 +71,19 @@ func trend(s *results.Session, of, cell string, value float64, scattered bool) {
 	}
 }
 
+// unbalanced gives all runs a check of what must not be at all, and one run of a cell some of it.
+func unbalanced(s *results.Session, of, cell string) {
+	s.Metrics = append(s.Metrics, results.Metric{Name: "unnamed", Quantity: "unnamed", Noun: "frames lost", Unit: "frames",
+		Better: results.Lower, Margin: 0.1, Role: results.Check, Guards: of})
+	for i, r := range s.Runs {
+		v := 0.0
+		if r.Cell == cell && r.Block == 3 {
+			v = 7
+		}
+		s.Runs[i].Measured = append(r.Measured, results.Measurement{Name: "unnamed", Values: map[string]float64{"unnamed": v}})
+	}
+}
+
 // Each guard is provoked, says so by name, and lowers the verdicts that it touches and no other.
 func TestGuards(t *testing.T) {
 	made, err := json.Marshal(session.Made(t, "standard", 10, session.SixCells()))
@@ -101,6 +114,8 @@ func TestGuards(t *testing.T) {
 		"limit of a better":  {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "client's CPU", Failed, lane, lane, stats.Better, "at least: client's CPU", stats.Better},
 		"baseline's limit":   {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "client's CPU", Failed, base, lane, stats.Inconclusive, "client's CPU", stats.Inconclusive},
 		"within the limit":   {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0%", lane, stats.Better, "", stats.Better},
+		"what must not be":   {func(s *results.Session) { unbalanced(s, "throughput-tcp-up", lane) }, "frames lost", Failed, lane + ": 7.00 frames, allowed 0 frames", lane, stats.Inconclusive, "frames lost", stats.Inconclusive},
+		"what is not":        {func(s *results.Session) { unbalanced(s, "throughput-tcp-up", "") }, "frames lost", Kept, "within 0 frames", lane, stats.Better, "", stats.Better},
 		"no frequency":       {nil, "frequency", Unknown, "no cpufreq", pinned, stats.Worse, "", stats.Better},
 		"unsteady frequency": {func(s *results.Session) { frequencies(s, pinned, 0.1) }, "frequency", Failed, pinned, pinned, stats.Inconclusive, "frequency", stats.Better},
 		"frequencies of two CPUs": {func(s *results.Session) {

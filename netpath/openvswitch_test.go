@@ -48,7 +48,7 @@ func openVSwitch(t *testing.T) {
 			run("ovs-appctl", "--timeout=10", "--target="+name, "exit")
 			there := func() bool { _, serr := os.Stat(dir + "/" + name + ".pid"); return serr == nil }
 			for begun := time.Now(); there() && time.Since(begun) < 10*time.Second; {
-				time.Sleep(10 * time.Millisecond)
+				<-time.After(10 * time.Millisecond)
 			}
 			if there() {
 				t.Errorf("%s has not ended", name)

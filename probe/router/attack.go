@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -75,10 +76,11 @@ func (a attack) run(ctx context.Context, given probe.Conditions, device *netlink
 		}
 		for range burst {
 			f := a.frame(sent, device.HardwareAddr, router, l.address, given.Address.Addr())
-			switch err = unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: device.Index}); err {
-			case nil:
+			err = unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: device.Index})
+			switch {
+			case err == nil:
 				sent++
-			case unix.ENOBUFS:
+			case errors.Is(err, unix.ENOBUFS):
 				noRoom++
 			default:
 				return m, fmt.Errorf("attack: %w", err)
@@ -94,6 +96,7 @@ func (a attack) run(ctx context.Context, given probe.Conditions, device *netlink
 func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr) []byte {
 	all := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	switch a {
+	case flood:
 	case spoof:
 		other := server.Next()
 		switch n % 6 {

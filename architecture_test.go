@@ -121,7 +121,7 @@ func imports() map[string][]string {
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
-		"hub/agent":           {"audit", "enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/settings", "host/task", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "journal", "lane", "lanes", "plan", "unit"},
+		"hub/agent":           {"audit", "enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/settings", "host/task", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "journal", "lane", "lanes", "plan", "unit", "version"},
 		"hub/pods":            {"hub/api", "lane", "lanes", "plan"},
 		"hub/cmd/isolane-hub": {"*"},
 		// The module of the virtual machines, which knows Isolane as a program only.

@@ -36,6 +36,7 @@ type Where struct {
 	Labels map[string]string  // all of these
 	Except map[string]string  // not these hosts, and why
 	Said   map[string]Verdict // these are not asked again yet, by what they have said
+	Mute   map[string]string  // those at these sites are not asked yet, and why
 	Root   string             // one that lets this tenant's commands be root
 }
 
@@ -240,6 +241,10 @@ func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entr
 		if said, is := w.Said[name]; is {
 			d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Kind: said.Kind, Why: said.Why,
 				Before: true})
+			continue
+		}
+		if why, is := w.Mute[e.Site]; is {
+			d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Kind: Silent, Why: why, Before: true})
 			continue
 		}
 		if w.Root != "" && !slices.Contains(e.Root, w.Root) {

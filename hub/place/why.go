@@ -40,7 +40,7 @@ func (d Decision) Why() string {
 // alike says whether another verdict, so many places after this one, may stand in the same line.
 func (v Verdict) alike(o Verdict, after int) bool {
 	return after == 0 || v.Kind == o.Kind && v.Why == o.Why && v.Change == o.Change &&
-		slices.Contains([]Kind{Full, Later, Barred, Excluded, Foreign}, v.Kind)
+		slices.Contains([]Kind{Silent, Full, Later, Barred, Excluded, Foreign}, v.Kind)
 }
 
 // Brief is what the owner of the lane may read of a decision: it says nothing of other lanes, nor of hosts

@@ -117,7 +117,7 @@ func imports() map[string][]string {
 		"kube/cmd/isolane-kube":      {"*"},
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
 		// The module of the hub. What a hub may change of a host, and which host it takes, is pure.
-		"hub/desired": {}, "hub/place": {"host", "lane", "plan", "plan/solver"},
+		"hub/desired": {}, "hub/place": {"host", "lane", "plan", "plan/solver", "quantity"},
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},

@@ -50,13 +50,15 @@ func (d Decision) Brief() string {
 		return "on host " + d.Host
 	}
 	count, change, moves := map[Kind]int{}, "", false
+	var least price
 	for _, v := range d.Verdicts {
 		count[v.Kind]++
 		switch {
 		case v.Change == "":
 		case !v.Own:
 			moves = true
-		case change == "":
+		case change == "" || v.price.compare(least) < 0:
+			least = v.price
 			change = fmt.Sprintf("; cheapest change: %s (then host %s takes it)", v.Change, v.Host)
 		}
 	}

@@ -165,7 +165,7 @@ type InstanceStatus struct {
 	Phase      string          `json:"phase,omitempty"` // Starting, Running, Failed, Waiting, Ending
 	CPUs       string          `json:"cpus,omitempty"`  // a cpulist
 	Message    string          `json:"message,omitempty"`
-	Brief      string          `json:"brief,omitempty"` // the message without what is not the tenant's of its App
+	Brief      string          `json:"brief,omitempty"` // what of the message the App's tenant may read
 	Generation int64           `json:"observedGeneration,omitempty"`
 	Placement  json.RawMessage `json:"placement,omitempty"` // of all lanes of the host: the answer to Reserve
 	Refusal    json.RawMessage `json:"refusal,omitempty"`

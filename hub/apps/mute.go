@@ -14,8 +14,8 @@ import (
 )
 
 // Each host that does not answer costs two seconds, in which no App is looked after. So no App asks it again
-// for a while, nor others at its site where several in a row did not answer: that is the link to the site. The
-// former is longer, so that another host of the site is asked then.
+// for a while, nor others at its site where several in a row did not answer: that is the link to the site. It
+// is the shorter while, so that another host of the site is asked then.
 const (
 	several  = 3 // hosts of a site in a row
 	muteHost = time.Minute

@@ -230,8 +230,8 @@ func (c *Controller) change(ctx context.Context, i api.Instance, spec api.Instan
 		return nil
 	}
 	if host := hostOf(i); !same {
-		text := fmt.Sprintf("%s: on host %s\n  %[2]s: its lane was declared anew at %s: its Instance says which CPUs "+
-			"the host has given it, or why it has those of before\n", i.Name, host,
+		text := fmt.Sprintf("%s: on host %s\n  %[2]s: its lane was declared anew at %s: its Instance says which "+
+			"CPUs the host has given it, or why it has those of before\n", i.Name, host,
 			time.Now().UTC().Format(time.RFC3339))
 		if err = c.keepWhy(ctx, i.Name, map[string]string{host: text}); err != nil {
 			return err

@@ -17,8 +17,8 @@ import (
 )
 
 // Reasons are in ConfigMaps of a namespace that no tenant reads, as they name lanes of others: one for each
-// App, with a text for each of its hosts, and others by names that no host has. Of hosts after the first only the
-// own line of a text is kept: a ConfigMap has room for that of about a thousand.
+// App, with a text for each of its hosts, and others by names that no host has. Of hosts after the first only
+// the own line of a text is kept: a ConfigMap has room for that of about a thousand.
 const (
 	reasons = "isolane-hub"
 	pending = "_pending" // of what has no host
@@ -51,8 +51,8 @@ func (c *Controller) keepWhy(ctx context.Context, app string, decided map[string
 	})
 }
 
-// settleWhy has texts of hosts that an App is on, and what there is to say of what has none, "": nothing; nil:
-// as before. Why it was on a host is not why it is where it is.
+// settleWhy keeps the texts of hosts that an App is on, and with them text: why it is on no
+// more, "": it need not be, nil: as before. Why it was on a host is not why it is where it is.
 func (c *Controller) settleWhy(ctx context.Context, app string, live []api.Instance, text *string) error {
 	return c.editWhy(ctx, app, func(texts map[string]string) {
 		if text == nil {

@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// On how many hosts Explain looks for a change that would help, which takes long: on those that lack least, and
-// on one for each other thing that hosts lack, as the cheapest change may be of any.
+// On how many hosts Explain looks for a change that would help, which takes long: on those that lack least,
+// and on one for each other thing that hosts lack, as the cheapest change may be of any.
 const (
 	explained = 3
 	atMost    = 4
@@ -49,7 +49,8 @@ func lackOf(e *entry, l lane.Lane) (k lack) {
 	}
 	missing := func(device string) bool { return device != "" && e.Machine.FindDevice(device) < 0 }
 	_, soft := s.Preferred["near"]
-	if missing(s.Near.Device) && !soft || missing(s.Network.Device) && s.Network.Path == "" && s.Network.VFs == 0 {
+	card := s.Network.Path == "" && s.Network.VFs == 0 // else it may be a bridge, or functions are counted
+	if missing(s.Near.Device) && !soft || missing(s.Network.Device) && card {
 		k.add("device", 1, 0)
 	}
 	return k
@@ -140,11 +141,12 @@ func priceOf(change *plan.Change) (p price) {
 	if change == nil || len(change.Moves) > 0 {
 		return price{kind: -1}
 	}
-	p.kind = slices.IndexFunc(kinds(), func(begin string) bool { return strings.HasPrefix(change.Change, begin) })
+	text := change.Change
+	p.kind = slices.IndexFunc(kinds(), func(begin string) bool { return strings.HasPrefix(text, begin) })
 	if p.kind < 0 {
 		p.kind = len(kinds())
 	}
-	if _, value, is := strings.Cut(change.Change, ": "); is {
+	if _, value, is := strings.Cut(text, ": "); is {
 		var size quantity.Bytes
 		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
 			p.left = n

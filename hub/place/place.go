@@ -206,8 +206,8 @@ func (d *Decision) sort() {
 	})
 }
 
-// Explain says for hosts that are too full, those that lack least, what keeps the lane out there, and the cheapest
-// change that would admit it. It takes longer than the decision.
+// Explain says for hosts that are too full, those that lack least, what keeps the lane out there, and the
+// cheapest change that would admit it. It takes longer than the decision.
 func (d *Decision) Explain(l lane.Lane) {
 	var first []Verdict
 	for _, e := range nearest(d.full, l) {

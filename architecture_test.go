@@ -117,11 +117,11 @@ func imports() map[string][]string {
 		"kube/cmd/isolane-kube":      {"*"},
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
 		// The module of the hub. What a hub may change of a host, and which host it takes, is pure.
-		"hub/desired": {}, "hub/place": {"host", "lane", "plan", "plan/solver"},
+		"hub/desired": {}, "hub/place": {"host", "lane", "plan", "plan/solver", "quantity"},
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
-		"hub/agent":           {"audit", "enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/settings", "host/task", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "journal", "lane", "lanes", "plan", "unit"},
+		"hub/agent":           {"audit", "enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/settings", "host/task", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "journal", "lane", "lanes", "plan", "unit", "version"},
 		"hub/pods":            {"hub/api", "lane", "lanes", "plan"},
 		"hub/cmd/isolane-hub": {"*"},
 		// The module of the virtual machines, which knows Isolane as a program only.
@@ -184,14 +184,14 @@ host/mount             100        5
 host/settings          300        5  out of host and audit: what only an audit needs of a machine
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
-hub/agent             2850       10  what a lane lacks, and what its release has left, on disk; a reservation that cannot be released again; what a lane has not got, lanes of before a boot together, sessions that outlive their lane, a lane that is asked about before it changes; what has begun and is not there yet; how the clock of the host differs from the hub's; hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
+hub/agent             2950       10  what is told of a machine when the planner or an audit would see something else; what a tenant may read of an Instance; what a lane lacks, and what its release has left, on disk; a reservation that cannot be released again; what a lane has not got, lanes of before a boot together, sessions that outlive their lane, a lane that is asked about before it changes; what has begun and is not there yet; how the clock of the host differs from the hub's; hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
-hub/apps              1200       10  hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
+hub/apps              1400       10  hosts and sites that do not answer, for all Apps; reasons that go with what they are of; hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
 hub/cmd/isolane-hub   1100        0  errors of flags in one line; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            450       15  the hub's first part: what it may change of what a host runs
-hub/place              500       20  machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
+hub/place              650       20  what each host lacks, and which change costs least over all; machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/pods               450        2  the nodes of a Kubernetes as hosts
-hub/simulate           300        5  many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
+hub/simulate           350        5  what agents tell of a machine; many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
 hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
 hub/up                1300       10  why a hub that cannot start does not; an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 journal               1150       25  a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement

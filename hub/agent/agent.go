@@ -65,6 +65,9 @@ type Agent struct {
 	processes *processes
 	reserved  map[string]reservation // by the UID of what the hub has asked for
 	told      time.Time              // when the inventory was
+	looked    time.Time              // at the details of the host, for the hub
+	planned   detail                 // what a planner counts on
+	found     detail                 // by an audit, and what has happened
 	news      chan struct{}
 	watching  atomic.Bool
 	unwatch   context.CancelFunc
@@ -160,7 +163,7 @@ func (a *Agent) talk(ctx context.Context) {
 			a.next = now // the talk says why, or what is new
 		}
 	case !now.Before(a.glance):
-		if a.glance = now.Add(glance); a.moved() {
+		if a.glance = now.Add(glance); a.moved(ctx) {
 			a.next = now
 		}
 	}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +22,7 @@ import (
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/version"
 )
 
 // beat says that this host is there.
@@ -28,14 +31,23 @@ func (a *Agent) beat(ctx context.Context) (err error) {
 	return err
 }
 
-// moved says whether what is free on this host is not what the hub was told: people put lanes in force too.
-func (a *Agent) moved() bool {
+// moved says whether the hub is to be told now what is not as it was told: people put lanes in force too, and
+// take pages and devices away.
+func (a *Agent) moved(ctx context.Context) bool {
 	l, err := lanes.Look(a.o.Lanes)
 	if err != nil {
 		return true // the report says so
 	}
 	room, err := l.Free()
-	return err != nil || room.CPUs.String() != a.free
+	if err != nil || room.CPUs.String() != a.free {
+		return true
+	}
+	live, err := host.Read(host.Live())
+	if err != nil {
+		return true
+	}
+	d, err := a.look(ctx, l, live)
+	return err != nil || a.untold(d, time.Since(a.told))
 }
 
 // report tells the hub of this host and its Instances what it does not know yet.
@@ -68,13 +80,17 @@ func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 type problem struct {
 	generation int64  // of the Instance when it was looked at
 	text       string // "": it runs
+	brief      string // text without who has what the lane asks for
 	starting   bool   // it may still come up by itself
 }
 
 func problemOf(i desired.Instance, err error) problem {
 	p := problem{generation: i.Generation}
 	if err != nil {
-		p.text = err.Error()
+		p.text, p.brief = err.Error(), err.Error()
+	}
+	if r, is := errors.AsType[*plan.Refusal](err); is {
+		p.brief = strings.ReplaceAll(p.text, r.Error(), "this host has no room for the lane as it is declared")
 	}
 	_, p.starting = errors.AsType[api.NotYet](err)
 	return p
@@ -88,11 +104,12 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 	s := api.InstanceStatus{Phase: "Waiting", Generation: max(has.Generation, 0)}
 	switch {
 	case f.Regressed != "":
-		s.Message = "HubRegressed: " + f.Regressed
+		s.Message, s.Brief = "HubRegressed: "+f.Regressed, "this host does not follow the hub just now"
 	case f.Refused[uid] != "":
-		s.Phase, s.Message = "Refused", f.Refused[uid]
+		s.Phase, s.Message, s.Brief = "Refused", f.Refused[uid], f.Refused[uid]
 	case !known && a.desired.State.Hold != nil:
-		s.Message = "changes are put off at the site: " + a.desired.State.Hold.Reason
+		s.Brief = "changes are put off at the site"
+		s.Message = s.Brief + ": " + a.desired.State.Hold.Reason
 	case known && has.Ending:
 		s.Phase = "Ending"
 	case known && (!tried || is.starting):
@@ -107,7 +124,10 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		}
 	}
 	if known && tried && s.Message == "" {
-		s.Message = is.text
+		s.Message, s.Brief = is.text, is.brief
+	}
+	if i.Labels[api.TenantOf] == "" || namesOthers(s.Brief, i, l.Placement.Lanes) {
+		s.Brief = ""
 	}
 	placed, err := l.Lane(i.Name)
 	if there, seen := a.processes.seen[i.Name]; seen {
@@ -119,13 +139,20 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 	return s
 }
 
+// namesOthers says whether a text has the name of a lane that is not of the tenant of an Instance.
+func namesOthers(text string, i api.Instance, all []plan.Lane) bool {
+	words := strings.FieldsFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._", r)
+	})
+	return slices.ContainsFunc(all, func(l plan.Lane) bool {
+		return !strings.HasPrefix(l.Name, i.Labels[api.TenantOf]+".") &&
+			slices.ContainsFunc(words, func(w string) bool { return strings.Trim(w, "-._") == l.Name })
+	})
+}
+
 // reportHost writes the inventory into the status of the Host, where it has changed. The mark stays.
 func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findings) error {
 	live, err := host.Read(host.Live())
-	if err != nil {
-		return err
-	}
-	m, err := l.Machine(live)
 	if err != nil {
 		return err
 	}
@@ -141,6 +168,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	now.Status.CPUs, now.Status.Free = live.Online().Len(), room.CPUs.String()
 	a.free = now.Status.Free
 	now.Status.Kernel, now.Status.Root = live.Kernel.Release, a.o.Users.Root
+	now.Status.Agent = version.Of("", "", "").String()
 	if now.Status.Proofs, err = proofs(ctx, l); err != nil {
 		a.o.Log.WarnContext(ctx, "proofs", "error", err) // the rest is told
 	}
@@ -159,18 +187,24 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	}
 	now.Status.Conditions = []metav1.Condition{follows}
 	brief := func(s api.HostStatus) api.HostStatus { s.Machine, s.Findings, s.Changes = nil, nil, nil; return s }
-	if reflect.DeepEqual(brief(known.Status), brief(now.Status)) && time.Since(a.told) < inventory {
-		return nil // counters in the machine's details change all the time
+	changed := !reflect.DeepEqual(brief(known.Status), brief(now.Status))
+	since := time.Since(a.told)
+	if !changed && since < inventory && time.Since(a.looked) < glance/2 {
+		return nil // an audit reads much
 	}
-	now.Status.Findings = findings(live, l)
-	if now.Status.Changes, err = changes(history.Place()); err != nil {
-		a.o.Log.WarnContext(ctx, "history", "error", err) // the rest is told
-	}
-	if now.Status.Machine, err = json.Marshal(m); err != nil {
+	d, err := a.look(ctx, l, live)
+	if err != nil {
 		return err
 	}
+	a.looked = time.Now()
+	if !changed && since < inventory && !a.untold(d, since) {
+		return nil
+	}
+	now.Status.Machine, now.Status.Findings, now.Status.Changes = d.machine, d.findings, d.changes
 	if _, err = api.WriteStatus(ctx, a.server.resource("hosts"), now); err == nil {
 		a.told = time.Now()
+		a.planned.told(d.planned, !changed)
+		a.found.told(d.found, !changed)
 	}
 	return err
 }
@@ -219,5 +253,81 @@ func changes(dir string) ([]api.Change, error) {
 	return all[max(0, len(all)-lastChanges):], err
 }
 
-// inventory is how often the details of a machine are told at most, where nothing else changes.
+// inventory is how often the details of a machine are told where nothing else changes.
 const inventory = 10 * time.Minute
+
+// details are what a host says beside the numbers of CPUs.
+type details struct {
+	machine  json.RawMessage
+	findings []api.Finding
+	changes  []api.Change
+	planned  string // what a planner counts on, of machine
+	found    string // findings and changes
+}
+
+// look reads the details.
+func (a *Agent) look(ctx context.Context, l *lanes.Lanes, live host.Host) (d details, err error) {
+	m, err := l.Machine(live)
+	if err != nil {
+		return d, err
+	}
+	d.findings = findings(live, l)
+	if d.changes, err = changes(history.Place()); err != nil {
+		a.o.Log.WarnContext(ctx, "history", "error", err) // the rest is told
+	}
+	if d.machine, err = json.Marshal(m); err != nil {
+		return d, err
+	}
+	if d.planned, err = counted(m); err != nil {
+		return d, err
+	}
+	found, err := json.Marshal([]any{d.findings, d.changes})
+	d.found = string(found)
+	return d, err
+}
+
+// counted is a machine with its lanes as text, without what changes all the time and plans nothing.
+func counted(m lanes.Machine) (string, error) {
+	m.Warnings, m.Kernel.Steal = nil, nil
+	m.Interrupts = slices.Clone(m.Interrupts)
+	for n := range m.Interrupts {
+		m.Interrupts[n].Affinity, m.Interrupts[n].Effective = nil, nil
+	}
+	m.NUMANodes = slices.Clone(m.NUMANodes)
+	for n := range m.NUMANodes {
+		pools := slices.Clone(m.NUMANodes[n].Hugepages)
+		for i := range pools {
+			pools[i].Free = nil
+		}
+		m.NUMANodes[n].Hugepages = pools
+	}
+	text, err := json.Marshal(m)
+	return string(text), err
+}
+
+// untold says whether details are to be told, so long after the last ones.
+func (a *Agent) untold(d details, since time.Duration) bool {
+	return a.planned.news(d.planned, since) || a.found.news(d.found, since)
+}
+
+// detail is what was told last of something. What is new is told within a minute; what changes all the time
+// less and less often.
+type detail struct {
+	text  string
+	pause time.Duration
+}
+
+func (d *detail) news(text string, since time.Duration) bool {
+	return text != d.text && since >= max(d.pause, glance)
+}
+
+// told is that a text was told, alone: as nothing else was new that is told at once.
+func (d *detail) told(text string, alone bool) {
+	switch {
+	case text == d.text:
+		d.pause = 0
+	case alone && d.text != "":
+		d.pause = min(2*max(d.pause, glance), inventory)
+	}
+	d.text = text
+}

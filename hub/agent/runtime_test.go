@@ -490,24 +490,6 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// What is free on the host is told anew when it is no longer what was told.
-func TestMoved(t *testing.T) {
-	a := &Agent{o: Options{Lanes: lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}}}
-	l, err := lanes.Look(a.o.Lanes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	room, err := l.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for told, moved := range map[string]bool{room.CPUs.String(): false, "1000": true} {
-		if a.free = told; a.moved() != moved {
-			t.Errorf("told %q, free are %q: expected moved to be %t", told, room.CPUs, moved)
-		}
-	}
-}
-
 // Who asks whether an agent runs is in the way of none.
 func TestRuns(t *testing.T) {
 	o := Options{Dir: t.TempDir()}
@@ -601,21 +583,26 @@ func TestProofs(t *testing.T) {
 	told(lane.Unproven)
 }
 
-// An Instance is said to run only when what is to run was looked at since it changed, and what has begun is there.
+// An Instance is said to run only when what is to run was looked at since it changed, and what has begun is there. What
+// its tenant is told names no lanes of others.
 func TestStatusOf(t *testing.T) {
 	i := desired.Instance{Name: "default.web", Generation: 2}
 	before := i
 	before.Generation = 1
 	for _, row := range []struct {
-		name, phase, message string
-		tried                *problem
+		name, phase, message, brief string
+		tried                       *problem
 	}{
-		{"not tried", "Starting", "", nil},
-		{"as it was before", "Starting", "", new(problemOf(before, nil))},
-		{"what was wrong before", "Starting", "", new(problemOf(before, errors.New("no image")))},
-		{"it runs", "Running", "", new(problemOf(i, nil))},
-		{"it does not", "Failed", "no image", new(problemOf(i, errors.New("no image")))},
-		{"not yet", "Starting", "activating", new(problemOf(i, errors.Join(api.NotYet("activating"))))},
+		{"not tried", "Starting", "", "", nil},
+		{"as it was before", "Starting", "", "", new(problemOf(before, nil))},
+		{"what was wrong before", "Starting", "", "", new(problemOf(before, errors.New("no image")))},
+		{"it runs", "Running", "", "", new(problemOf(i, nil))},
+		{"it does not", "Failed", "no image default.db", "no image default.db", new(problemOf(i, errors.New("no image default.db")))},
+		{"by another's lane", "Failed", "lane secret: held", "", new(problemOf(i, errors.New("lane secret: held")))},
+		{"no room", "Failed", "what ran before goes on: lane default.web refused: 1 belongs to gone",
+			"what ran before goes on: this host has no room for the lane as it is declared",
+			new(problemOf(i, fmt.Errorf("what ran before goes on: %w", &plan.Refusal{Lane: i.Name, Blocking: []string{"1 belongs to gone"}})))},
+		{"not yet", "Starting", "activating", "activating", new(problemOf(i, errors.Join(api.NotYet("activating"))))},
 	} {
 		p := newProcesses(t.TempDir())
 		if row.tried != nil {
@@ -626,9 +613,12 @@ func TestStatusOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := a.statusOf("u", api.Instance{}, l, desired.Findings{})
-		if s.Phase != row.phase || s.Message != row.message || s.Generation != 2 {
-			t.Errorf("%s: found %+v, expected %s %q", row.name, s, row.phase, row.message)
+		l.Placement.Lanes = []plan.Lane{{Name: "default.db"}, {Name: "secret"}}
+		of := api.Instance{}
+		of.Labels = map[string]string{api.TenantOf: "default"}
+		s := a.statusOf("u", of, l, desired.Findings{})
+		if s.Phase != row.phase || s.Message != row.message || s.Brief != row.brief || s.Generation != 2 {
+			t.Errorf("%s: found %+v, expected %s %q, %q", row.name, s, row.phase, row.message, row.brief)
 		}
 	}
 }

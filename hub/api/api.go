@@ -80,6 +80,7 @@ type HostStatus struct {
 	CPUs       int                `json:"cpus,omitempty"`
 	Free       string             `json:"free,omitempty"`    // a cpulist
 	Kernel     string             `json:"kernel,omitempty"`  // its release
+	Agent      string             `json:"agent,omitempty"`   // the version of isolane-hub there
 	Root       []string           `json:"root,omitempty"`    // tenants whose commands may be root there
 	Machine    json.RawMessage    `json:"machine,omitempty"` // as isolane host -o json
 	Findings   []Finding          `json:"findings,omitempty"`
@@ -164,6 +165,7 @@ type InstanceStatus struct {
 	Phase      string          `json:"phase,omitempty"` // Starting, Running, Failed, Waiting, Ending
 	CPUs       string          `json:"cpus,omitempty"`  // a cpulist
 	Message    string          `json:"message,omitempty"`
+	Brief      string          `json:"brief,omitempty"` // what of the message the App's tenant may read
 	Generation int64           `json:"observedGeneration,omitempty"`
 	Placement  json.RawMessage `json:"placement,omitempty"` // of all lanes of the host: the answer to Reserve
 	Refusal    json.RawMessage `json:"refusal,omitempty"`

@@ -38,7 +38,8 @@ type Controller struct {
 	tenants           atomic.Value // a cache.Store
 	queue             workqueue.TypedRateLimitingInterface[string]
 	noes              map[string]map[string]no // by App and host
-	told              map[string]string        // what was said last of an App that is not placed
+	mutes             mutes
+	told              map[string]string // what was said last of an App that is not placed
 
 	since time.Time // from when on Leases could be listed each time
 
@@ -67,6 +68,7 @@ const (
 // Run looks after Apps until the context ends.
 func (c *Controller) Run(ctx context.Context) {
 	c.noes, c.changed, c.told = map[string]map[string]no{}, map[string]bool{}, map[string]string{}
+	c.mutes = newMutes()
 	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(c.Client, 0)
 	c.site = factory.ForResource(api.Resource("sites")).Informer().GetStore()

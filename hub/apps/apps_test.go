@@ -110,6 +110,8 @@ func TestStatusOf(t *testing.T) {
 		i.Namespace, i.Generation = api.Namespace(host), 2
 		return i
 	}
+	failed := instance("here", 2)
+	failed.Status.Phase, failed.Status.Message, failed.Status.Brief = "Failed", "lane secret: no image", "no image"
 	for _, row := range []struct {
 		live    []api.Instance
 		phase   string
@@ -118,6 +120,7 @@ func TestStatusOf(t *testing.T) {
 	}{
 		{[]api.Instance{instance("here", 2)}, Running, 1, ""},
 		{[]api.Instance{instance("here", 1)}, Starting, 0, ""},
+		{[]api.Instance{failed}, Starting, 0, "host here: Failed: no image"},
 		{[]api.Instance{instance("here", 2), instance("gone", 2)}, Starting, 1, "of hosts that say nothing: gone (last there at "},
 	} {
 		s := c.statusOf(api.App{}, row.live)

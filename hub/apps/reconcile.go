@@ -29,10 +29,13 @@ const (
 	Ending   = "Ending"
 )
 
-// When an App is tried again for which no host was found: soon where some have not been asked.
+// When an App is tried again for which no host was found: soon where some have not been asked. Of one App so
+// many are placed in a turn; the next is when the others that wait had theirs.
 const (
 	soon  = time.Second
 	retry = 10 * time.Second
+	turn  = 4
+	next  = time.Millisecond
 )
 
 // reconcile brings one App nearer to what it says, and says when to look again; 0: when something changes.
@@ -154,24 +157,26 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 	r := &asking{Controller: c, app: app, spec: spec, sites: t.quota.Sites}
 	r.spec.Reserve = true
 	var d place.Decision
-	for len(live) < app.Spec.Replicas {
-		if err = t.takes(len(live) + 1); err != nil {
-			return retry, c.refuse(ctx, app, live, err)
+	var over error // what of the quota is in the way of more
+	decided := map[string]string{}
+	for n := 0; n < turn && len(live) < app.Spec.Replicas; n++ {
+		if over = t.takes(len(live) + 1); over != nil {
+			break
 		}
-		if d, err = c.placeOne(ctx, r, l, except); err != nil {
-			return 0, err
-		}
-		if d.Host == "" {
+		if d, err = c.placeOne(ctx, r, l, except); err != nil || d.Host == "" {
 			break
 		}
 		var made api.Instance
-		if made, err = r.confirm(ctx, d.Host); err == nil {
-			err = c.keepWhy(ctx, l.Metadata.Name, d.Host, d.Why())
+		if made, err = r.confirm(ctx, d.Host); err != nil {
+			break
 		}
-		if err != nil {
-			return 0, err
-		}
-		live, except[d.Host] = append(live, made), "it has one of this App's Instances"
+		live, except[d.Host], decided[d.Host] = append(live, made), "it has one of this App's Instances", d.Why()
+	}
+	if err = errors.Join(err, c.keepWhy(ctx, l.Metadata.Name, decided)); err != nil {
+		return 0, err
+	}
+	if over != nil {
+		return retry, c.refuse(ctx, app, live, over)
 	}
 	return c.conclude(ctx, app, live, d, l)
 }
@@ -192,11 +197,13 @@ func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) 
 	return live, err
 }
 
+// nameOf is that of an App's Instances.
+func nameOf(app api.App) string { return app.Namespace + "." + app.Name }
+
 // declared is what an App is on each host: an Instance, and its lane by the name that it has there.
 func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
-	name := app.Namespace + "." + app.Name
 	spec := api.InstanceSpec{Workload: app.Spec.Workload, Tenant: app.Namespace}
-	l, err := api.Lane(name, app.Spec.Lane)
+	l, err := api.Lane(nameOf(app), app.Spec.Lane)
 	if err != nil {
 		return spec, l, err
 	}
@@ -213,13 +220,21 @@ func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
 	return spec, l, err
 }
 
-// change has an Instance follow its App.
+// change has an Instance follow its App. Why it got the CPUs that it had is not why it has those of another
+// lane, which the host itself chooses.
 func (c *Controller) change(ctx context.Context, i api.Instance, spec api.InstanceSpec) error {
-	if is, err := api.Lane(i.Name, i.Spec.Lane); err == nil {
-		want, werr := api.Lane(i.Name, spec.Lane)
-		if werr == nil && reflect.DeepEqual(is.Spec, want.Spec) && i.Spec.Tenant == spec.Tenant &&
-			reflect.DeepEqual(i.Spec.Workload, spec.Workload) {
-			return nil
+	is, err := api.Lane(i.Name, i.Spec.Lane)
+	want, werr := api.Lane(i.Name, spec.Lane)
+	same := err == nil && werr == nil && reflect.DeepEqual(is.Spec, want.Spec)
+	if same && i.Spec.Tenant == spec.Tenant && reflect.DeepEqual(i.Spec.Workload, spec.Workload) {
+		return nil
+	}
+	if host := hostOf(i); !same {
+		text := fmt.Sprintf("%s: on host %s\n  %[2]s: its lane was declared anew at %s: its Instance says which "+
+			"CPUs the host has given it, or why it has those of before\n", i.Name, host,
+			time.Now().UTC().Format(time.RFC3339))
+		if err = c.keepWhy(ctx, i.Name, map[string]string{host: text}); err != nil {
+			return err
 		}
 	}
 	i.Spec.Lane, i.Spec.Workload, i.Spec.Tenant = spec.Lane, spec.Workload, spec.Tenant
@@ -248,6 +263,9 @@ func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, excep
 			delete(c.noes[name], host)
 		}
 	}
+	now := time.Now()
+	c.hear(ctx, now)
+	c.mutes.leave(&w, now)
 	d, err := c.index.Place(ctx, l, w, r)
 	for _, v := range d.Verdicts {
 		if !v.Before && (v.Kind == place.Refused || v.Kind == place.Silent) {
@@ -277,18 +295,22 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 	s := c.statusOf(app, live)
 	if len(live) >= app.Spec.Replicas {
 		delete(c.told, l.Metadata.Name)
-		return 0, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, ""))
+		return 0, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
 	}
 	s.Phase, s.Message = Pending, d.Brief()
+	if d.Host != "" {
+		s.Message = fmt.Sprintf("%d of %d have a host so far", len(live), app.Spec.Replicas)
+		return next, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
+	}
 	if slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool { return v.Kind == place.Later }) {
-		return soon, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, d.Why()))
+		return soon, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
 	}
 	asked := slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool {
 		return v.Kind == place.Refused && !v.Before
 	})
 	if was := c.told[l.Metadata.Name]; was == s.Message && !asked && app.Status.Phase == Pending {
 		s.Message = app.Status.Message // it was explained then
-		return retry, c.say(ctx, app, s)
+		return retry, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, nil))
 	}
 	c.told[l.Metadata.Name] = s.Message
 	if err := c.say(ctx, app, s); err != nil {
@@ -296,14 +318,15 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 	}
 	d.Explain(l)
 	s.Message = d.Brief()
-	return retry, errors.Join(c.say(ctx, app, s), c.keepWhy(ctx, l.Metadata.Name, pending, d.Why()))
+	return retry, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
 }
 
 // refuse says that no more of an App can be. What runs of it goes on.
 func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance, why error) error {
 	s := c.statusOf(app, has)
 	s.Phase, s.Message = Refused, why.Error()
-	return c.say(ctx, app, s)
+	text := fmt.Sprintf("%s: refused: %s\n", nameOf(app), s.Message)
+	return errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, nameOf(app), has, &text))
 }
 
 // say writes the status of an App, where that is something new.

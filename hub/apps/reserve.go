@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,7 +56,11 @@ func (r *asking) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Pl
 		return plan.Placement{}, err
 	}
 	said, err := r.wait(ctx, host, u)
+	if _, mute := errors.AsType[noAnswer](err); mute {
+		r.mutes.silent(host, r.siteOf(host), time.Now())
+	}
 	if err == nil {
+		r.mutes.heard(host, r.siteOf(host))
 		var placed plan.Placement
 		if placed, err = answered(said, l); err == nil {
 			r.reserved = said
@@ -90,27 +95,39 @@ func renewed(lease *coordinationv1.Lease) (at time.Time) {
 	return at
 }
 
-// wait waits until a host has said something of an Instance.
+// noAnswer is that a host was waited for.
+type noAnswer struct{}
+
+func (noAnswer) Error() string { return fmt.Sprintf("no answer within %s", answer) }
+
+// wait waits until a host has said something of an Instance. The error is a noAnswer where it has not.
 func (r *asking) wait(ctx context.Context, host string, u *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	brief, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
-	w, err := r.instances(host).Watch(ctx, metav1.ListOptions{
+	w, err := r.instances(host).Watch(brief, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + u.GetName(), ResourceVersion: u.GetResourceVersion()})
 	if err != nil {
 		return nil, err
 	}
 	defer w.Stop()
-	for event := range w.ResultChan() {
-		now, is := event.Object.(*unstructured.Unstructured)
-		if !is || now.GetUID() != u.GetUID() {
-			continue
-		}
-		if phase, _, _ := unstructured.NestedString(now.Object, "status", "phase"); phase != "" {
-			return now, nil
+	for {
+		select {
+		case <-brief.Done():
+			return nil, cmp.Or(ctx.Err(), error(noAnswer{}))
+		case event, open := <-w.ResultChan():
+			if !open && brief.Err() == nil {
+				return nil, errors.New("it is not known whether it has answered: the hub's API has ended")
+			}
+			now, is := event.Object.(*unstructured.Unstructured)
+			if !is || now.GetUID() != u.GetUID() {
+				continue
+			}
+			if phase, _, _ := unstructured.NestedString(now.Object, "status", "phase"); phase != "" {
+				return now, nil
+			}
 		}
 	}
-	return nil, fmt.Errorf("no answer within %s", answer)
 }
 
 // answered is what a host has placed after its answer; the error is a *plan.Refusal where that is no.

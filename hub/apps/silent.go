@@ -102,6 +102,9 @@ func (c *Controller) statusOf(app api.App, live []api.Instance) api.AppStatus {
 			s.Running++
 		case i.Status.Message != "":
 			s.Message = "host " + host + ": " + i.Status.Phase
+			if i.Status.Brief != "" {
+				s.Message += ": " + i.Status.Brief
+			}
 		}
 	}
 	if len(gone) > 0 {

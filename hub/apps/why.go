@@ -12,38 +12,89 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"isolane.dev/isolane/hub/api"
 )
 
 // Reasons are in ConfigMaps of a namespace that no tenant reads, as they name lanes of others: one for each
-// App, with a text for each of its hosts, and one for what has no host.
+// App, with a text for each of its hosts, and others by names that no host has. Of hosts after the first only
+// the own line of a text is kept: a ConfigMap has room for that of about a thousand.
 const (
 	reasons = "isolane-hub"
-	pending = "pending"
-	most    = 16    // hosts of an App
-	longest = 50000 // bytes of a text
+	pending = "_pending" // of what has no host
+	without = "_without" // of hosts of which none is kept
+	most    = 16         // hosts whose texts are whole
+	longest = 50000      // bytes of a text
+	whole   = 500000     // bytes of all of them
 )
 
-// keepWhy keeps the text of a decision, "": none.
-func (c *Controller) keepWhy(ctx context.Context, app, of, text string) error {
+// keepWhy keeps the texts of decisions for hosts.
+func (c *Controller) keepWhy(ctx context.Context, app string, decided map[string]string) error {
+	if len(decided) == 0 {
+		return nil
+	}
+	return c.editWhy(ctx, app, func(texts map[string]string) {
+		maps.DeleteFunc(texts, func(host, _ string) bool { _, anew := decided[host]; return anew })
+		size := 0
+		for _, other := range texts {
+			size += len(other)
+		}
+		for _, host := range slices.Sorted(maps.Keys(decided)) {
+			text := cut(decided[host])
+			if lines := strings.SplitAfterN(text, "\n", 3); len(texts) >= most && len(lines) == 3 {
+				text = lines[0] + lines[1]
+			}
+			if size += len(text); size < whole {
+				texts[host] = text
+			}
+		}
+	})
+}
+
+// settleWhy keeps the texts of hosts that an App is on, and with them text: why it is on no
+// more, "": it need not be, nil: as before. Why it was on a host is not why it is where it is.
+func (c *Controller) settleWhy(ctx context.Context, app string, live []api.Instance, text *string) error {
+	return c.editWhy(ctx, app, func(texts map[string]string) {
+		if text == nil {
+			text = new(texts[pending])
+		}
+		maps.DeleteFunc(texts, func(host, _ string) bool {
+			return !slices.ContainsFunc(live, func(i api.Instance) bool { return hostOf(i) == host })
+		})
+		if n := len(live) - len(texts); n > 0 {
+			texts[without] = fmt.Sprintf("%s: of %d of its hosts no reasons are kept: kubectl get instances -A "+
+				"-l %s=%[1]s lists them all\n", app, n, api.AppOf)
+		}
+		if *text != "" {
+			texts[pending] = cut(*text)
+		}
+	})
+}
+
+func cut(text string) string {
+	if len(text) > longest {
+		text = text[:longest] + "\n  …\n"
+	}
+	return text
+}
+
+// editWhy changes the texts of an App.
+func (c *Controller) editWhy(ctx context.Context, app string, edit func(map[string]string)) error {
 	kept := c.Core.CoreV1().ConfigMaps(reasons)
 	m, err := kept.Get(ctx, app, metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
 		return err
 	}
-	if _, known := m.Data[of]; text == "" && !known || len(m.Data) >= most && !known {
+	texts := maps.Clone(m.Data)
+	if texts == nil {
+		texts = map[string]string{}
+	}
+	edit(texts)
+	if maps.Equal(texts, m.Data) {
 		return nil
 	}
-	if len(text) > longest {
-		text = text[:longest] + "\n  …\n"
-	}
-	if m.Data == nil {
-		m.Data = map[string]string{}
-	}
-	if m.Data[of] = text; text == "" {
-		delete(m.Data, of)
-	}
-	if m.Name = app; missing {
+	if m.Name, m.Data = app, texts; missing {
 		_, err = kept.Create(ctx, m, metav1.CreateOptions{})
 	} else {
 		_, err = kept.Update(ctx, m, metav1.UpdateOptions{})

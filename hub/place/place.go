@@ -36,6 +36,7 @@ type Where struct {
 	Labels map[string]string  // all of these
 	Except map[string]string  // not these hosts, and why
 	Said   map[string]Verdict // these are not asked again yet, by what they have said
+	Mute   map[string]string  // those at these sites are not asked yet, and why
 	Root   string             // one that lets this tenant's commands be root
 }
 
@@ -52,9 +53,6 @@ const (
 	Batch = 16
 	Noes  = 3
 )
-
-// explained is on how many hosts Explain looks for a change that would help: that takes long.
-const explained = 3
 
 // Decision is what came of a lane.
 type Decision struct {
@@ -75,6 +73,7 @@ type Verdict struct {
 	Change     string // the cheapest that would admit the lane there; "": none is known
 	Own        bool   // the change is one of the lane itself
 	Before     bool   // it said so before, and was not asked again
+	price      price  // of Change
 }
 
 // Kind is what a verdict is, in a word that says nothing of what else is on a host.
@@ -103,7 +102,9 @@ type Index struct{ hosts map[string]*entry }
 type entry struct {
 	Host
 	shapes []solver.Shape
-	cost   plan.Cost // of what is placed
+	cost   plan.Cost         // of what is placed
+	memory uint64            // bytes that are free, of all nodes
+	pages  map[uint64]uint64 // so too, by their size in bytes
 }
 
 // Put sets the copy of a host, whose machine is valid. The error is a *plan.Mismatch where what is placed is
@@ -126,7 +127,9 @@ func (x *Index) Put(h Host) error {
 	if err != nil {
 		return fmt.Errorf("host %s: %w", h.Name, err)
 	}
-	x.hosts[h.Name] = &entry{h, room.Shapes, now.Cost}
+	e := &entry{Host: h, shapes: room.Shapes, cost: now.Cost}
+	e.keep(room.Nodes)
+	x.hosts[h.Name] = e
 	return nil
 }
 
@@ -194,7 +197,8 @@ func (x *Index) Place(ctx context.Context, l lane.Lane, w Where, ask Asker) (Dec
 
 func (d *Decision) sort() {
 	slices.SortStableFunc(d.Verdicts, func(a, b Verdict) int {
-		by := cmp.Or(a.rank()-b.rank(), cmp.Compare(b.Change, "")-cmp.Compare(a.Change, ""))
+		by := cmp.Or(a.rank()-b.rank(), cmp.Compare(b.Change, "")-cmp.Compare(a.Change, ""),
+			a.price.compare(b.price))
 		if by != 0 || a.Change != "" { // where most is free first
 			return by
 		}
@@ -202,11 +206,11 @@ func (d *Decision) sort() {
 	})
 }
 
-// Explain says for the hosts that are too full and have most free what keeps the lane out there, and the
+// Explain says for hosts that are too full, those that lack least, what keeps the lane out there, and the
 // cheapest change that would admit it. It takes longer than the decision.
 func (d *Decision) Explain(l lane.Lane) {
 	var first []Verdict
-	for _, e := range d.full[:min(explained, len(d.full))] {
+	for _, e := range nearest(d.full, l) {
 		_, err := solver.Solve(e.Machine, e.Placed, []lane.Lane{l})
 		i := slices.IndexFunc(d.Verdicts, func(v Verdict) bool { return v.Host == e.Name })
 		if err == nil || i < 0 {
@@ -240,6 +244,10 @@ func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entr
 		if said, is := w.Said[name]; is {
 			d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Kind: said.Kind, Why: said.Why,
 				Before: true})
+			continue
+		}
+		if why, is := w.Mute[e.Site]; is {
+			d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Kind: Silent, Why: why, Before: true})
 			continue
 		}
 		if w.Root != "" && !slices.Contains(e.Root, w.Root) {
@@ -350,6 +358,7 @@ func (v *Verdict) explain(err error) {
 	}
 	v.Why = strings.Join(r.Blocking, "; ")
 	_, v.Change, _ = strings.Cut(r.Error(), "; cheapest change: ")
+	v.price = priceOf(r.Cheapest)
 	v.Own = r.Cheapest != nil && len(r.Cheapest.Moves) == 0
 }
 

@@ -341,6 +341,61 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// Where something else than CPUs keeps a lane out, Explain looks on hosts of which each kind of thing keeps it out, and the
+// cheapest change of all is named, wherever it was found.
+func TestExplainLacks(t *testing.T) {
+	const gib = 1 << 30
+	machine := hosttest.Machine{Packages: 1, CoresPerPackage: 8, ThreadsPerCore: 1}.Host(t)
+	with := func(memory uint64, cpus int, pages uint64, functions int) place.Host {
+		h := machine
+		h.MemoryBytes, h.CPUs = memory, slices.Clone(h.CPUs[:cpus])
+		h.NUMANodes = []host.NUMANode{h.NUMANodes[0]}
+		h.NUMANodes[0].MemoryBytes, h.NUMANodes[0].Hugepages = memory, []host.Hugepages{{PageBytes: gib, Total: &pages, Free: &pages}}
+		h.PCIDevices = []host.PCIDevice{{Address: "0000:3b:00.0", Kind: "network", SRIOV: &host.SRIOV{TotalVFs: functions}}}
+		return place.Host{Machine: h}
+	}
+	large := lane.Spec{CPUs: lane.CPUs{Count: 6}, Memory: lane.Memory{Size: 8 * gib}}
+	paged, carded := large, large
+	paged.Memory.Hugepages = map[string]quantity.Bytes{"1Gi": 4 * gib}
+	carded.Network = lane.Network{Path: "sriov", Device: "0000:3b:00.0", VFs: 4, Driver: lane.VFIO}
+	wide := large
+	wide.CPUs.Count = 9
+	const whole = 64 * gib
+	for _, row := range []struct {
+		name       string
+		spec       lane.Spec
+		some, last place.Host // all are like the one, but for one
+		change     string     // which has the last take it
+	}{
+		{"less memory costs more than fewer CPUs", large, with(2*gib, 8, 0, 0), with(whole, 6, 0, 0), "spec.cpus.count: 5"},
+		{"most memory", large, with(2*gib, 8, 0, 0), with(6*gib, 8, 0, 0), "spec.memory.size: 5632Mi"},
+		{"most CPUs", wide, with(whole, 5, 0, 0), with(whole, 7, 0, 0), "spec.cpus.count: 6"},
+		{"pages", paged, with(10*gib, 8, 0, 0), with(14*gib, 4, 4, 0), "spec.cpus.count: 3"},
+		{"a card", carded, with(whole, 8, 0, 0), with(whole, 4, 0, 8), "spec.cpus.count: 3"},
+	} {
+		var x place.Index
+		for _, name := range []string{"h0", "h1", "h2", "h3", "h4", "last"} {
+			h := row.some
+			if name == "last" {
+				h = row.last
+			}
+			h.Name = name
+			if err := x.Put(h); err != nil {
+				t.Fatal(row.name, err)
+			}
+		}
+		l := lane.Lane{Metadata: lane.Metadata{Name: "new"}, Spec: row.spec}
+		d, err := x.Place(t.Context(), l, place.Where{}, newFleet(t, 0))
+		if err != nil || d.Host != "" {
+			t.Fatalf("%s: %v\n%s", row.name, err, d.Why())
+		}
+		d.Explain(l)
+		if says := "; cheapest change: " + row.change + " (then host last takes it)"; !strings.HasSuffix(d.Brief(), says) {
+			t.Errorf("%s: expected %q\n%s\n%s", row.name, says, d.Brief(), d.Why())
+		}
+	}
+}
+
 // One lane among a thousand hosts, of which each has lanes.
 func BenchmarkPlace(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 0))

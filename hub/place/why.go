@@ -40,7 +40,7 @@ func (d Decision) Why() string {
 // alike says whether another verdict, so many places after this one, may stand in the same line.
 func (v Verdict) alike(o Verdict, after int) bool {
 	return after == 0 || v.Kind == o.Kind && v.Why == o.Why && v.Change == o.Change &&
-		slices.Contains([]Kind{Full, Later, Barred, Excluded, Foreign}, v.Kind)
+		slices.Contains([]Kind{Silent, Full, Later, Barred, Excluded, Foreign}, v.Kind)
 }
 
 // Brief is what the owner of the lane may read of a decision: it says nothing of other lanes, nor of hosts
@@ -50,13 +50,15 @@ func (d Decision) Brief() string {
 		return "on host " + d.Host
 	}
 	count, change, moves := map[Kind]int{}, "", false
+	var least price
 	for _, v := range d.Verdicts {
 		count[v.Kind]++
 		switch {
 		case v.Change == "":
 		case !v.Own:
 			moves = true
-		case change == "":
+		case change == "" || v.price.compare(least) < 0:
+			least = v.price
 			change = fmt.Sprintf("; cheapest change: %s (then host %s takes it)", v.Change, v.Host)
 		}
 	}

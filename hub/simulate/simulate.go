@@ -36,23 +36,34 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
+// Like is what all hosts are like.
+type Like struct {
+	Machine  host.Host
+	Findings []api.Finding // of an audit of some machine
+}
+
+// changes is how many of its last changes a host tells: as many as the agent.
+const changes = 20
+
 // Host is a host that is none.
 type Host struct {
-	Name    string
-	machine host.Host
-	core    kubernetes.Interface
-	client  dynamic.Interface
-	lease   *coordinationv1.Lease
+	Name   string
+	like   Like
+	core   kubernetes.Interface
+	client dynamic.Interface
+	lease  *coordinationv1.Lease
 
 	listening atomic.Bool
 
-	lock   sync.Mutex
-	placed plan.Placement
-	mine   map[string]bool // UIDs of what has a lane here
+	lock    sync.Mutex
+	placed  plan.Placement
+	mine    map[string]bool // UIDs of what has a lane here
+	changes []api.Change
+	told    uint64 // how often it has said what it is like
 }
 
 // Join makes a host known to the hub, without a token: who calls it has the hub's authority.
-func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site string, machine host.Host) (
+func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site string, like Like) (
 	*Host, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -72,8 +83,11 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 	}
 	c := rest.AnonymousClientConfig(hub)
 	c.CertData, c.KeyData = cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	h := &Host{Name: name, machine: machine, mine: map[string]bool{}}
-	h.machine.Hostname = name
+	h := &Host{Name: name, like: like, mine: map[string]bool{}}
+	h.like.Machine.Hostname = name
+	for range changes {
+		h.changed("put back", "", "/proc/irq/34/smp_affinity_list: 0-31, by irqbalance; expected 0,16")
+	}
 	if h.client, err = dynamic.NewForConfig(c); err == nil {
 		c.ContentType = runtime.ContentTypeProtobuf
 		h.core, err = kubernetes.NewForConfig(c)
@@ -88,6 +102,12 @@ func (h *Host) resource(name string) dynamic.ResourceInterface {
 	return h.client.Resource(api.Resource(name)).Namespace(api.Namespace(h.Name))
 }
 
+// changed notes what has happened on the host.
+func (h *Host) changed(kind, lane, what string) {
+	h.changes = append(h.changes, api.Change{At: metav1.Now(), Kind: kind, Lane: lane, What: what})
+	h.changes = h.changes[max(0, len(h.changes)-changes):]
+}
+
 // Run reports, and answers what the hub asks, until the context ends. ready is called when it has reported.
 func (h *Host) Run(ctx context.Context, ready func(), failed func(error)) {
 	try := func(err error) bool {
@@ -98,8 +118,9 @@ func (h *Host) Run(ctx context.Context, ready func(), failed func(error)) {
 	}
 	for reported := false; ctx.Err() == nil; {
 		if reported {
-			try(errors.Join(h.read(ctx), h.beat(ctx))) // as the agent does, which has nothing new to say
-		} else if reported = try(errors.Join(h.report(ctx), h.beat(ctx))); reported {
+			_, err := h.read(ctx) // as the agent does, which has nothing new to say
+			try(errors.Join(err, h.beat(ctx)))
+		} else if reported = try(errors.Join(h.talk(ctx), h.beat(ctx))); reported {
 			ready()
 		}
 		try(h.listen(ctx))
@@ -134,7 +155,7 @@ func (h *Host) listen(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 			if beats++; beats%5 == 0 { // as often as the agent
-				err = h.read(ctx)
+				err = h.talk(ctx)
 			}
 			err = errors.Join(err, h.beat(ctx))
 		case event, open := <-w.ResultChan():
@@ -151,16 +172,17 @@ func (h *Host) listen(ctx context.Context) error {
 	}
 }
 
-// read reads what the agent reads each time.
-func (h *Host) read(ctx context.Context) error {
+// read reads what the agent reads each time, and returns the Host.
+func (h *Host) read(ctx context.Context) (*unstructured.Unstructured, error) {
 	_, err := h.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
-	if err == nil {
-		_, err = h.resource("hosts").Get(ctx, h.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
 	}
+	u, err := h.resource("hosts").Get(ctx, h.Name, metav1.GetOptions{})
 	if err == nil {
 		_, err = h.resource("instances").List(ctx, metav1.ListOptions{})
 	}
-	return err
+	return u, err
 }
 
 // beat renews the Lease.
@@ -169,9 +191,9 @@ func (h *Host) beat(ctx context.Context) (err error) {
 	return err
 }
 
-// report says what the host is like.
-func (h *Host) report(ctx context.Context) error {
-	u, err := h.resource("hosts").Get(ctx, h.Name, metav1.GetOptions{})
+// talk reads, and says what the host is like: each ten minutes, and when its lanes have changed.
+func (h *Host) talk(ctx context.Context) error {
+	u, err := h.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -179,17 +201,33 @@ func (h *Host) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.lock.Lock()
-	room, err := solver.Free(h.machine, h.placed)
-	machine, merr := json.Marshal(lanes.Machine{Host: h.machine, Lanes: h.placed.Lanes})
-	h.lock.Unlock()
-	if err = errors.Join(err, merr); err != nil {
+	if now.Status, err = h.status(now.Status); err != nil {
 		return err
 	}
-	now.Status = api.HostStatus{Mark: now.Status.Mark, CPUs: h.machine.Online().Len(), Free: room.CPUs.String(),
-		Kernel: h.machine.Kernel.Release, Machine: machine}
 	_, err = api.WriteStatus(ctx, h.resource("hosts"), now)
 	return err
+}
+
+// status is what there is to say: something else each time, as on a machine, so that it is written.
+func (h *Host) status(was api.HostStatus) (s api.HostStatus, err error) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	room, err := solver.Free(h.like.Machine, h.placed)
+	if err != nil {
+		return s, err
+	}
+	h.told++
+	m := lanes.Machine{Host: h.like.Machine, Lanes: h.placed.Lanes}
+	m.Kernel.Steal = &h.told
+	s = api.HostStatus{Mark: was.Mark, CPUs: m.Online().Len(), Free: room.CPUs.String(),
+		Kernel: m.Kernel.Release, Agent: "simulated", Findings: h.like.Findings, Changes: h.changes,
+		Conditions: was.Conditions}
+	if len(s.Conditions) == 0 {
+		s.Conditions = []metav1.Condition{{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
+			LastTransitionTime: metav1.Now()}}
+	}
+	s.Machine, err = json.Marshal(m)
+	return s, err
 }
 
 // heard does what an Instance asks for.
@@ -203,14 +241,25 @@ func (h *Host) heard(ctx context.Context, u *unstructured.Unstructured, gone boo
 		return h.release(ctx, i)
 	case i.Spec.Reserve && i.Status.Phase == "",
 		!i.Spec.Reserve && (i.Status.Phase != "Running" || i.Status.Generation != i.Generation):
+		before := h.has(i)
 		if i.Status, err = h.take(i); err == nil {
 			_, err = api.WriteStatus(ctx, h.resource("instances"), i)
+		}
+		if err == nil && h.has(i) != before {
+			err = h.talk(ctx)
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			err = nil // there is more to hear
 		}
 	}
 	return err
+}
+
+// has says whether an Instance has a lane here.
+func (h *Host) has(i api.Instance) bool {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	return h.mine[string(i.UID)]
 }
 
 // take places the lane of an Instance, unless it is.
@@ -222,13 +271,15 @@ func (h *Host) take(i api.Instance) (s api.InstanceStatus, err error) {
 		return api.InstanceStatus{Phase: api.Refused, Message: err.Error()}, nil
 	}
 	if !h.mine[string(i.UID)] {
-		p, refusal := solver.Solve(h.machine, h.placed, []lane.Lane{want})
+		p, refusal := solver.Solve(h.like.Machine, h.placed, []lane.Lane{want})
 		if refusal != nil {
 			s.Phase, s.Message = api.Refused, refusal.Error()
 			s.Placement, err = json.Marshal(h.placed)
 			return s, err
 		}
 		h.placed, h.mine[string(i.UID)] = p, true
+		placed, _ := p.Lane(i.Name)
+		h.changed("applied", i.Name, "CPUs "+placed.CPUs.String()+", for the hub")
 	}
 	s.Phase, s.Generation = "Running", i.Generation
 	if i.Spec.Reserve {
@@ -249,10 +300,11 @@ func (h *Host) release(ctx context.Context, i api.Instance) error {
 			}
 		}
 		h.placed.Lanes = left
+		h.changed("released", i.Name, "the hub wants it no longer")
 	}
 	h.lock.Unlock()
 	if was {
-		return h.report(ctx)
+		return h.talk(ctx)
 	}
 	return nil
 }

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+)
+
+// What is on the host is told anew when it is no longer what was told: what is free at once, the rest a minute after the
+// last time.
+func TestMoved(t *testing.T) {
+	a := &Agent{o: Options{Lanes: lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}}}
+	l, err := lanes.Look(a.o.Lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room, err := l.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := host.Read(host.Live())
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := a.look(t.Context(), l, live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name, free, planned string
+		since               time.Duration
+		moved               bool
+	}{
+		{"as it was", room.CPUs.String(), is.planned, glance, false},
+		{"less is free", "1000", is.planned, 0, true},
+		{"another device", room.CPUs.String(), "no devices", glance, true},
+		{"just after", room.CPUs.String(), "no devices", 0, false},
+	} {
+		// Other programs of this machine may change what an audit finds meanwhile: it is not in the way here.
+		a.free, a.planned.text, a.told = row.free, row.planned, time.Now().Add(-row.since)
+		a.found = detail{text: "anything", pause: inventory}
+		if moved := a.moved(t.Context()); moved != row.moved {
+			t.Errorf("%s: found moved %t", row.name, moved)
+		}
+	}
+}
+
+// The hub plans on all of a machine but what changes all the time.
+func TestCounted(t *testing.T) {
+	machine := func() lanes.Machine {
+		m := lanes.Machine{Lanes: []plan.Lane{{Name: "a", CPUs: cpuset.Of(1)}}}
+		m.Kernel.Steal, m.Warnings = new(uint64(1)), []string{"one"}
+		m.Interrupts = []host.Interrupt{{IRQ: 5, Affinity: new(cpuset.Of(1)), Effective: new(cpuset.Of(1))}}
+		m.NUMANodes = []host.NUMANode{{Hugepages: []host.Hugepages{{PageBytes: 1 << 21, Total: new(uint64(8)), Free: new(uint64(8))}}}}
+		m.PCIDevices = []host.PCIDevice{{Address: "0000:3b:00.0", SRIOV: &host.SRIOV{TotalVFs: 8, NumVFs: 4}}}
+		return m
+	}
+	for _, row := range []struct {
+		name   string
+		change func(*lanes.Machine)
+		counts bool
+	}{
+		{"time that was stolen", func(m *lanes.Machine) { *m.Kernel.Steal = 2 }, false},
+		{"warnings", func(m *lanes.Machine) { m.Warnings = nil }, false},
+		{"where interrupts fire", func(m *lanes.Machine) { m.Interrupts[0].Affinity, m.Interrupts[0].Effective = nil, nil }, false},
+		{"pages in use", func(m *lanes.Machine) { m.NUMANodes[0].Hugepages[0].Free = new(uint64(7)) }, false},
+		{"an interrupt", func(m *lanes.Machine) { m.Interrupts = nil }, true},
+		{"pages of the pool", func(m *lanes.Machine) { m.NUMANodes[0].Hugepages[0].Total = new(uint64(7)) }, true},
+		{"functions", func(m *lanes.Machine) { m.PCIDevices[0].SRIOV.NumVFs = 0 }, true},
+		{"a device", func(m *lanes.Machine) { m.PCIDevices = nil }, true},
+		{"a lane on the CPUs of another", func(m *lanes.Machine) { m.Lanes[0].Name = "b" }, true},
+	} {
+		before, err := counted(machine())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := machine()
+		row.change(&m)
+		text, err := json.Marshal(m)
+		now, cerr := counted(m)
+		if err != nil || cerr != nil || (now != before) != row.counts {
+			t.Errorf("%s: %v, %v, before %s\nnow %s", row.name, err, cerr, before, now)
+		}
+		if again, merr := json.Marshal(m); merr != nil || string(again) != string(text) {
+			t.Errorf("%s: what is told was changed, %v: %s", row.name, merr, again)
+		}
+	}
+}
+
+// What changes all the time is told less and less often, and what does not again within a minute.
+func TestDetail(t *testing.T) {
+	var d detail
+	d.told("first", true)
+	var waits []time.Duration
+	for i := range 6 {
+		since, text := time.Duration(0), string(rune('a'+i))
+		for ; !d.news(text, since); since += time.Minute {
+		}
+		waits = append(waits, since/time.Minute)
+		d.told(text, true)
+	}
+	if want := []time.Duration{1, 2, 4, 8, 10, 10}; !slices.Equal(waits, want) {
+		t.Errorf("told after %v minutes, expected %v", waits, want)
+	}
+	if d.told("f", true); d.news("f", inventory) || !d.news("g", glance) {
+		t.Errorf("when it was as before: %+v", d)
+	}
+}

@@ -1,0 +1,100 @@
+package apps
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/place"
+)
+
+// Each host that does not answer costs two seconds, in which no App is looked after. So no App asks it again
+// for a while, nor others at its site where several in a row did not answer: that is the link to the site. It
+// is the shorter while, so that another host of the site is asked then.
+const (
+	several  = 3 // hosts of a site in a row
+	muteHost = time.Minute
+	muteSite = 15 * time.Second
+	listened = 5 * time.Second // between looks whether such a host has said that it is there
+)
+
+// mutes are the hosts and sites that have not answered, whichever App they were asked for.
+type mutes struct {
+	hosts map[string]mute
+	sites map[string]int       // in a row
+	until map[string]time.Time // by site
+}
+
+// mute is a host that has not answered.
+type mute struct {
+	site          string
+	since, looked time.Time // when it did not, and when its Lease was read last
+}
+
+func newMutes() mutes {
+	return mutes{map[string]mute{}, map[string]int{}, map[string]time.Time{}}
+}
+
+// silent remembers that a host has not answered.
+func (m mutes) silent(host, site string, now time.Time) {
+	m.hosts[host] = mute{site, now, now}
+	if m.sites[site]++; m.sites[site] >= several {
+		m.until[site] = now.Add(muteSite)
+	}
+}
+
+// heard is that a host has answered, or has said that it is there.
+func (m mutes) heard(host, site string) {
+	delete(m.hosts, host)
+	delete(m.sites, site)
+	delete(m.until, site)
+}
+
+// leave has hosts that are mute left out of the choice.
+func (m mutes) leave(w *place.Where, now time.Time) {
+	for host, was := range m.hosts {
+		if now.Sub(was.since) >= muteHost {
+			delete(m.hosts, host)
+			continue
+		}
+		w.Said[host] = place.Verdict{Kind: place.Silent,
+			Why: "it did not answer at " + was.since.UTC().Format(time.TimeOnly)}
+	}
+	w.Mute = map[string]string{}
+	for site, until := range m.until {
+		if now.Before(until) {
+			w.Mute[site] = "hosts of its site did not answer: not asked before " + until.UTC().Format(time.TimeOnly)
+		}
+	}
+}
+
+// hear looks whether hosts that are mute have said since then that they are there.
+func (c *Controller) hear(ctx context.Context, now time.Time) {
+	for _, host := range slices.Sorted(maps.Keys(c.mutes.hosts)) {
+		was := c.mutes.hosts[host]
+		if now.Sub(was.looked) < listened {
+			continue
+		}
+		was.looked = now
+		c.mutes.hosts[host] = was
+		lease, err := c.Core.CoordinationV1().Leases(api.Namespace(host)).Get(ctx, host, metav1.GetOptions{})
+		if err == nil && !renewed(lease).Before(was.since.Truncate(time.Second)) { // as Leases have it
+			c.mutes.heard(host, was.site)
+		}
+	}
+}
+
+// siteOf is that of a host.
+func (c *Controller) siteOf(host string) string {
+	object, _, _ := c.hosts.GetByKey(api.Namespace(host) + "/" + host)
+	if u, is := object.(*unstructured.Unstructured); is {
+		site, _, _ := unstructured.NestedString(u.Object, "spec", "site")
+		return site
+	}
+	return ""
+}

@@ -1,0 +1,232 @@
+package apps
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttest "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/place"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
+)
+
+// bench is a controller with hosts that answer, but for those of site "dead".
+type bench struct {
+	*Controller
+	core   *fake.Clientset
+	client *dynamicfake.FakeDynamicClient
+	asked  []string
+}
+
+func newBench(t *testing.T, site string, hosts ...string) *bench {
+	t.Helper()
+	machine := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
+	b := &bench{core: fake.NewClientset(), client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{api.Resource("instances"): "InstanceList", api.Resource("apps"): "AppList"})}
+	b.Controller = &Controller{Core: b.core, Client: b.client, noes: map[string]map[string]no{}, told: map[string]string{},
+		mutes: newMutes(), hosts: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	for _, name := range hosts {
+		u, err := api.To(api.Host{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: api.Namespace(name)}, Spec: api.HostSpec{Site: site}})
+		if err == nil {
+			err = b.hosts.Add(u)
+		}
+		if err == nil {
+			err = b.index.Put(place.Host{Name: name, Site: site, Machine: machine})
+		}
+		if err == nil {
+			err = b.core.Tracker().Add(leaseOf(name, time.Now()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.client.PrependWatchReactor("instances", func(action clienttest.Action) (bool, watch.Interface, error) {
+		w := watch.NewRaceFreeFake()
+		b.asked = append(b.asked, strings.TrimPrefix(action.GetNamespace(), api.Namespace("")))
+		if site != "dead" {
+			w.Modify(b.reserved(t, machine, action.GetNamespace()))
+		}
+		return true, w, nil
+	})
+	return b
+}
+
+func leaseOf(host string, at time.Time) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: host, Namespace: api.Namespace(host),
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: host, Time: new(metav1.NewTime(at))}}},
+		Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(300))}}
+}
+
+// reserved is what a host without lanes says of what it is asked for.
+func (b *bench) reserved(t *testing.T, machine host.Host, space string) *unstructured.Unstructured {
+	t.Helper()
+	object, err := b.client.Tracker().Get(api.Resource("instances"), space, "default.web") // the client is busy
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := api.From[api.Instance](object.(*unstructured.Unstructured))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := api.Lane(i.Name, i.Spec.Lane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, err := solver.Solve(machine, plan.Placement{}, []lane.Lane{want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.Status.Phase = api.Reserved
+	if i.Status.Placement, err = json.Marshal(placed); err != nil {
+		t.Fatal(err)
+	}
+	u, err := api.To(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// declare has an App be so, and returns what is said of it after a turn.
+func (b *bench) declare(t *testing.T, replicas, cpus int) (api.AppStatus, time.Duration) {
+	t.Helper()
+	all := b.ofTenant("default")
+	app := api.App{TypeMeta: metav1.TypeMeta{APIVersion: api.Group + "/" + api.Version, Kind: "App"},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Finalizers: []string{api.AppOf}},
+		Spec: api.AppSpec{Lane: fmt.Appendf(nil, `{"cpus":{"count":%d}}`, cpus), Replicas: replicas,
+			Workload: api.Workload{Command: []string{"true"}}}}
+	u, err := api.To(app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = all.Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		_, err = all.Create(t.Context(), u, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.reconcile(t.Context(), "default.web")
+	if err == nil {
+		u, err = all.Get(t.Context(), "web", metav1.GetOptions{})
+	}
+	if err == nil {
+		app, err = api.From[api.App](u)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return app.Status, again
+}
+
+// A large App is placed in turns, so that others have theirs; and why it is where it is says nothing of where it is no
+// more, or of a lane that it no longer has.
+func TestTurns(t *testing.T) {
+	b := newBench(t, "east", "h0", "h1", "h2", "h3", "h4", "h5")
+	why := func() string {
+		text, err := Why(t.Context(), b.core, "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	s, again := b.declare(t, 6, 1)
+	if len(s.Hosts) != turn || s.Phase != Pending || s.Message != "4 of 6 have a host so far" || again != next {
+		t.Errorf("after a turn: %+v, again after %s", s, again)
+	}
+	if s, again = b.declare(t, 6, 1); len(s.Hosts) != 6 || again != 0 {
+		t.Errorf("after two: %+v, again after %s", s, again)
+	}
+	if text := why(); strings.Count(text, ": chosen: CPUs ") != 6 {
+		t.Errorf("expected six hosts in\n%s", text)
+	}
+	b.declare(t, 2, 1) // it ends four
+	s, _ = b.declare(t, 2, 1)
+	if text := why(); len(s.Hosts) != 2 || strings.Count(text, ": chosen: CPUs ") != 2 {
+		t.Errorf("on %v; expected as many in\n%s", s.Hosts, text)
+	}
+	b.declare(t, 2, 2)
+	if text := why(); strings.Contains(text, "chosen") || strings.Count(text, ": its lane was declared anew at ") != 2 {
+		t.Errorf("after another lane:\n%s", text)
+	}
+	b.declare(t, 2, -1)
+	if text := why(); !strings.Contains(text, "default.web: refused: ") {
+		t.Errorf("of a lane that cannot be:\n%s", text)
+	}
+}
+
+// Of many hosts the own lines of the reasons are kept, and it is said of how many none are.
+func TestManyReasons(t *testing.T) {
+	b := newBench(t, "east")
+	var live []api.Instance
+	decided := map[string]string{}
+	for n := range 4000 {
+		name := fmt.Sprintf("h%04d", n)
+		live = append(live, api.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: api.Namespace(name)}})
+		decided[name] = fmt.Sprintf("default.web: on host %s\n  %[1]s: chosen: %s\n  others: %s\n", name, strings.Repeat("c", 150),
+			strings.Repeat("o", 2000))
+	}
+	if err := b.keepWhy(t.Context(), "default.web", decided); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.settleWhy(t.Context(), "default.web", live, new("default.web: pending\n")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := Why(t.Context(), b.core, "web")
+	if err != nil || len(text) > whole+longest || strings.Count(text, "others: ") != most || !strings.Contains(text, "web: pending") {
+		t.Errorf("%v, %d bytes, %d of them whole", err, len(text), strings.Count(text, "others: "))
+	}
+	if missing := fmt.Sprintf("of %d of its hosts no reasons are kept", 4000-strings.Count(text, "chosen")); !strings.Contains(text, missing) {
+		t.Errorf("expected %q", missing)
+	}
+}
+
+// A host that does not answer is waited for once, and not by each App, and of a site where nobody does not each host is;
+// until one says that it is there.
+func TestMute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		b := newBench(t, "dead", "h0", "h1", "h2", "h3")
+		l, err := api.Lane("default.web", []byte(`{"cpus":{"count":1}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		place := func(app string, took time.Duration, asked ...string) {
+			t.Helper()
+			l.Metadata.Name = "default." + app
+			from := time.Now()
+			b.asked = nil
+			d, perr := b.placeOne(t.Context(), &asking{Controller: b.Controller}, l, nil)
+			if perr != nil || d.Host != "" || !slices.Equal(b.asked, asked) || time.Since(from) != took {
+				t.Errorf("%s: asked %v in %s, expected %v in %s; %v\n%s", app, b.asked, time.Since(from), asked, took, perr, d.Why())
+			}
+		}
+		place("one", 3*answer, "h0", "h1", "h2")
+		place("two", 0)
+		time.Sleep(muteSite)
+		place("three", answer, "h3")
+		b.Core = fake.NewClientset(leaseOf("h0", began), leaseOf("h1", time.Now()), leaseOf("h2", began))
+		time.Sleep(listened)
+		place("four", answer, "h1")
+		time.Sleep(muteHost)
+		place("five", 3*answer, "h0", "h1", "h2")
+	})
+}

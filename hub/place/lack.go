@@ -1,0 +1,160 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
+	"isolane.dev/isolane/quantity"
+)
+
+// On how many hosts Explain looks for a change that would help, which takes long: on those that lack least,
+// and on one for each other thing that hosts lack, as the cheapest change may be of any.
+const (
+	explained = 3
+	atMost    = 4
+)
+
+// lack is what a host has too little of for a lane, as far as that is seen without planning.
+type lack struct {
+	what string  // "cpus, memory": of these
+	many int     // how many these are
+	part float64 // of what the lane asks for, of each
+}
+
+func (k *lack) add(what string, asked, has uint64) {
+	if asked > has {
+		k.what += what + ", "
+		k.many++
+		k.part += float64(asked-has) / float64(asked)
+	}
+}
+
+// lackOf sums over a host: where nothing is lacking, a wish or a place keeps the lane out.
+func lackOf(e *entry, l lane.Lane) (k lack) {
+	s := l.Spec
+	if bounded(l) {
+		k.add("cpus", uint64(s.CPUs.Count), uint64(shape(e, l).CPUs))
+	}
+	if total := e.Machine.MemoryBytes; total > 0 { // else it does not say how much it has
+		k.addMemory(e, s.Memory, e.memory-min(e.memory, total/8, 512<<20)) // that much stays housekeeping's
+	}
+	if s.Network.VFs > 0 {
+		k.add("functions", uint64(s.Network.VFs), uint64(functions(e, s.Network.Device)))
+	}
+	missing := func(device string) bool { return device != "" && e.Machine.FindDevice(device) < 0 }
+	_, soft := s.Preferred["near"]
+	card := s.Network.Path == "" && s.Network.VFs == 0 // else it may be a bridge, or functions are counted
+	if missing(s.Near.Device) && !soft || missing(s.Network.Device) && card {
+		k.add("device", 1, 0)
+	}
+	return k
+}
+
+// addMemory counts hugepages, which come from the pools first, and what is left for other memory.
+func (k *lack) addMemory(e *entry, m lane.Memory, free uint64) {
+	var pages uint64
+	for name, amount := range m.Hugepages {
+		size, _ := quantity.ParseBytes(name) // a lane's are valid
+		pages += uint64(amount) - min(uint64(amount), e.pages[uint64(size)]*uint64(size))
+	}
+	k.add("hugepages", pages, free)
+	k.add("memory", uint64(m.Size), free-min(free, pages))
+}
+
+// functions is how many free virtual functions a device has, or with "" that which has most.
+func functions(e *entry, device string) (most int) {
+	named := e.Machine.FindDevice(device)
+	for d, dev := range e.Machine.PCIDevices {
+		if device != "" && d != named || device == "" && dev.Kind != "network" {
+			continue
+		}
+		free := slices.DeleteFunc(e.Machine.FreeFunctions(dev), func(n int) bool { return taken(e.Placed, dev, n) })
+		most = max(most, len(free))
+	}
+	return most
+}
+
+func taken(p plan.Placement, dev host.PCIDevice, function int) bool {
+	return slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool {
+		return slices.ContainsFunc(l.Devices, func(d plan.Device) bool {
+			return d.Address == dev.Address && slices.Contains(d.VFs, function)
+		})
+	})
+}
+
+// keep sums what is free on the nodes of a host.
+func (e *entry) keep(nodes []solver.NodeRoom) {
+	e.pages = map[uint64]uint64{}
+	for _, n := range nodes {
+		e.memory += n.Memory
+		for size, pages := range n.Hugepages {
+			e.pages[size] += pages
+		}
+	}
+}
+
+// nearest are the hosts of those on which a lane does not fit that Explain looks at.
+func nearest(full []*entry, l lane.Lane) (some []*entry) {
+	lacks := map[*entry]lack{}
+	for _, e := range full {
+		lacks[e] = lackOf(e, l)
+	}
+	full = slices.Clone(full)
+	slices.SortStableFunc(full, func(a, b *entry) int {
+		return cmp.Or(lacks[a].many-lacks[b].many, cmp.Compare(lacks[a].part, lacks[b].part))
+	})
+	seen := map[string]bool{}
+	for _, e := range full {
+		if what := lacks[e].what; !seen[what] && len(some) < atMost {
+			seen[what] = true
+			some = append(some, e)
+		}
+	}
+	for _, e := range full {
+		if len(some) < explained && !slices.Contains(some, e) {
+			some = append(some, e)
+		}
+	}
+	return some
+}
+
+// price is what a change costs the lane: its place among the kinds in the order of docs/placement.md, and of
+// the same kind less for the one that leaves more.
+type price struct {
+	kind int
+	left uint64
+}
+
+// kinds begin the texts of a plan.Change; one of another kind costs most.
+func kinds() []string {
+	return []string{"spec.preferred: ", "spec.cpus.boot: ", "leave out spec.cpus.list", "spec.cpus.share: ",
+		"spec.cpus.count: ", "spec.memory.size: "}
+}
+
+func priceOf(change *plan.Change) (p price) {
+	if change == nil || len(change.Moves) > 0 {
+		return price{kind: -1}
+	}
+	text := change.Change
+	p.kind = slices.IndexFunc(kinds(), func(begin string) bool { return strings.HasPrefix(text, begin) })
+	if p.kind < 0 {
+		p.kind = len(kinds())
+	}
+	if _, value, is := strings.Cut(text, ": "); is {
+		var size quantity.Bytes
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			p.left = n
+		} else if size.UnmarshalText([]byte(value)) == nil {
+			p.left = uint64(size)
+		}
+	}
+	return p
+}
+
+func (p price) compare(o price) int { return cmp.Or(p.kind-o.kind, cmp.Compare(o.left, p.left)) }

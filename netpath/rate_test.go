@@ -56,7 +56,7 @@ func TestRate(t *testing.T) {
 			if refused, aerr := j.Apply(t.Context(), append(steps, more...)); aerr != nil || len(refused) > 0 {
 				t.Fatal(refused, aerr)
 			}
-			limited(t, l.Netns(), wire.Netns, addressesOf(1)[0], rate)
+			stream(t, l.Netns(), wire.Netns, addressesOf(1)[0])
 			if now := traffic(t, l); now.Refused > now.Sent/20 {
 				t.Errorf("frames of TCP were dropped behind its queue: %+v", now)
 			}

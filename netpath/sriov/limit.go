@@ -69,6 +69,10 @@ func (limitOp) Write(_ context.Context, s journal.Step, value string) error {
 	return a.set(want, true)
 }
 
+// MadeAnew says that the limit goes before another one comes: where that is refused, none is left that is
+// lower than the lane's rate.
+func (limitOp) MadeAnew() {}
+
 // Name says what is set.
 func (limitOp) Name(s journal.Step) string { return "max_tx_rate of " + functionOp{}.Name(s) }
 

@@ -144,6 +144,7 @@ bench:
 generate:
 	$(call bpf,witness,trace)
 	$(call bpf,netpath/express,express)
+	$(call bpf,change/netdev,police)
 
 golden:
 	$(GO) test ./cmd/isolane ./cores ./draw ./history ./report ./top ./watch -update

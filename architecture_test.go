@@ -59,7 +59,7 @@ func imports() map[string][]string {
 		"change/netdev":    {"cpuset", "host/task", "journal", "quantity"},
 		"netpath":          {"change", "change/netdev", "cpuset", "host", "journal", "lane", "plan"},
 		"netpath/drivers":  {"journal", "netpath", "netpath/bridge", "netpath/express", "netpath/macvlan", "netpath/ovs", "netpath/sriov", "netpath/vpp"},
-		"netpath/*":        {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan"},
+		"netpath/*":        {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan", "quantity"},
 		"runtime/process":  {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
@@ -147,7 +147,7 @@ agent                 1600       30  a method for each request of its client
 audit                 2550       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   400       10  pools of hugepages that somebody else has
 change                2600       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
-change/netdev         2350       45  queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
+change/netdev         2550       50  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
 cmd/isolane           1750        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
@@ -207,12 +207,12 @@ lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1950       35  what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
 netpath               1450       45  uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink
-netpath/bridge         100        5  the wire to the outside client
+netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
-netpath/express        850        5  a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
+netpath/express        850        5  lanes are held to their rate; a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
 netpath/macvlan        100        5
 netpath/ovs           1850       10  receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
-netpath/sriov         1300        5  a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found
+netpath/sriov         1400        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found
 netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5
 plan                   650       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane

@@ -96,7 +96,7 @@ func networkText(n enforce.NetworkStatus) string {
 	if t := n.Traffic; t != nil {
 		text += fmt.Sprintf(", packets: %d received, %d sent, %d dropped", t.Received, t.Sent, t.Dropped)
 		if t.Refused > 0 {
-			text += fmt.Sprintf(", %d refused because the lane may not send them", t.Refused)
+			text += fmt.Sprintf(", %d refused because the lane may not send them, or not so many", t.Refused)
 		}
 	} else if len(n.PCI) > 0 {
 		text += ", packets: none that the card has counted"

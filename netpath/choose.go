@@ -67,10 +67,24 @@ func names(paths []Path) (all []string) {
 	return all
 }
 
-const reasonPrefix = "path by auto: "
+const (
+	reasonPrefix = "path by auto: "
+	ratePrefix   = "rate: "
+)
 
-// IsReason says whether a reason of a lane is one of Best.
-func IsReason(reason string) bool { return strings.HasPrefix(reason, reasonPrefix) }
+// IsReason says whether a reason of a lane is one of Best or RateReason.
+func IsReason(reason string) bool {
+	return strings.HasPrefix(reason, reasonPrefix) || strings.HasPrefix(reason, ratePrefix)
+}
+
+// RateReason says of a lane with a rate that its workload can send more; "" where its path sees to it.
+func RateReason(paths []Path, n lane.Network) string {
+	p := Find(paths, n)
+	if _, is := p.(Policed); n.Rate == 0 || p == nil || is {
+		return ""
+	}
+	return ratePrefix + "with path " + n.Path + " a workload with CAP_NET_RAW or CAP_NET_ADMIN can send more"
+}
 
 // Best is the path for a lane that asks for the best one, and why: the one that it has already, "" for none,
 // or else the first that this host can make.

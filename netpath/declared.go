@@ -50,6 +50,10 @@ func isPolled(p Path) bool {
 	return is
 }
 
+// Policed is a path that holds lanes to their rate where their frames enter the host or the card. By the
+// others a lane shapes itself, in a queue of its own device.
+type Policed interface{ Policed() }
+
 // AnySource refuses sources, for paths that let a lane send from every address.
 func AnySource(n lane.Network) error {
 	if len(n.Sources) == 0 {

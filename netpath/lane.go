@@ -214,7 +214,8 @@ type Traffic struct {
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
 	Dropped  uint64 `json:"dropped"` // by the device and by the host's end of it, with errors
-	Refused  uint64 `json:"refused"` // of those sent: the lane may not send them, so the path has dropped them
+	// Refused are those sent that the path has dropped: the lane may not send them, or not so many.
+	Refused uint64 `json:"refused"`
 }
 
 // Since is what came after before: all, where the device was made anew meanwhile and has begun with 0.

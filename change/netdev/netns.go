@@ -32,7 +32,7 @@ const Present = "present"
 // Ops returns the operation of each kind.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{KindLink: link{}, KindMaster: master{}, KindNamespace: netNS{},
-		KindQueues: queues{}, KindReceivers: receivers{}, KindRate: rate{}, KindTap: tap{},
+		KindQueues: queues{}, KindReceivers: receivers{}, KindRate: rate{}, KindPolice: police{}, KindTap: tap{},
 		KindUnicast: unicast(), KindStation: station(), KindPromiscuous: promiscuous{}}
 }
 

@@ -20,14 +20,19 @@ const KindRate = "rate"
 
 // RateStep is the step that limits a device to a rate, of which the kernel keeps whole bytes a second.
 func RateStep(netns, device string, r quantity.BitRate) journal.Step {
-	return journal.Step{Kind: KindRate, Target: netns + ":" + device, After: (r / 8 * 8).String()}
+	return journal.Step{Kind: KindRate, Target: netns + ":" + device, After: wholeBytes(r)}
 }
+
+func wholeBytes(r quantity.BitRate) string { return (r / 8 * 8).String() }
 
 type rate struct{}
 
 func (rate) Check(s journal.Step) error {
 	netns, device, _ := strings.Cut(s.Target, ":")
-	err := errors.Join(CheckName(netns), CheckDevice(device))
+	return errors.Join(CheckName(netns), CheckDevice(device), checkRates(s))
+}
+
+func checkRates(s journal.Step) (err error) {
 	for _, value := range []string{s.Before, s.After} {
 		if value != "" && err == nil {
 			_, err = quantity.ParseBitRate(value)

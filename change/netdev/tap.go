@@ -11,7 +11,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/journal"
 )
@@ -139,16 +138,8 @@ func handing(to netlink.Link) string { return fmt.Sprint("isolane-to-", to.Attrs
 
 // handed says whether the frames that enter a device go to another one.
 func (e *ends) handed(from, to netlink.Link) (bool, error) {
-	filters, err := e.FilterList(from, netlink.HANDLE_MIN_INGRESS)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // there is no clsact
-		return false, nil
-	}
-	for _, f := range filters {
-		if b, is := f.(*netlink.BpfFilter); is && b.Name == handing(to) {
-			return true, err
-		}
-	}
-	return false, err
+	f, err := atIngress(e.Handle, from, handing(to))
+	return f != nil && f.Name == handing(to), err
 }
 
 // hand has the frames that enter a device leave by another one (bpf-helpers(7), bpf_redirect).
@@ -160,15 +151,7 @@ func (e *ends) hand(from, to netlink.Link) error {
 		return err
 	}
 	defer p.Close()
-	index := from.Attrs().Index
-	hook := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index,
-		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
-	if err = e.QdiscReplace(hook); err != nil {
-		return fmt.Errorf("clsact: %w", err)
-	}
-	return e.FilterReplace(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: index,
-		Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL},
-		Fd: p.FD(), Name: handing(to), DirectAction: true})
+	return handIngress(e.Handle, from, p, handing(to))
 }
 
 func (o tap) Write(_ context.Context, s journal.Step, value string) error {

@@ -52,14 +52,12 @@ func (l InForce) With(lanes []lane.Lane, prune bool) (plan.Placement, error) {
 	}
 	p, err := solver.Solve(l.Host, placed, fresh)
 	for i, planned := range p.Lanes {
-		reason, asked := reasons[planned.Name]
+		why, asked := reasons[planned.Name]
 		if !asked {
 			continue
 		}
 		p.Lanes[i].Reasons = slices.DeleteFunc(slices.Clone(planned.Reasons), netpath.IsReason)
-		if reason != "" {
-			p.Lanes[i].Reasons = append(p.Lanes[i].Reasons, reason)
-		}
+		p.Lanes[i].Reasons = append(p.Lanes[i].Reasons, why...)
 	}
 	return p, err
 }

@@ -42,11 +42,12 @@ func refused(name string, err error) *plan.Refusal {
 }
 
 // choosePaths returns the wanted lanes with the paths that they get beside those that stay, and by their
-// names the reasons: "" for those that did not ask for the best one. The error is a *plan.Refusal for the
-// first lane whose path this host cannot make now, or whose address another lane on the same uplink has.
+// names the reasons: why it is the best one, where that was asked for, and what it does not do. The error is
+// a *plan.Refusal for the first lane whose path this host cannot make now, or whose address another lane on
+// the same uplink has.
 func (l InForce) choosePaths(
 	stay plan.Placement, wanted []lane.Lane,
-) (chosen []lane.Lane, reasons map[string]string, err error) {
+) (chosen []lane.Lane, reasons map[string][]string, err error) {
 	on := netpath.Networks{Root: l.Root, Paths: l.Paths, Free: func(name, device string) int {
 		return freeFunctions(l.Host, stay, name, device, chosen)
 	}}
@@ -58,14 +59,17 @@ func (l InForce) choosePaths(
 			on.Add(p.Name, p.Spec.Network)
 		}
 	}
-	reasons = map[string]string{}
+	reasons = map[string][]string{}
 	for _, want := range wanted {
 		name, n := want.Metadata.Name, &want.Spec.Network
+		var why string
 		if n.Path == netpath.Auto {
-			n.Path, reasons[name], err = on.Best(name, want.Spec, has[name])
+			n.Path, why, err = on.Best(name, want.Spec, has[name])
 		} else {
-			reasons[name], err = "", on.Possible(name, *n)
+			err = on.Possible(name, *n)
 		}
+		reasons[name] = slices.DeleteFunc([]string{why, netpath.RateReason(l.Paths, *n)},
+			func(reason string) bool { return reason == "" })
 		if s, serr := netpath.FindSwitch(l.Paths, want.Spec); err == nil && s != nil {
 			err = errors.Join(serr, s.PossibleSwitch(othersOf(want, wanted, stay)))
 		}

@@ -42,6 +42,9 @@ func (p Path) About() string {
 // WireGRO says whether the wire has GRO.
 func (p Path) WireGRO() bool { return p.GRO }
 
+// Policed says that lanes are held to their rate.
+func (Path) Policed() {}
+
 // Declared says what of a declaration cannot be.
 func (Path) Declared(n lane.Network) error { return netpath.AnySource(n) }
 
@@ -94,6 +97,9 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			return nil, err
 		}
 		steps = append(append(steps, more...), netdev.StationStep(netpath.Port(l.Name), l.MAC))
+		if l.Rate > 0 {
+			steps = append(steps, netdev.PoliceStep(netpath.Port(l.Name), l.Rate))
+		}
 		steps = append(steps, l.UnicastSteps()...)
 	}
 	return steps, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -39,6 +40,9 @@ func (Path) WireGRO() bool { return true }
 
 // Polled says that frames keep the number of the receive queue that they came by.
 func (Path) Polled() {}
+
+// Policed says that lanes are held to their rate.
+func (Path) Policed() {}
 
 // Declared refuses nothing.
 func (Path) Declared(lane.Network) error { return nil }
@@ -82,6 +86,8 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The lanes' rates are the programs' business.
+	steps = slices.DeleteFunc(steps, func(s journal.Step) bool { return s.Kind == netdev.KindPolice })
 	lanes = slices.Clone(lanes)
 	slices.SortStableFunc(lanes, func(a, b netpath.Lane) int { return cmp.Compare(a.Uplink, b.Uplink) })
 	steps = append(steps, journal.Step{Kind: kindFilesystem, Target: pins, After: mounted})
@@ -105,7 +111,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 // kernel gives it on the link (RFC 4291, appendix A), and those of others for whom it routes. Without a
 // declared address there is nothing to hold it to.
 func guarded(l netpath.Lane, table string) port {
-	p := port{Table: table, Lane: l.MAC, Router: len(l.Sources) > 0}
+	p := port{Table: table, Lane: l.MAC, Rate: l.Rate, Router: len(l.Sources) > 0}
 	for _, a := range l.Addresses {
 		p.Sources = append(p.Sources, netip.PrefixFrom(a.Addr(), a.Addr().BitLen()))
 	}

@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/quantity"
 )
 
 // kindPort is a device whose frames the program hands over, and its entry in the table, by which the programs
@@ -32,6 +33,8 @@ type port struct {
 	// Sources are the IP addresses that the lane may send from; none: all, and frames of other protocols too.
 	Sources []netip.Prefix `json:"sources,omitempty"`
 	Router  bool           `json:"router,omitempty"` // it may say that it is one
+	// Rate is the most that the lane sends; 0: as much as it can.
+	Rate quantity.BitRate `json:"rate,omitempty"`
 }
 
 func (p port) step(device string) journal.Step {
@@ -62,6 +65,9 @@ func (p port) String() string {
 	text := "to other lanes, those for " + p.Lane + " to here"
 	if len(p.Sources) > 0 {
 		text += fmt.Sprint(", from ", p.Sources)
+	}
+	if p.Rate > 0 {
+		text += fmt.Sprint(", rate ", p.Rate)
 	}
 	return text
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change/netdev"
 )
 
 //go:embed bpf/express.o
@@ -44,7 +46,8 @@ func (p port) load(table *ebpf.Map) (*ebpf.Program, error) {
 		return nil, err
 	}
 	v := spec.Variables
-	err = errors.Join(v["from"].Set(key), v["guarded"].Set(len(p.Sources) > 0), v["router"].Set(p.Router))
+	err = errors.Join(v["from"].Set(key), v["guarded"].Set(len(p.Sources) > 0), v["router"].Set(p.Router),
+		netdev.HoldTo(spec, p.Rate))
 	if err != nil {
 		return nil, err
 	}

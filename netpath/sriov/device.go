@@ -131,7 +131,9 @@ func (a *at) give(ctx context.Context, f function) error {
 		return fmt.Errorf("virtual function %d of %s has no network device here: expected its driver to make one, "+
 			"and nobody else to have it", a.number, a.card)
 	}
-	if err := a.set(f.Settings, true); err != nil {
+	want := f.Settings
+	want.Limited = want.Limited && a.inLane // at first none, also where the step of its own is refused
+	if err := a.set(want, true); err != nil {
 		return err
 	}
 	if !a.inLane {

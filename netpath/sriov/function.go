@@ -20,7 +20,8 @@ const KindFunction = "vf"
 
 // Ops are the operations of the kinds.
 func Ops() map[string]journal.Op {
-	return map[string]journal.Op{KindPool: pool{}, KindFunction: functionOp{}, KindDriver: driverOp{}}
+	return map[string]journal.Op{KindPool: pool{}, KindFunction: functionOp{}, KindDriver: driverOp{},
+		kindLimit: limitOp{}}
 }
 
 // function is a virtual function in a lane, or as it was found.
@@ -47,11 +48,16 @@ type settings struct {
 	// MinRate is what the card keeps for it, in Mbit a second; nil, of a lane and in records of before: what it
 	// has.
 	MinRate *uint32 `json:"minRate,omitempty"`
+	// Limited leaves the rate to a step of its own, see kindLimit.
+	Limited bool `json:"limited,omitempty"`
 }
 
 // over is s where the card has now for the function: what s leaves open is as that, but never above the most
 // that it sends, which cards refuse.
 func (s settings) over(now settings) settings {
+	if s.Limited {
+		s.Rate, s.Limited = now.Rate, false
+	}
 	if s.MinRate == nil || now.MinRate != nil && *s.MinRate == *now.MinRate {
 		s.MinRate = now.MinRate // the pointer too, so that they compare equal
 	}

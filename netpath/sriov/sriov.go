@@ -32,6 +32,9 @@ func (Path) Functions(n lane.Network) int { return max(1, n.VFs) }
 // Polled says that frames keep the number of the receive queue that they came by.
 func (Path) Polled() {}
 
+// Policed says that the card holds lanes to their rate.
+func (Path) Policed() {}
+
 // Declared says what of a declaration cannot be.
 func (Path) Declared(n lane.Network) error {
 	switch {
@@ -209,7 +212,8 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 // stepsOf return what gives a lane one of its virtual functions. The first is its Device, the others have the
 // numbers after it and no addresses: what they carry is the workload's.
 func stepsOf(l netpath.Lane, i, number int) ([]journal.Step, error) {
-	inside, want := l.Inside(), settings{MAC: l.FunctionMAC(i), VLAN: l.VLAN.Outer, Spoof: true}
+	inside, want := l.Inside(), settings{MAC: l.FunctionMAC(i), VLAN: l.VLAN.Outer, Spoof: true,
+		Limited: l.Rate > 0 && l.Driver != lane.VFIO && i == 0}
 	if want.VLAN > 0 {
 		want.Proto = unix.ETH_P_8021Q
 	}
@@ -233,6 +237,9 @@ func stepsOf(l netpath.Lane, i, number int) ([]journal.Step, error) {
 		return []journal.Step{step}, nil
 	}
 	steps := l.StepsWith(step)
+	if want.Limited {
+		steps = append(steps, limitStep(step.Target, l.Rate))
+	}
 	if l.Queues > 0 && !l.CPUs.IsEmpty() {
 		steps = append(steps, netdev.QueuesStep(l.Netns(), netpath.Device, l.Queues, l.CPUs))
 	}

@@ -81,13 +81,13 @@ func TestSteps(t *testing.T) {
 			}
 		}
 	}
-	if want := "vfs 0000:31:00.0, netns isolane-a, vf 0000:31:00.0/0/isolane-a, rate isolane-a:eth0, vf 0000:31:00.0/2/isolane-a, netns isolane-b, " +
-		"vf 0000:31:00.0/1/isolane-b, rate isolane-b:eth0"; strings.Join(got, ", ") != want {
+	if want := "vfs 0000:31:00.0, netns isolane-a, vf 0000:31:00.0/0/isolane-a, rate isolane-a:eth0, vf-rate 0000:31:00.0/0/isolane-a, vf 0000:31:00.0/2/isolane-a, netns isolane-b, " +
+		"vf 0000:31:00.0/1/isolane-b, rate isolane-b:eth0, vf-rate 0000:31:00.0/1/isolane-b"; strings.Join(got, ", ") != want {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
 	}
 	var f function
 	if err = json.Unmarshal([]byte(steps[2].After), &f); err != nil || f.Lane == nil || f.Settings.MAC != lanes[0].MAC ||
-		f.Settings.VLAN != 100 || !f.Settings.Spoof || f.Settings.Trust {
+		f.Settings.VLAN != 100 || !f.Settings.Spoof || f.Settings.Trust || steps[4].After != "8" || !steps[4].Optional {
 		t.Errorf("%+v, %v", f, err)
 	}
 	// A card that is gone is no error of those who take lanes back.
@@ -99,7 +99,7 @@ func TestSteps(t *testing.T) {
 		}
 	}
 	var second function
-	if err = json.Unmarshal([]byte(steps[4].After), &second); err != nil || second.Lane.Name != "eth1" || len(second.Lane.Addresses) > 0 ||
+	if err = json.Unmarshal([]byte(steps[5].After), &second); err != nil || second.Lane.Name != "eth1" || len(second.Lane.Addresses) > 0 ||
 		second.Settings.MAC == f.Settings.MAC || second.Settings.VLAN != 100 {
 		t.Errorf("%+v, %v", second, err)
 	}
@@ -159,6 +159,8 @@ func TestLeastRate(t *testing.T) {
 		{`{"settings":{"mac":"","minRate":500}}`, 0, 500, " min_tx_rate 500", false},
 		{`{"settings":{"mac":"","rate":8}}`, 0, 500, " max_tx_rate 8 min_tx_rate 8", true},
 		{`{"settings":{"mac":"","rate":8}}`, 8, 8, " max_tx_rate 8 min_tx_rate 8", false},
+		{`{"settings":{"mac":"","limited":true}}`, 8, 500, " max_tx_rate 8 min_tx_rate 8", true},
+		{`{"settings":{"mac":"","limited":true}}`, 8, 8, " max_tx_rate 8 min_tx_rate 8", false},
 	} {
 		f, err := parse(c.record)
 		now := settings{Rate: c.rate, MinRate: &c.now}

@@ -2,8 +2,8 @@
 // Stands where frames enter the host's ends of lanes' devices and their uplink. A frame for a lane goes straight to
 // the inside of its namespace, without a second softirq and without the bridge (bpf_redirect_peer, Linux 5.10); one
 // of a lane for anybody else leaves by the uplink. What is for several (ARP, neighbour discovery) takes the bridge,
-// and so does what came by the uplink for nobody here. A lane sends in its own name only: what it may not send is
-// dropped, and the hook's qdisc counts it.
+// and so does what came by the uplink for nobody here. A lane sends in its own name only, and no more than its
+// rate: what it may not send is dropped, and the hook's qdisc counts it.
 
 #include <stddef.h>
 #include <linux/bpf.h>
@@ -14,6 +14,8 @@
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+
+#include "../../../change/netdev/bpf/police.h"
 
 struct mac {
 	__u8 bytes[ETH_ALEN];
@@ -168,6 +170,8 @@ int express(struct __sk_buff *skb) {
 	__builtin_memcpy(&source, data + ETH_ALEN, ETH_ALEN);
 	int lane = !is_zero(&from);
 	if (lane && (skb->vlan_present || !same(&source, &from) || (guarded && !allowed(skb))))
+		return TC_ACT_SHOT;
+	if (!within_rate(skb))
 		return TC_ACT_SHOT;
 	if (to.bytes[0] & 1) // broadcast or multicast
 		return TC_ACT_OK;

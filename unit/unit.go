@@ -135,7 +135,7 @@ func (s Service) Start(ctx context.Context) error {
 	return err
 }
 
-// Stop ends a service.
+// Stop ends a service, and waits for that as long as its unit lets it take.
 func (s Service) Stop(ctx context.Context) error {
 	_, err := systemctl(ctx, "stop", "--", s.Name)
 	return err

@@ -5,21 +5,17 @@ package agent
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"log/slog"
 	"maps"
 	"math"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -30,7 +26,6 @@ import (
 	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/pods"
-	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/lanes"
 )
 
@@ -56,13 +51,14 @@ type joined struct {
 	New    bool     `json:"new,omitempty"`    // it has not followed it yet
 }
 
-// Agent is one at work.
+// Agent is one at work. It looks after what runs here beside speaking with the hub, which may never answer.
+// Only the latter has what is not behind the lock of desired.
 type Agent struct {
 	o         Options
 	joined    joined
 	desired   *desired.Agent
 	server    *server
-	processes *processes
+	processes *processes             // of who has the lock of desired
 	reserved  map[string]reservation // by the UID of what the hub has asked for
 	told      time.Time              // when the inventory was
 	looked    time.Time              // at the details of the host, for the hub
@@ -115,58 +111,57 @@ func Run(ctx context.Context, o Options) error {
 	a.try(ctx, "lanes", func(context.Context) error {
 		return a.processes.restore(ctx, a.desired.State.Instances)
 	})
-	for last := time.Now(); ctx.Err() == nil; {
-		a.try(ctx, "hold", a.wish)
-		a.try(ctx, "rehome", a.connect)
-		a.talk(ctx)
-		a.try(ctx, "reservations", a.settle)
-		was := maps.Clone(a.processes.problem)
-		a.try(ctx, "instances", a.desired.Reconcile)
-		if !maps.Equal(was, a.processes.problem) {
-			a.hear() // to say so
-		}
-		a.try(ctx, "history", func(context.Context) error { return a.processes.diary.Flush() })
-		timer := time.NewTimer(look)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-a.processes.ended:
-		case <-a.news:
-			a.next = time.Time{}
-		}
-		timer.Stop()
-		a.desired.State = a.desired.State.Elapsed(time.Since(last))
-		last = time.Now()
-	}
+	a.run(ctx)
 	return nil
 }
 
-// talk speaks with the hub, or says only that this host is there, when it is time for that.
-func (a *Agent) talk(ctx context.Context) {
-	now := time.Now()
-	brief, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	switch {
-	case !now.Before(a.next):
-		heard := false
-		a.try(ctx, "the hub", func(context.Context) error {
-			err := a.reach(brief)
-			heard = err == nil
-			return err
-		})
-		a.next, a.pulse, a.glance = now.Add(call), now.Add(sites.Pulse), now.Add(glance)
-		if a.watch(ctx); heard && a.watching.Load() {
-			a.next = now.Add(max(call, min(calm, a.due.Sub(a.clock.hub()))))
-		}
-	case !now.Before(a.pulse):
-		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil || a.compare() {
-			a.next = now // the talk says why, or what is new
-		}
-	case !now.Before(a.glance):
-		if a.glance = now.Add(glance); a.moved(ctx) {
-			a.next = now
-		}
+func (a *Agent) run(ctx context.Context) {
+	var talks sync.WaitGroup
+	talks.Go(func() { a.speak(ctx) })
+	for ctx.Err() == nil {
+		a.tend(ctx)
+		idle(ctx, a.processes.ended)
 	}
+	talks.Wait()
+}
+
+// tend looks once after what is to run. It asks no hub.
+func (a *Agent) tend(ctx context.Context) {
+	a.try(ctx, "hold", a.wish)
+	was := a.outcome()
+	a.try(ctx, "instances", a.desired.Reconcile)
+	if !maps.Equal(was, a.outcome()) {
+		a.hear() // to say so
+	}
+	a.try(ctx, "history", func(context.Context) error {
+		a.desired.Lock()
+		defer a.desired.Unlock()
+		return a.processes.diary.Flush()
+	})
+}
+
+// outcome is what came of the Instances when they were looked at last.
+func (a *Agent) outcome() map[string]problem {
+	a.desired.Lock()
+	defer a.desired.Unlock()
+	all := map[string]problem{}
+	for uid := range a.desired.State.Instances {
+		all[uid] = a.processes.problem[uid]
+	}
+	return all
+}
+
+// idle waits until it is time to look again, or something has happened, and says whether it has.
+func idle(ctx context.Context, happens <-chan struct{}) bool {
+	timer := time.NewTimer(look)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-happens:
+		return true
+	}
+	return false
 }
 
 // begin is an agent that has done nothing yet.
@@ -176,7 +171,7 @@ func begin(o Options) (*Agent, error) {
 		cluster: o.Cluster, seen: map[string]pledged{},
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
 		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]problem{},
-		retried: map[string]time.Time{}}
+		retried: map[string]time.Time{}, ending: map[string]chan error{}, unkept: map[string]error{}}
 	err := os.MkdirAll(a.processes.dir, 0o700)
 	if err != nil {
 		return nil, err
@@ -257,135 +252,4 @@ func (a *Agent) dial() error {
 	a.hear()
 	a.server = &l.server
 	return nil
-}
-
-// unreached is that a hub says nothing, or not to this host.
-type unreached struct{ error }
-
-// reach speaks with the hub: by another of its URLs where one does not answer. Where the time is over then,
-// the next talk, at once, is by that one.
-func (a *Agent) reach(ctx context.Context) error {
-	err := a.sync(ctx)
-	for range a.joined.Others {
-		if _, is := errors.AsType[unreached](err); !is {
-			break
-		}
-		was := a.joined.URL
-		a.joined.URL, a.joined.Others = a.joined.Others[0], append(slices.Clone(a.joined.Others[1:]), was)
-		if derr := a.dial(); derr != nil {
-			return derr
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		err = a.sync(ctx)
-	}
-	if u, is := errors.AsType[unreached](err); is {
-		a.note("does not reach the hub", untimely(u.error))
-	}
-	return err
-}
-
-// remember keeps the URLs by which a hub that this host trusts says that it is reached.
-func (a *Agent) remember(urls []string) error {
-	var others []string
-	for _, url := range urls {
-		if url != a.joined.URL {
-			others = append(others, url)
-		}
-	}
-	slices.Sort(others)
-	known := slices.Sorted(slices.Values(a.joined.Others))
-	if len(urls) == 0 || slices.Equal(known, others) {
-		return nil
-	}
-	a.joined.Others = others
-	return a.joined.write(a.o.hub("joined.json"))
-}
-
-// unheard is why the hub says nothing to this host, which renews its certificate where that has run out.
-func (a *Agent) unheard(ctx context.Context, err error) error {
-	if apierrors.IsUnauthorized(err) {
-		return errors.Join(err, a.readmit(ctx))
-	}
-	return unreached{err}
-}
-
-// sync takes over what the hub says, acts, and reports.
-func (a *Agent) sync(ctx context.Context) error {
-	if a.joined.New || a.desired.State.Hub.ID == "" {
-		if err := a.desired.Rehome(ctx, a.server); err != nil {
-			return a.unheard(ctx, err)
-		}
-		a.joined.New = false
-		if err := a.joined.write(a.o.hub("joined.json")); err != nil {
-			return err
-		}
-	}
-	f, err := a.desired.Sync(ctx, a.server)
-	if err != nil {
-		return a.unheard(ctx, err)
-	}
-	a.compare()
-	a.note(map[bool]string{true: "follows the hub", false: "HubRegressed: " + f.Regressed}[f.Regressed == ""],
-		a.differ())
-	if f.Regressed == "" {
-		more, err := a.server.claim(ctx)
-		if err == nil && more {
-			f, err = a.desired.Sync(ctx, a.server)
-		}
-		if err == nil {
-			err = a.remember(a.server.urls)
-		}
-		if err == nil {
-			err = a.reserve(ctx)
-		}
-		if err != nil {
-			return err
-		}
-	} else {
-		a.o.Log.WarnContext(ctx, "HubRegressed", "reason", f.Regressed)
-	}
-	if f.Changed {
-		a.hear() // when it is done: to say so, and to let go of what has ended
-	}
-	return errors.Join(a.report(ctx, f), a.beat(ctx), a.renew(ctx))
-}
-
-func (a *Agent) hear() {
-	select {
-	case a.news <- struct{}{}:
-	default:
-	}
-}
-
-// watch has changes of Instances heard at once.
-func (a *Agent) watch(ctx context.Context) {
-	if a.server.list == "" || a.watching.Load() {
-		return
-	}
-	a.unwatch()
-	ctx, a.unwatch = context.WithCancel(ctx)
-	w, err := a.server.resource("instances").Watch(ctx, metav1.ListOptions{ResourceVersion: a.server.list})
-	if err != nil {
-		return // the next call sees them
-	}
-	a.watching.Store(true)
-	go func() {
-		defer w.Stop()
-		for range w.ResultChan() {
-			a.hear()
-		}
-		a.watching.Store(false)
-		a.hear() // nobody watches any more
-	}()
-}
-
-// names are those of Instances of this host.
-func (a *Agent) names(uids []string) string {
-	var names []string
-	for _, uid := range uids {
-		names = append(names, a.desired.State.Instances[uid].Name)
-	}
-	return strings.Join(names, ", ")
 }

@@ -55,7 +55,7 @@ func (p *processes) place(ctx context.Context, l *lanes.Lanes, i desired.Instanc
 	}
 	next, _, err := l.Want([]lane.Lane{want}, false)
 	if err == nil { // the record first: what is in force and has none is somebody else's
-		err = os.WriteFile(p.record(i.Name), i.Spec, 0o600)
+		err = p.keep(i)
 	}
 	if err != nil {
 		return got, err
@@ -175,7 +175,7 @@ func (p *processes) recorded(all map[string]desired.Instance) (want [][]lane.Lan
 	}
 	for _, uid := range slices.Sorted(maps.Keys(all)) {
 		i := all[uid]
-		_, was, none := p.started(i.Name)
+		_, was, none := p.started(i)
 		if _, gone := l.Lane(i.Name); i.Ending || none != nil || !isNoLane(gone) {
 			continue
 		}

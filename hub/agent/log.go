@@ -17,16 +17,20 @@ func before(log string) string { return log + ".1" }
 // trim puts aside what a command has printed, where it is much. The command has the file open and appends to
 // it, so the file stays and is emptied: what is printed in between is lost.
 func trim(log string) error {
-	f, err := os.OpenFile(log, os.O_RDWR, 0)
+	info, err := os.Stat(log)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // an older agent has started it, or somebody has removed it
 	}
+	if err != nil || info.Size() < printed { // also on a disk that cannot be written
+		return err
+	}
+	f, err := os.OpenFile(log, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil || end < printed {
+	if err != nil {
 		return err
 	}
 	aside, err := os.OpenFile(before(log), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"slices"
 	"time"
 
@@ -65,9 +64,16 @@ func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
 	return err
 }
 
+// end lets others have their turn while the kubelet ends the pod.
 func (p pod) end(ctx context.Context) error {
 	delete(p.seen, p.name)
-	return p.there().End(ctx)
+	brief, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	err := p.there().End(brief)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = api.NotYet(err.Error())
+	}
+	return err
 }
 
 // asUser is the pod with the user of its tenant.
@@ -100,8 +106,7 @@ func (p *processes) reserveThere(ctx context.Context, uid string, i desired.Inst
 	if err != nil {
 		return now, err
 	}
-	err = errors.Join(os.WriteFile(p.mark(i.Name), []byte(uid), 0o600),
-		os.WriteFile(p.record(i.Name), i.Spec, 0o600))
+	err = errors.Join(desired.WriteFile(p.mark(i.Name), []byte(uid)), p.keep(i))
 	var more plan.Lane
 	if err == nil {
 		more, err = at.Reserve(ctx)

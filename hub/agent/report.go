@@ -98,6 +98,8 @@ func problemOf(i desired.Instance, err error) problem {
 
 // statusOf is what there is to say of an Instance.
 func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.Findings) api.InstanceStatus {
+	a.desired.Lock()
+	defer a.desired.Unlock()
 	has, known := a.desired.State.Instances[uid]
 	is, tried := a.processes.problem[uid]
 	tried = tried && is.generation == has.Generation // the spec that is to run was looked at
@@ -119,9 +121,10 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 	case known:
 		s.Phase = "Running"
 		lacks, err := a.processes.lacking(has.Name)
-		if s.Message = lacks; err != nil {
-			s.Message = err.Error()
+		if err = errors.Join(err, a.processes.unkept[has.Name]); err != nil {
+			lacks = strings.TrimPrefix(lacks+"; "+err.Error(), "; ")
 		}
+		s.Message = lacks
 	}
 	if known && tried && s.Message == "" {
 		s.Message, s.Brief = is.text, is.brief

@@ -70,7 +70,7 @@ func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance)
 		err = refused
 	}
 	if err == nil { // the mark first: what has a record and none is an Instance
-		err = os.WriteFile(p.mark(i.Name), []byte(uid), 0o600)
+		err = desired.WriteFile(p.mark(i.Name), []byte(uid))
 	}
 	if err == nil {
 		err = p.pledge(context.WithoutCancel(ctx), l, i)
@@ -159,7 +159,7 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 	if a.known(i.Name) { // here it may run without a lane for a moment, as after a reboot
 		return api.InstanceStatus{Phase: api.Refused, Message: "an Instance of that name runs here"}, nil
 	}
-	if hold := a.desired.State.Hold; hold != nil {
+	if hold := a.state().Hold; hold != nil {
 		return api.InstanceStatus{Phase: api.Refused,
 			Message: "changes are put off at the site: " + hold.Reason}, nil
 	}
@@ -167,7 +167,9 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 	if err != nil {
 		return i.Status, err
 	}
+	a.desired.Lock()
 	placed, tried := a.processes.reserve(ctx, uid, desired.Instance{Name: i.Name, Spec: o.Spec})
+	a.desired.Unlock()
 	said, err := answerOf(i, placed, tried)
 	if tried == nil && err == nil {
 		said.Message, err = a.processes.lacking(i.Name)
@@ -181,7 +183,7 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 
 // known says whether this host is to run an Instance of that name.
 func (a *Agent) known(name string) bool {
-	for _, i := range a.desired.State.Instances {
+	for _, i := range a.state().Instances {
 		if i.Name == name {
 			return true
 		}
@@ -243,7 +245,10 @@ func (a *Agent) settle(ctx context.Context) (failed error) {
 		case a.server.instances[uid] != nil && age < forsaken:
 			continue // confirmed, and not taken over yet
 		}
-		if err := a.processes.End(ctx, uid, desired.Instance{Name: r.name}); err != nil {
+		a.desired.Lock()
+		err := a.processes.End(ctx, uid, desired.Instance{Name: r.name})
+		a.desired.Unlock()
+		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}

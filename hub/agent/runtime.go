@@ -28,11 +28,13 @@ type processes struct {
 	lanes   lanes.Options
 	diary   diary.Diary
 	users   Users
-	dir     string               // of what was started, and what it has printed
-	ended   chan struct{}        // gets something when a process has ended
-	began   map[string]time.Time // when this agent has started what, by name
-	problem map[string]problem   // why an Instance does not run, by its UID
-	retried map[string]time.Time // when what released lanes wait for was tried again, by name
+	dir     string                // of what was started, and what it has printed
+	ended   chan struct{}         // gets something when a process has ended, or there is else something to do
+	began   map[string]time.Time  // when this agent has started what, by name
+	problem map[string]problem    // why an Instance does not run, by its UID
+	retried map[string]time.Time  // when what released lanes wait for was tried again, by name
+	ending  map[string]chan error // gets what came of ending what takes its time, by name
+	unkept  map[string]error      // why something is not written down of what runs, by name
 
 	cluster *pods.Cluster      // nil: this host is no node of one
 	seen    map[string]pledged // of Instances there, by name
@@ -49,7 +51,7 @@ func (p *processes) log(name string) string { return p.record(name) + ".log" }
 // Ensure starts what does not run. What runs by another spec is ended and started anew.
 func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) (err error) {
 	defer func() { p.problem[uid] = problemOf(i, err) }()
-	started, was, err := p.started(i.Name)
+	started, was, err := p.started(i)
 	ours := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -111,13 +113,34 @@ func (p *processes) up(ctx context.Context, name string, w workload) error {
 	return err
 }
 
-// started is what was reserved or started last by a name.
-func (p *processes) started(name string) (text []byte, spec api.InstanceSpec, err error) {
-	text, err = os.ReadFile(p.record(name))
-	if json.Unmarshal(text, &spec) != nil {
-		spec = api.InstanceSpec{} // cut short by a loss of power: as of a command
+// started is what was reserved or started last by the name of an Instance.
+func (p *processes) started(i desired.Instance) (text []byte, spec api.InstanceSpec, err error) {
+	if text, err = os.ReadFile(p.record(i.Name)); err != nil {
+		return nil, spec, err
 	}
-	return text, spec, err
+	if json.Unmarshal(text, &spec) != nil { // an older agent has left it cut short: it is what is to run, or was
+		spec = api.InstanceSpec{}
+		_ = json.Unmarshal(i.Spec, &spec) // a reservation has none
+	}
+	return text, spec, nil
+}
+
+// keep writes down what is about to begin by the name of an Instance. A disk that takes nothing any more is
+// not asked where that stands there already.
+func (p *processes) keep(i desired.Instance) error {
+	was, err := os.ReadFile(p.record(i.Name))
+	if err == nil && bytes.Equal(was, i.Spec) {
+		return nil
+	}
+	return desired.WriteFile(p.record(i.Name), i.Spec)
+}
+
+// wake has all Instances looked at again.
+func (p *processes) wake() {
+	select {
+	case p.ended <- struct{}{}:
+	default:
+	}
 }
 
 func isNoLane(err error) bool {
@@ -128,7 +151,7 @@ func isNoLane(err error) bool {
 // start brings the lane in force, and a workload into it.
 func (p *processes) start(ctx context.Context, i desired.Instance, w workload) error {
 	if p.cluster != nil { // the claim has its lane in force
-		err := os.WriteFile(p.record(i.Name), i.Spec, 0o600)
+		err := p.keep(i)
 		if err == nil {
 			err = w.begin(ctx, nil)
 		}
@@ -150,7 +173,7 @@ func (p *processes) start(ctx context.Context, i desired.Instance, w workload) e
 	if err = w.begin(ctx, l); err == nil {
 		p.began[i.Name] = time.Now()
 	}
-	return errors.Join(err, noted)
+	return errors.Join(err, noted, p.unkept[i.Name])
 }
 
 // End ends all that is in the lane, and releases it.
@@ -160,7 +183,7 @@ func (p *processes) End(ctx context.Context, uid string, i desired.Instance) (er
 			p.problem[uid] = problemOf(i, err)
 		}
 	}()
-	_, was, err := p.started(i.Name)
+	_, was, err := p.started(i)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it has never begun; a lane of its name is somebody else's
 	}
@@ -179,6 +202,7 @@ func (p *processes) End(ctx context.Context, uid string, i desired.Instance) (er
 	}
 	delete(p.began, i.Name)
 	delete(p.retried, i.Name)
+	delete(p.unkept, i.Name)
 	return errors.Join(os.RemoveAll(p.private(i.Name)), os.RemoveAll(p.session(i.Name)),
 		os.RemoveAll(p.left(i.Name)), os.RemoveAll(p.lacks(i.Name)),
 		os.RemoveAll(p.log(i.Name)), os.RemoveAll(before(p.log(i.Name))), os.Remove(p.record(i.Name)))

@@ -92,7 +92,11 @@ func (s service) end(ctx context.Context) error {
 	if _, missing := os.Stat(dropIn(found)); errors.Is(missing, fs.ErrNotExist) {
 		return nil // it was not begun in this boot: what runs is not the hub's
 	}
-	if err = found.Stop(ctx); err != nil {
+	err = s.aside(ctx, func(ctx context.Context) (bool, error) {
+		now, ferr := unit.Find(ctx, s.spec.Service) // it may have been stopped since
+		return now.Runs(), ferr
+	}, found.Stop)
+	if err != nil {
 		return err
 	}
 	return unit.RemoveDropIn(ctx, dropIn(found))

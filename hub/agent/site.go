@@ -17,6 +17,7 @@ import (
 
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/journal"
 )
 
 // What people at the site say to the agent and hear of it is in files of its folder: it need not run for
@@ -27,17 +28,35 @@ const (
 	lockFile = "agent.lock"
 )
 
-// lock has the folder for one agent.
+// lock has the folder for one agent, also where it is on a disk that takes nothing any more.
 func (o Options) lock() (*os.File, error) {
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
 	lock, err := os.Create(o.file(lockFile))
+	if errors.Is(err, unix.EROFS) {
+		whole.Type = unix.F_RDLCK // a file that cannot be written has no other
+		lock, err = os.Open(o.file(lockFile))
+	}
 	if err != nil {
 		return nil, err
 	}
-	whole := unix.Flock_t{Type: unix.F_WRLCK}
-	if err = unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLK, &whole); err != nil {
+	err = unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLK, &whole)
+	if err == nil && whole.Type == unix.F_RDLCK {
+		err = others(lock)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: another agent runs: %w", o.Dir, err), lock.Close())
 	}
 	return lock, nil
+}
+
+// others says of a file whether somebody else has locked it.
+func others(lock *os.File) error {
+	whole := unix.Flock_t{Type: unix.F_WRLCK}
+	err := unix.FcntlFlock(lock.Fd(), unix.F_OFD_GETLK, &whole)
+	if err == nil && whole.Type != unix.F_UNLCK {
+		err = unix.EAGAIN
+	}
+	return err
 }
 
 // runs says whether an agent has the folder. It takes no lock for that, so that an agent which begins just
@@ -48,9 +67,7 @@ func (o Options) runs() bool {
 		return false
 	}
 	defer lock.Close()
-	whole := unix.Flock_t{Type: unix.F_WRLCK}
-	err = unix.FcntlFlock(lock.Fd(), unix.F_OFD_GETLK, &whole)
-	return err == nil && whole.Type != unix.F_UNLCK
+	return errors.Is(others(lock), unix.EAGAIN)
 }
 
 // read reads what a host knows of its hub.
@@ -109,8 +126,17 @@ func Hold(ctx context.Context, o Options, left time.Duration, reason string) (bo
 	return false, nil
 }
 
-// wish takes over what people at the site have asked for.
+// wish takes over what people at the site have asked for, and looks how much is left of it.
 func (a *Agent) wish(context.Context) error {
+	err := a.asked()
+	now, merr := moment()
+	if merr == nil {
+		merr = a.desired.Pass(now)
+	}
+	return errors.Join(err, merr)
+}
+
+func (a *Agent) asked() error {
 	data, err := os.ReadFile(a.o.file(wishFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -129,8 +155,18 @@ func (a *Agent) wish(context.Context) error {
 	if err = a.desired.Hold(wanted); err != nil {
 		return err
 	}
-	a.next = time.Time{} // what it was put off for may be done
+	a.hear() // what it was put off for may be done
 	return os.Remove(a.o.file(wishFile))
+}
+
+// moment is now, by the clock of the host that nobody sets.
+func moment() (m desired.Moment, err error) {
+	var now unix.Timespec
+	if err = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err == nil {
+		m.At = time.Duration(now.Nano())
+		m.Boot, err = journal.BootID()
+	}
+	return m, err
 }
 
 // note keeps what there is to say of the hub, and why ("": nothing), where that has changed.
@@ -166,6 +202,9 @@ func Status(ctx context.Context, o Options, w io.Writer) error {
 		said = []byte("the agent has not spoken with the hub yet")
 	}
 	fmt.Fprintf(w, "host %s of %s\n%s\n", j.Name, j.URL, strings.TrimSpace(string(said)))
+	if now, merr := moment(); merr == nil {
+		s = s.Elapsed(now)
+	}
 	if s.Hold != nil {
 		fmt.Fprintf(w, "changes are put off for %s more: %s\n", s.Hold.Left.Round(time.Second), s.Hold.Reason)
 	}

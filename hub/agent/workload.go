@@ -24,7 +24,8 @@ type workload interface {
 	runs(ctx context.Context, pids []int) (bool, error)
 	// begin starts it in its lane, which is in force.
 	begin(ctx context.Context, l *lanes.Lanes) error
-	// end ends it, and all that is in its lane, of which nothing is left then.
+	// end ends it, and all that is in its lane, of which nothing is left then. It does not wait for that: the
+	// error is an api.NotYet while something is left.
 	end(ctx context.Context) error
 	// said is where to look for what it has said.
 	said() string
@@ -62,17 +63,29 @@ func (c command) begin(_ context.Context, l *lanes.Lanes) error {
 	return c.launch(l, with, c.spec.Command)
 }
 
-// end is of all that is in the lane, and of what the command had started before a person released the lane.
 func (c command) end(ctx context.Context) error {
-	began, err := readSession(c.session(c.name))
+	left, err := c.left()
 	if err != nil {
 		return err
 	}
+	return c.aside(ctx, func(context.Context) (bool, error) {
+		pids, perr := left()
+		return len(pids) > 0, perr
+	}, func(ctx context.Context) error { return kill(ctx, left) })
+}
+
+// left are the processes in the lane, and those that the command had started before a person released the
+// lane.
+func (c command) left() (func() ([]int, error), error) {
+	began, err := readSession(c.session(c.name))
+	if err != nil {
+		return nil, err
+	}
 	g, _, err := c.group(c.name)
 	if err != nil && !isNoLane(err) {
-		return err
+		return nil, err
 	}
-	err = kill(ctx, func() ([]int, error) {
+	return func() ([]int, error) {
 		pids, perr := began.processes()
 		if g.Dir != "" {
 			in, ierr := cgroup.Processes(host.Live(), g.Dir)
@@ -80,35 +93,64 @@ func (c command) end(ctx context.Context) error {
 		}
 		slices.Sort(pids)
 		return slices.Compact(pids), perr
-	})
+	}, nil
+}
+
+// aside has what is left of a workload ended while other Instances are looked after, as it may take its time.
+func (c command) aside(ctx context.Context, left func(context.Context) (bool, error),
+	end func(context.Context) error) error {
+	if goes, is := c.ending[c.name]; is {
+		select {
+		case err := <-goes:
+			if delete(c.ending, c.name); err != nil {
+				return err
+			}
+		default:
+			return api.NotYet("it is ending")
+		}
+	}
+	some, err := left(ctx)
 	if err != nil {
 		return err
 	}
-	return os.RemoveAll(c.session(c.name)) // its number may become another's
+	if !some {
+		// Its number may become another's. Where the disk cannot be written what ended is begun again all the same.
+		_ = os.RemoveAll(c.session(c.name))
+		return nil
+	}
+	goes := make(chan error, 1)
+	c.ending[c.name] = goes
+	go func() {
+		goes <- end(context.WithoutCancel(ctx)) // the agent may end the talk in which this began
+		c.wake()
+	}()
+	return api.NotYet("it is ending")
 }
 
 func (c command) said() string { return c.log(c.name) }
 
-// launch starts a program in a lane: it is there from its first instruction on.
+// launch starts a program in a lane: it is there from its first instruction on, also where what it prints
+// cannot be kept.
 func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
-	out, err := os.OpenFile(c.log(c.name), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
+	out, unkept := os.OpenFile(c.log(c.name), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
+	if unkept != nil {
+		unkept = fmt.Errorf("what it prints is not kept: %w", unkept)
+		var err error
+		if out, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
+			return err
+		}
 	}
 	defer out.Close()
 	cmd, err := l.StartDetached(c.name, with, argv, func(cmd *exec.Cmd) { cmd.Stdout, cmd.Stderr = out, out })
 	if err != nil {
 		return err
 	}
-	err = writeSession(c.session(c.name), cmd.Process.Pid)
+	c.unkept[c.name] = errors.Join(unkept, writeSession(c.session(c.name), cmd.Process.Pid))
 	go func() {
 		_ = cmd.Wait() // it is started again, however it ended
-		select {
-		case c.ended <- struct{}{}:
-		default:
-		}
+		c.wake()
 	}()
-	return err
+	return nil
 }
 
 // container is run by Podman, which needs no daemon, and leaves a container in the cgroup of who starts it:
@@ -153,12 +195,36 @@ func (c container) begin(_ context.Context, l *lanes.Lanes) error {
 // end has Podman end the container. What is left then, as without the process that Podman has beside each, is
 // ended and removed without it.
 func (c container) end(ctx context.Context) error {
-	failed := c.remove(ctx)
-	err := c.command.end(ctx)
-	if err == nil && failed != nil {
-		err = c.remove(ctx)
+	left, err := c.left()
+	if err != nil {
+		return err
 	}
-	return err
+	return c.aside(ctx, func(ctx context.Context) (bool, error) {
+		if pids, perr := left(); len(pids) > 0 || perr != nil {
+			return true, perr
+		}
+		return c.there(ctx)
+	}, func(ctx context.Context) error {
+		failed := c.remove(ctx)
+		kerr := kill(ctx, left)
+		if kerr == nil && failed != nil {
+			kerr = c.remove(ctx)
+		}
+		return kerr
+	})
+}
+
+// there says whether Podman has the container, also one that has ended.
+func (c container) there(ctx context.Context) (bool, error) {
+	out, err := exec.CommandContext(ctx, podman, "container", "exists", "--", c.container()).CombinedOutput()
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	switch {
+	case errors.Is(err, exec.ErrNotFound), ended && exit.ExitCode() == 1:
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("podman container exists %s: %w: %s", c.container(), err, out)
+	}
+	return true, nil
 }
 
 func (c container) remove(ctx context.Context) error {

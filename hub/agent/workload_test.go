@@ -239,7 +239,7 @@ func TestContainer(t *testing.T) {
 	const two = "/bin/busybox yes for-the-test > /dev/null & echo $ISOLANE_CPUS; exec /bin/busybox yes for-the-test > /dev/null"
 	i := instance(t, api.InstanceSpec{Workload: api.Workload{Image: image, Command: []string{"/bin/busybox", "sh", "-c", two}}, Tenant: "acme"})
 	t.Cleanup(func() {
-		if err := p.End(context.Background(), "u", i); err != nil {
+		if err := ended(p, "u", i); err != nil {
 			t.Error(err)
 		}
 	})
@@ -267,7 +267,7 @@ func TestContainer(t *testing.T) {
 	}
 	i = instance(t, api.InstanceSpec{Workload: api.Workload{Image: image}, Tenant: "acme"})
 	running(t, p, i, "sleep 98765", 1)
-	if err = p.End(t.Context(), "u", i); err != nil {
+	if err = ended(p, "u", i); err != nil {
 		t.Fatal(err)
 	}
 	left, err := exec.CommandContext(t.Context(), "podman", "ps", "--all", "--quiet").CombinedOutput()
@@ -319,7 +319,7 @@ func TestService(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := p.End(context.Background(), "u", i); err != nil {
+		if err := ended(p, "u", i); err != nil {
 			t.Error(err)
 		}
 	})
@@ -343,7 +343,7 @@ func TestService(t *testing.T) {
 	if len(began) != 6 {
 		t.Errorf("it began %d times, expected 3", len(began)/2)
 	}
-	if err = p.End(t.Context(), "u", i); err != nil {
+	if err = ended(p, "u", i); err != nil {
 		t.Fatal(err)
 	}
 	if state := systemctl("show", "-P", "ActiveState", name); state != "inactive" {

@@ -28,6 +28,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"reboot": func() {
 			w.running, w.runsAs = map[string]string{}, map[string]string{}
 			w.faults = map[string]bool{"fell": true}
+			w.reboot()
 			w.load()
 		},
 		"a process falls": func() {
@@ -42,13 +43,12 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"the clocks jump": func() { w.wallClock += time.Duration(rapid.Int64Range(-1<<55, 1<<55).Draw(w.t, "by")) },
 		"time passes": func() {
 			d := time.Duration(rapid.IntRange(1, 5000).Draw(w.t, "seconds")) * time.Second
-			w.agent.State, w.held = w.agent.State.Elapsed(d), w.held-d
+			w.pass(d)
 		},
+		"a moment passes": func() { w.pass(time.Second) },
 		"hold": func() {
-			if err := w.agent.Hold(&desired.Hold{Left: 2 * time.Hour, Reason: "inventory"}); err != nil {
-				w.t.Fatal(err)
-			}
-			w.held = 2 * time.Hour
+			w.hold(desired.Moment{})
+			w.pass(0) // from now on
 		},
 		"back up": func() { w.backups = append(w.backups, w.anyHub().copy()) },
 		"restore": w.restore, "an empty hub in its place": func() { w.hubs[w.any(len(w.hubs))] = w.newHub() },
@@ -86,7 +86,8 @@ func (w *world) actions() map[string]func(*rapid.T) {
 }
 
 func everyFault() []string {
-	return []string{"disk", "disk, later", "view", "stale", "short", "ask", "late", "answer", "release"}
+	return []string{"disk", "disk, later", "view", "stale", "short", "ask", "late", "answer", "release",
+		"meanwhile"}
 }
 
 func (w *world) any(n int) int  { return rapid.IntRange(0, n-1).Draw(w.t, "which") }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 )
 
 // Server is the hub, as one host reaches it.
@@ -23,8 +25,11 @@ type Runtime interface {
 	End(ctx context.Context, uid string, i Instance) error    // nothing of it is left
 }
 
-// Agent follows a hub, and goes on alone where there is none.
+// Agent follows a hub, and goes on alone where there is none. Its methods may be called beside each other:
+// State and Runtime are of who has the lock. Nobody has it while a hub is asked, which may never answer.
 type Agent struct {
+	sync.Mutex
+
 	State   State
 	Save    func(State) error // to disk, whole or not at all
 	Runtime Runtime
@@ -43,11 +48,15 @@ func (a *Agent) Sync(ctx context.Context, hub Server) (Findings, error) {
 	if err != nil {
 		return Findings{}, err
 	}
-	next, f := a.State.Take(v, a.NewMark())
-	if f.Changed {
-		if err = a.commit(ctx, hub, v, next); err != nil {
-			return f, err
+	mark := a.NewMark()
+	f, err := a.ask(v, mark)
+	if err == nil && f.Changed {
+		if err = hub.Acknowledge(ctx, v, mark); err == nil {
+			f, err = a.follow(v, mark)
 		}
+	}
+	if err != nil {
+		return f, err
 	}
 	for _, uid := range f.Gone {
 		err = errors.Join(err, hub.Release(ctx, uid))
@@ -55,23 +64,35 @@ func (a *Agent) Sync(ctx context.Context, hub Server) (Findings, error) {
 	return f, err
 }
 
-// commit makes next the state, once the hub has its mark.
-func (a *Agent) commit(ctx context.Context, hub Server, v View, next State) error {
+// ask looks what a view changes, and writes down the mark that the hub is to have before that.
+func (a *Agent) ask(v View, mark string) (Findings, error) {
+	a.Lock()
+	defer a.Unlock()
+	_, f := a.State.Take(v, mark)
+	if !f.Changed {
+		return f, nil
+	}
 	asking := a.State.clone()
 	if v.Mark != asking.Hub.Mark { // an answer that had got lost
 		asking.Hub.Mark, asking.Hub.Asked = v.Mark, nil
 	}
 	if len(asking.Hub.Asked) == mostAsked {
-		return fmt.Errorf("the hub has not answered %d marks of this host: expected rehome to it", mostAsked)
+		return f, fmt.Errorf("the hub has not answered %d marks of this host: expected rehome to it", mostAsked)
 	}
-	asking.Hub.Asked = append(asking.Hub.Asked, next.Hub.Mark)
-	if err := a.keep(asking); err != nil {
-		return err
+	asking.Hub.Asked = append(asking.Hub.Asked, mark)
+	return f, a.keep(asking)
+}
+
+// follow takes over what a view changes, now that the hub has the mark: of the state as it is by now, as
+// something may have ended, or people may have put changes off, while the hub was asked.
+func (a *Agent) follow(v View, mark string) (Findings, error) {
+	a.Lock()
+	defer a.Unlock()
+	next, f := a.State.Take(v, mark)
+	if !f.Changed {
+		return f, nil
 	}
-	if err := hub.Acknowledge(ctx, v, next.Hub.Mark); err != nil {
-		return err
-	}
-	return a.keep(next)
+	return f, a.keep(next)
 }
 
 // keep writes a state to disk, and then holds it.
@@ -89,32 +110,60 @@ func (a *Agent) Rehome(ctx context.Context, hub Server) error {
 	if err != nil {
 		return err
 	}
+	a.Lock()
+	defer a.Unlock()
 	return a.keep(a.State.Rehome(v))
 }
 
 // Hold puts changes off, or no longer (nil).
 func (a *Agent) Hold(h *Hold) error {
+	a.Lock()
+	defer a.Unlock()
 	next := a.State.clone()
 	next.Hold = h
 	return a.keep(next)
 }
 
-// Reconcile brings the host to its state. It asks no hub.
+// Pass has a hold last no longer than it is to. What is left of it is written down each minute, so a reboot
+// makes it longer by that at most; a new start of the agent does not.
+func (a *Agent) Pass(now Moment) error {
+	a.Lock()
+	defer a.Unlock()
+	was, next := a.State.Hold, a.State.Elapsed(now)
+	if was == nil || next.Hold != nil && was.Since.Boot == now.Boot && was.Left-next.Hold.Left < time.Minute {
+		return nil
+	}
+	return a.keep(next)
+}
+
+// Reconcile brings the host to its state. It asks no hub. Between two Instances others may have the lock.
 func (a *Agent) Reconcile(ctx context.Context) error {
+	a.Lock()
+	all := slices.Sorted(maps.Keys(a.State.Instances))
+	a.Unlock()
 	var failed error
-	for _, uid := range slices.Sorted(maps.Keys(a.State.Instances)) {
-		i := a.State.Instances[uid]
-		var err error
-		if i.Ending {
-			err = a.end(ctx, uid, i)
-		} else {
-			err = a.Runtime.Ensure(ctx, uid, i)
-		}
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("instance %s: %w", i.Name, err))
-		}
+	for _, uid := range all {
+		failed = errors.Join(failed, a.bring(ctx, uid))
 	}
 	return failed
+}
+
+// bring brings one Instance to what it is to be, if it is still there.
+func (a *Agent) bring(ctx context.Context, uid string) error {
+	a.Lock()
+	defer a.Unlock()
+	i, is := a.State.Instances[uid]
+	if !is {
+		return nil
+	}
+	do := a.Runtime.Ensure
+	if i.Ending {
+		do = a.end
+	}
+	if err := do(ctx, uid, i); err != nil {
+		return fmt.Errorf("instance %s: %w", i.Name, err)
+	}
+	return nil
 }
 
 func (a *Agent) end(ctx context.Context, uid string, i Instance) error {

@@ -80,7 +80,9 @@ type world struct {
 	made      int
 	saves     int              // in this step
 	declared  map[string]int64 // generation of each object when the host came to this hub
-	held      time.Duration    // for which people at the site put changes off, at least
+	held      time.Duration    // for which people at the site put changes off
+	more      time.Duration    // by which reboots may make that longer
+	now       desired.Moment   // by the host's own clock
 	wallClock time.Duration    // what the clocks of hub and host show: nothing may ask them
 }
 
@@ -89,8 +91,47 @@ func newWorld(t *rapid.T) *world {
 		adopted: map[string]string{}}
 	w.hubs = []*store{w.newHub()}
 	w.agent = &desired.Agent{Save: w.save, Runtime: w, NewMark: func() string { return w.name("mark") }}
+	w.reboot()
 	w.rehome()
 	return w
+}
+
+// pass has time pass, and the agent look how much: changes are put off for as long as people have said.
+func (w *world) pass(d time.Duration) {
+	w.now.At, w.held = w.now.At+d, w.held-d
+	if err := w.agent.Pass(w.now); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.agent.State.Hold != nil && w.held <= -w.more {
+		w.t.Fatalf("changes are put off for %s longer than people have said", -w.held)
+	}
+}
+
+func (w *world) reboot() {
+	w.now, w.more = desired.Moment{Boot: w.name("boot")}, w.more+time.Minute
+}
+
+func (w *world) hold(since desired.Moment) {
+	const long = 2 * time.Hour
+	err := w.agent.Hold(&desired.Hold{Left: long, Reason: "inventory", Since: since})
+	if err == nil {
+		w.held, w.more = long, 0
+	} else if !errors.Is(err, errFault) {
+		w.t.Fatal(err)
+	}
+}
+
+// meanwhile is what goes on at the host while its hub is asked.
+func (w *world) meanwhile() {
+	if !w.faults["meanwhile"] {
+		return
+	}
+	if rapid.Bool().Draw(w.t, "people hold") {
+		w.hold(w.now)
+	}
+	if err := w.agent.Reconcile(context.Background()); err != nil && !errors.Is(err, errFault) {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *world) name(kind string) string {
@@ -169,6 +210,7 @@ func changes(before, after desired.State) bool {
 // View is of the hub, perhaps cut short, or old.
 func (w *world) View(context.Context) (desired.View, error) {
 	h := w.hub()
+	defer w.meanwhile()
 	if w.faults["view"] {
 		return desired.View{}, errFault
 	}
@@ -190,6 +232,7 @@ func (w *world) View(context.Context) (desired.View, error) {
 // Acknowledge leaves a mark; the answer may get lost, and the mark may come late.
 func (w *world) Acknowledge(_ context.Context, v desired.View, mark string) error {
 	h := w.hub()
+	defer w.meanwhile()
 	write := func() bool {
 		if h.mark() != v.Mark {
 			return false
@@ -312,7 +355,7 @@ func (w *world) rehome() {
 // settle gives the host its hub back, without faults, and looks whether all is as declared there.
 func (w *world) settle() {
 	w.faults = nil
-	w.agent.State, w.held = w.agent.State.Elapsed(1000*time.Hour), 0
+	w.pass(1000 * time.Hour)
 	if w.linked < 0 {
 		w.linked = 0
 	}

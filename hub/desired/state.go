@@ -31,8 +31,15 @@ type Hub struct {
 
 // Hold puts all changes off, for people at the site.
 type Hold struct {
-	Left   time.Duration `json:"leftNanoseconds"` // of time in which the host runs: no clock is asked
+	Left   time.Duration `json:"leftNanoseconds"` // of time in which the host runs: no wall clock is asked
 	Reason string        `json:"reason"`
+	Since  Moment        `json:"since"` // when so much was left; none: when the agent looks next
+}
+
+// Moment is one of a boot, by the clock that counts from there.
+type Moment struct {
+	Boot string        `json:"boot"` // boot_id
+	At   time.Duration `json:"atNanoseconds"`
 }
 
 // Instance is what runs on the host for one object of the hub.
@@ -194,14 +201,23 @@ func (s State) Rehome(v View) State {
 	return next
 }
 
-// Elapsed returns the state after the host has run for so long, by a clock that does not jump.
-func (s State) Elapsed(d time.Duration) State {
-	if s.Hold == nil || d <= 0 {
+// Elapsed returns the state at a later moment. How long the host was off between two boots does not count.
+func (s State) Elapsed(now Moment) State {
+	if s.Hold == nil {
 		return s
 	}
+	h := *s.Hold
+	switch h.Since.Boot {
+	case now.Boot:
+		h.Left -= max(0, now.At-h.Since.At)
+	case "": // it begins now
+	default:
+		h.Left -= now.At
+	}
+	h.Since = now
 	next := s.clone()
-	if next.Hold = nil; s.Hold.Left > d {
-		next.Hold = &Hold{Left: s.Hold.Left - d, Reason: s.Hold.Reason}
+	if next.Hold = &h; h.Left <= 0 {
+		next.Hold = nil
 	}
 	return next
 }

@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/hub/sites"
+)
+
+// speak speaks with the hub until the context ends.
+func (a *Agent) speak(ctx context.Context) {
+	for ctx.Err() == nil {
+		a.try(ctx, "rehome", a.connect)
+		a.talk(ctx)
+		a.try(ctx, "reservations", a.settle)
+		if idle(ctx, a.news) {
+			a.next = time.Time{}
+		}
+	}
+}
+
+// talk speaks with the hub, or says only that this host is there, when it is time for that.
+func (a *Agent) talk(ctx context.Context) {
+	now := time.Now()
+	brief, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	switch {
+	case !now.Before(a.next):
+		heard := false
+		a.try(ctx, "the hub", func(context.Context) error {
+			err := a.reach(brief)
+			heard = err == nil
+			return err
+		})
+		a.next, a.pulse, a.glance = now.Add(call), now.Add(sites.Pulse), now.Add(glance)
+		if heard { // else the watch may wait for long
+			a.watch(ctx)
+		}
+		if heard && a.watching.Load() {
+			a.next = now.Add(max(call, min(calm, a.due.Sub(a.clock.hub()))))
+		}
+	case !now.Before(a.pulse):
+		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil || a.compare() {
+			a.next = now // the talk says why, or what is new
+		}
+	case !now.Before(a.glance):
+		if a.glance = now.Add(glance); a.moved(ctx) {
+			a.next = now
+		}
+	}
+}
+
+// unreached is that a hub says nothing, or not to this host.
+type unreached struct{ error }
+
+// reach speaks with the hub: by another of its URLs where one does not answer. Where the time is over then,
+// the next talk, at once, is by that one.
+func (a *Agent) reach(ctx context.Context) error {
+	err := a.sync(ctx)
+	for range a.joined.Others {
+		if _, is := errors.AsType[unreached](err); !is {
+			break
+		}
+		was := a.joined.URL
+		a.joined.URL, a.joined.Others = a.joined.Others[0], append(slices.Clone(a.joined.Others[1:]), was)
+		if derr := a.dial(); derr != nil {
+			return derr
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		err = a.sync(ctx)
+	}
+	if u, is := errors.AsType[unreached](err); is {
+		a.note("does not reach the hub", untimely(u.error))
+	}
+	return err
+}
+
+// remember keeps the URLs by which a hub that this host trusts says that it is reached.
+func (a *Agent) remember(urls []string) error {
+	var others []string
+	for _, url := range urls {
+		if url != a.joined.URL {
+			others = append(others, url)
+		}
+	}
+	slices.Sort(others)
+	known := slices.Sorted(slices.Values(a.joined.Others))
+	if len(urls) == 0 || slices.Equal(known, others) {
+		return nil
+	}
+	a.joined.Others = others
+	return a.joined.write(a.o.hub("joined.json"))
+}
+
+// unheard is why the hub says nothing to this host, which renews its certificate where that has run out.
+func (a *Agent) unheard(ctx context.Context, err error) error {
+	if apierrors.IsUnauthorized(err) {
+		return errors.Join(err, a.readmit(ctx))
+	}
+	return unreached{err}
+}
+
+// sync takes over what the hub says, and reports.
+func (a *Agent) sync(ctx context.Context) error {
+	if a.joined.New || a.state().Hub.ID == "" {
+		if err := a.desired.Rehome(ctx, a.server); err != nil {
+			return a.unheard(ctx, err)
+		}
+		a.joined.New = false
+		if err := a.joined.write(a.o.hub("joined.json")); err != nil {
+			return err
+		}
+	}
+	f, err := a.take(ctx)
+	if err != nil {
+		return a.unheard(ctx, err)
+	}
+	a.compare()
+	a.note(map[bool]string{true: "follows the hub", false: "HubRegressed: " + f.Regressed}[f.Regressed == ""],
+		a.differ())
+	if f.Regressed == "" {
+		more, err := a.server.claim(ctx)
+		if err == nil && more {
+			f, err = a.take(ctx)
+		}
+		if err == nil {
+			err = a.remember(a.server.urls)
+		}
+		if err == nil {
+			err = a.reserve(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	} else {
+		a.o.Log.WarnContext(ctx, "HubRegressed", "reason", f.Regressed)
+	}
+	return errors.Join(a.report(ctx, f), a.beat(ctx), a.renew(ctx))
+}
+
+// take takes over what the hub says. It is done beside what else there is to say.
+func (a *Agent) take(ctx context.Context) (desired.Findings, error) {
+	f, err := a.desired.Sync(ctx, a.server)
+	if f.Changed {
+		a.processes.wake()
+	}
+	return f, err
+}
+
+// state is what this host is to run by now.
+func (a *Agent) state() desired.State {
+	a.desired.Lock()
+	defer a.desired.Unlock()
+	return a.desired.State
+}
+
+// hear has the hub spoken with at once.
+func (a *Agent) hear() {
+	select {
+	case a.news <- struct{}{}:
+	default:
+	}
+}
+
+// watch has changes of Instances heard at once.
+func (a *Agent) watch(ctx context.Context) {
+	if a.server.list == "" || a.watching.Load() {
+		return
+	}
+	a.unwatch()
+	ctx, a.unwatch = context.WithCancel(ctx)
+	w, err := a.server.resource("instances").Watch(ctx, metav1.ListOptions{ResourceVersion: a.server.list})
+	if err != nil {
+		return // the next call sees them
+	}
+	a.watching.Store(true)
+	go func() {
+		defer w.Stop()
+		for range w.ResultChan() {
+			a.hear()
+		}
+		a.watching.Store(false)
+		a.hear() // nobody watches any more
+	}()
+}
+
+// names are those of Instances of this host.
+func (a *Agent) names(uids []string) string {
+	var names []string
+	all := a.state().Instances
+	for _, uid := range uids {
+		names = append(names, all[uid].Name)
+	}
+	return strings.Join(names, ", ")
+}

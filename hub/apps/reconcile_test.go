@@ -70,9 +70,9 @@ func newBench(t *testing.T, site string, hosts ...string) *bench {
 	return b
 }
 
-func leaseOf(host string, at time.Time) *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: host, Namespace: api.Namespace(host),
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: host, Time: new(metav1.NewTime(at))}}},
+func leaseOf(who string, at time.Time) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: who, Namespace: api.Namespace(who),
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: who, Time: new(metav1.NewTime(at))}}},
 		Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(300))}}
 }
 
@@ -221,12 +221,12 @@ func TestMute(t *testing.T) {
 		}
 		place("one", 3*answer, "h0", "h1", "h2")
 		place("two", 0)
-		time.Sleep(muteSite)
+		<-time.After(muteSite)
 		place("three", answer, "h3")
 		b.Core = fake.NewClientset(leaseOf("h0", began), leaseOf("h1", time.Now()), leaseOf("h2", began))
-		time.Sleep(listened)
+		<-time.After(listened)
 		place("four", answer, "h1")
-		time.Sleep(muteHost)
+		<-time.After(muteHost)
 		place("five", 3*answer, "h0", "h1", "h2")
 	})
 }

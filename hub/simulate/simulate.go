@@ -103,8 +103,8 @@ func (h *Host) resource(name string) dynamic.ResourceInterface {
 }
 
 // changed notes what has happened on the host.
-func (h *Host) changed(kind, lane, what string) {
-	h.changes = append(h.changes, api.Change{At: metav1.Now(), Kind: kind, Lane: lane, What: what})
+func (h *Host) changed(kind, name, what string) {
+	h.changes = append(h.changes, api.Change{At: metav1.Now(), Kind: kind, Lane: name, What: what})
 	h.changes = h.changes[max(0, len(h.changes)-changes):]
 }
 

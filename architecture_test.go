@@ -82,7 +82,7 @@ func imports() map[string][]string {
 		"witness/tail":   {"results", "stats"},
 		"probe":          {"results"},
 		"probe/*":        {"cpuset", "probe", "probe/timer", "probe/webserver", "quantity", "results"},
-		"probe/router":   {"host", "probe", "probe/http", "probe/webserver", "quantity", "results"},
+		"probe/router":   {"host", "probe", "probe/frames", "probe/http", "probe/webserver", "quantity", "results"},
 		"factor":         {"lane", "noise", "probe", "results", "runtime/guest"},
 		"factor/*":       {"factor", "host/cmdline", "lane", "noise", "probe", "quantity", "results", "runtime/guest"},
 		"prove/scenario": {"enforce/merge", "factor", "lane", "probe", "quantity", "results", "runtime/guest", "sched", "stats"},
@@ -189,7 +189,7 @@ hub/api                350       45  what is proved and has changed on a host; h
 hub/apps              1400       10  hosts and sites that do not answer, for all Apps; reasons that go with what they are of; hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
 hub/cmd/isolane-hub   1100        0  errors of flags in one line; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            500       15  what is beside each other; holds that no new start makes longer; the hub's first part: what it may change of what a host runs
-hub/place              650       20  what each host lacks, and which change costs least over all; machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
+hub/place              600       20  what each host lacks, and which change costs least over all; machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/pods               450        2  the nodes of a Kubernetes as hosts
 hub/simulate           350        5  what agents tell of a machine; many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
 hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
@@ -209,7 +209,7 @@ lanes                 1950       35  what recover did not put back; files with l
 netpath               1450       45  uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink
 netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
-netpath/express        850        5  lanes are held to their rate; a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
+netpath/express        800        5  lanes are held to their rate; a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
 netpath/macvlan        100        5
 netpath/ovs           1850       10  receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
 netpath/sriov         1400        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found
@@ -222,7 +222,7 @@ plan/stock            1200       15  lanes that are still to come; both directio
 probe                  775       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
-probe/frames          2045        5  the kernel as a forwarder; where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
+probe/frames          2050        6  its frames, also for probe router; the kernel as a forwarder; where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared

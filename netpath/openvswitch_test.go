@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,26 +13,12 @@ import (
 // openVSwitch starts one of the test's own, which ends with the test.
 func openVSwitch(t *testing.T) {
 	t.Helper()
-	programs, err := filepath.Abs("../bin/programs/usr") // of make test-tools
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", strings.Join([]string{os.Getenv("PATH"), programs + "/bin", programs + "/sbin",
-		programs + "/lib/openvswitch-switch"}, ":"))
-	hosttest.Need(t, hosttest.Program("ovs-vswitchd"), hosttest.Program("ovsdb-server"), hosttest.Program("ovs-vsctl"))
 	for _, device := range []string{"ovs-netdev", "ovs-system"} {
-		if _, err = os.Stat("/sys/class/net/" + device); err == nil {
+		if _, err := os.Stat("/sys/class/net/" + device); err == nil {
 			t.Skip("skipped: " + device + " is there: of an Open vSwitch of this host, or of one that was killed")
 		}
 	}
-	dir := t.TempDir()
-	for _, name := range []string{"OVS_RUNDIR", "OVS_DBDIR"} {
-		t.Setenv(name, dir)
-	}
-	schema := "/usr/share/openvswitch/vswitch.ovsschema"
-	if _, err = os.Stat(schema); err != nil {
-		schema = programs + "/share/openvswitch/vswitch.ovsschema"
-	}
+	dir := hosttest.OpenVSwitch(t, "../bin/programs/usr")
 	run := func(argv ...string) {
 		t.Helper()
 		if out, rerr := exec.CommandContext(context.WithoutCancel(t.Context()), argv[0], argv[1:]...).CombinedOutput(); rerr != nil {
@@ -60,7 +44,6 @@ func openVSwitch(t *testing.T) {
 			run("ip", "link", "del", "ovs-netdev")
 		}
 	})
-	run("ovsdb-tool", "create", dir+"/conf.db", schema)
 	daemon("ovsdb-server", dir+"/conf.db", "--remote=punix:"+dir+"/db.sock")
 	run("ovs-vsctl", "--no-wait", "init")
 	daemon("ovs-vswitchd", "unix:"+dir+"/db.sock")

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -24,6 +25,23 @@ type Change struct {
 	Lane   string `json:"lane,omitempty"` // whose declaration changes
 	Change string `json:"change,omitempty"`
 	Moves  []Move `json:"moves,omitempty"`
+	Price  Price  `json:"price,omitzero"`
+}
+
+// Price orders changes, as of several hosts.
+type Price struct {
+	// Kind is its place in the order of docs/placement.md, from 1; 0 is unknown, and costs most.
+	Kind int `json:"kind"`
+	// Left are the CPUs or bytes that the lane keeps: of one kind more costs less.
+	Left uint64 `json:"left,omitempty"`
+}
+
+// Compare is below 0 where p costs less.
+func (p Price) Compare(o Price) int {
+	if (p.Kind == 0) != (o.Kind == 0) {
+		return o.Kind - p.Kind
+	}
+	return cmp.Or(p.Kind-o.Kind, cmp.Compare(o.Left, p.Left))
 }
 
 // Error is the refusal in one line.

@@ -138,8 +138,12 @@ func handing(to netlink.Link) string { return fmt.Sprint("isolane-to-", to.Attrs
 
 // handed says whether the frames that enter a device go to another one.
 func (e *ends) handed(from, to netlink.Link) (bool, error) {
-	f, err := atIngress(e.Handle, from, handing(to))
-	return f != nil && f.Name == handing(to), err
+	h, err := hookOf(e.Handle, from)
+	if err != nil {
+		return false, err
+	}
+	f := h.Own(handing(to))
+	return f != nil && f.Name == handing(to), nil
 }
 
 // hand has the frames that enter a device leave by another one (bpf-helpers(7), bpf_redirect).
@@ -151,7 +155,11 @@ func (e *ends) hand(from, to netlink.Link) error {
 		return err
 	}
 	defer p.Close()
-	return handIngress(e.Handle, from, p, handing(to))
+	h, err := hookOf(e.Handle, from)
+	if err != nil {
+		return err
+	}
+	return h.Attach(p, handing(to))
 }
 
 func (o tap) Write(_ context.Context, s journal.Step, value string) error {

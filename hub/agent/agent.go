@@ -51,8 +51,8 @@ type joined struct {
 	New    bool     `json:"new,omitempty"`    // it has not followed it yet
 }
 
-// Agent is one at work. It looks after what runs here beside speaking with the hub, which may never answer.
-// Only the latter has what is not behind the lock of desired.
+// Agent is one at work. One goroutine looks after what runs here, another speaks with the hub, which may
+// never answer. What both need is behind the lock of desired; all else is of the one that speaks.
 type Agent struct {
 	o         Options
 	joined    joined

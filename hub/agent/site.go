@@ -41,7 +41,7 @@ func (o Options) lock() (*os.File, error) {
 	}
 	err = unix.FcntlFlock(lock.Fd(), unix.F_OFD_SETLK, &whole)
 	if err == nil && whole.Type == unix.F_RDLCK {
-		err = others(lock)
+		err = lockedByOther(lock)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: another agent runs: %w", o.Dir, err), lock.Close())
@@ -49,8 +49,8 @@ func (o Options) lock() (*os.File, error) {
 	return lock, nil
 }
 
-// others says of a file whether somebody else has locked it.
-func others(lock *os.File) error {
+// lockedByOther fails with EAGAIN where somebody else has locked a file.
+func lockedByOther(lock *os.File) error {
 	whole := unix.Flock_t{Type: unix.F_WRLCK}
 	err := unix.FcntlFlock(lock.Fd(), unix.F_OFD_GETLK, &whole)
 	if err == nil && whole.Type != unix.F_UNLCK {
@@ -67,7 +67,7 @@ func (o Options) runs() bool {
 		return false
 	}
 	defer lock.Close()
-	return errors.Is(others(lock), unix.EAGAIN)
+	return errors.Is(lockedByOther(lock), unix.EAGAIN)
 }
 
 // read reads what a host knows of its hub.

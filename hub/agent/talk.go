@@ -147,7 +147,7 @@ func (a *Agent) sync(ctx context.Context) error {
 	return errors.Join(a.report(ctx, f), a.beat(ctx), a.renew(ctx))
 }
 
-// take takes over what the hub says. It is done beside what else there is to say.
+// take takes over what the hub says, and has it done, for which it does not wait.
 func (a *Agent) take(ctx context.Context) (desired.Findings, error) {
 	f, err := a.desired.Sync(ctx, a.server)
 	if f.Changed {

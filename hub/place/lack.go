@@ -3,8 +3,6 @@ package place
 import (
 	"cmp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
@@ -123,38 +121,3 @@ func nearest(full []*entry, l lane.Lane) (some []*entry) {
 	}
 	return some
 }
-
-// price is what a change costs the lane: its place among the kinds in the order of docs/placement.md, and of
-// the same kind less for the one that leaves more.
-type price struct {
-	kind int
-	left uint64
-}
-
-// kinds begin the texts of a plan.Change; one of another kind costs most.
-func kinds() []string {
-	return []string{"spec.preferred: ", "spec.cpus.boot: ", "leave out spec.cpus.list", "spec.cpus.share: ",
-		"spec.cpus.count: ", "spec.memory.size: "}
-}
-
-func priceOf(change *plan.Change) (p price) {
-	if change == nil || len(change.Moves) > 0 {
-		return price{kind: -1}
-	}
-	text := change.Change
-	p.kind = slices.IndexFunc(kinds(), func(begin string) bool { return strings.HasPrefix(text, begin) })
-	if p.kind < 0 {
-		p.kind = len(kinds())
-	}
-	if _, value, is := strings.Cut(text, ": "); is {
-		var size quantity.Bytes
-		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-			p.left = n
-		} else if size.UnmarshalText([]byte(value)) == nil {
-			p.left = uint64(size)
-		}
-	}
-	return p
-}
-
-func (p price) compare(o price) int { return cmp.Or(p.kind-o.kind, cmp.Compare(o.left, p.left)) }

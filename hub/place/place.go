@@ -69,11 +69,11 @@ type Decision struct {
 type Verdict struct {
 	Host, Site string
 	Kind       Kind
-	Why        string // in words
-	Change     string // the cheapest that would admit the lane there; "": none is known
-	Own        bool   // the change is one of the lane itself
-	Before     bool   // it said so before, and was not asked again
-	price      price  // of Change
+	Why        string     // in words
+	Change     string     // the cheapest that would admit the lane there; "": none is known
+	Own        bool       // the change is one of the lane itself
+	Before     bool       // it said so before, and was not asked again
+	price      plan.Price // of Change
 }
 
 // Kind is what a verdict is, in a word that says nothing of what else is on a host.
@@ -198,7 +198,7 @@ func (x *Index) Place(ctx context.Context, l lane.Lane, w Where, ask Asker) (Dec
 func (d *Decision) sort() {
 	slices.SortStableFunc(d.Verdicts, func(a, b Verdict) int {
 		by := cmp.Or(a.rank()-b.rank(), cmp.Compare(b.Change, "")-cmp.Compare(a.Change, ""),
-			a.price.compare(b.price))
+			a.price.Compare(b.price))
 		if by != 0 || a.Change != "" { // where most is free first
 			return by
 		}
@@ -358,8 +358,9 @@ func (v *Verdict) explain(err error) {
 	}
 	v.Why = strings.Join(r.Blocking, "; ")
 	_, v.Change, _ = strings.Cut(r.Error(), "; cheapest change: ")
-	v.price = priceOf(r.Cheapest)
-	v.Own = r.Cheapest != nil && len(r.Cheapest.Moves) == 0
+	if r.Cheapest != nil {
+		v.price, v.Own = r.Cheapest.Price, len(r.Cheapest.Moves) == 0
+	}
 }
 
 // ask asks a host, and corrects the copy of it by what it answers. It says whether the answer was no.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"isolane.dev/isolane/plan"
 )
 
 // Why says what a decision was made by, a line a host: the chosen one, those that were asked, those that a
@@ -50,14 +52,14 @@ func (d Decision) Brief() string {
 		return "on host " + d.Host
 	}
 	count, change, moves := map[Kind]int{}, "", false
-	var least price
+	var least plan.Price
 	for _, v := range d.Verdicts {
 		count[v.Kind]++
 		switch {
 		case v.Change == "":
 		case !v.Own:
 			moves = true
-		case change == "" || v.price.compare(least) < 0:
+		case change == "" || v.price.Compare(least) < 0:
 			least = v.price
 			change = fmt.Sprintf("; cheapest change: %s (then host %s takes it)", v.Change, v.Host)
 		}

@@ -102,12 +102,12 @@ func address(n int) []lane.Address {
 // program is the one that is attached to a device.
 func program(t *testing.T, device string) ebpf.ProgramID {
 	t.Helper()
-	h, err := openHook(device)
-	if err != nil || h == nil || h.own() == nil {
+	h, err := netdev.OpenHook(device)
+	if err != nil || h == nil || own(h) == nil {
 		t.Fatalf("%s has no program: %v", device, err)
 	}
 	h.Close()
-	return ebpf.ProgramID(h.own().Id)
+	return ebpf.ProgramID(own(h).Id)
 }
 
 // entries is how many a table has.
@@ -301,22 +301,22 @@ func TestPartsAreTakenBack(t *testing.T) {
 	if n := entries(t); n != 2 {
 		t.Errorf("%d entries for one lane and the uplink", n)
 	}
-	h, err := openHook(uplink)
+	h, err := netdev.OpenHook(uplink)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	if err = h.FilterDel(h.own()); err != nil {
+	if err = h.FilterDel(own(h)); err != nil {
 		t.Fatal(err)
 	}
 	b.reconcile(t, nil)
-	after, err := openHook(uplink)
+	after, err := netdev.OpenHook(uplink)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer after.Close()
-	if after.qdisc != "" {
-		t.Errorf("the uplink keeps a qdisc %s", after.qdisc)
+	if after.Qdisc != "" {
+		t.Errorf("the uplink keeps a qdisc %s", after.Qdisc)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
@@ -107,7 +106,7 @@ const left = "an entry or a hook without a program"
 // Read returns the step's value, or the one that it replaces, where our filter for that is attached, and ""
 // where there is nothing.
 func (ports) Read(_ context.Context, s journal.Step) (string, error) {
-	h, err := openHook(s.Target)
+	h, err := netdev.OpenHook(s.Target)
 	if err != nil {
 		return "", err
 	}
@@ -115,16 +114,16 @@ func (ports) Read(_ context.Context, s journal.Step) (string, error) {
 		h.Close()
 	}
 	switch {
-	case h != nil && h.own() != nil:
+	case h != nil && own(h) != nil:
 		for _, value := range values(s) {
-			if strings.HasPrefix(h.own().Name, filterName(value)) {
+			if strings.HasPrefix(own(h).Name, filterName(value)) {
 				return value, nil
 			}
 		}
 		fallthrough
-	case h != nil && len(h.filters) > 0:
+	case h != nil && len(h.Filters) > 0:
 		return "a tc filter that isolane did not attach", nil
-	case h != nil && h.qdisc != "":
+	case h != nil && h.Qdisc != "":
 		return left, nil
 	}
 	for _, value := range values(s) {
@@ -173,17 +172,17 @@ func (o ports) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	h, err := openHook(s.Target)
+	h, err := netdev.OpenHook(s.Target)
 	if h == nil || err != nil {
 		return false, err
 	}
 	h.Close()
-	is, err := p.attached(h.own(), s.After)
-	if !is || err != nil || h.overtaken() != nil {
+	is, err := p.attached(own(h), s.After)
+	if !is || err != nil || overtaken(h) != nil {
 		return false, err
 	}
 	device, is, err := p.entry()
-	return is && device == uint32(h.device.Attrs().Index), err
+	return is && device == uint32(h.Device.Attrs().Index), err
 }
 
 // attached says whether a filter has this version's program, and that the table.
@@ -229,15 +228,15 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 			return err
 		}
 	}
-	h, err := openHook(s.Target)
+	h, err := netdev.OpenHook(s.Target)
 	if h == nil || err != nil {
 		return errors.Join(err, fs.ErrNotExist)
 	}
 	defer h.Close()
-	if len(h.filters) > 0 && h.own() == nil {
+	if len(h.Filters) > 0 && own(h) == nil {
 		return fmt.Errorf("%s has a tc filter that isolane did not attach", s.Target)
 	}
-	if err = h.overtaken(); err != nil { // a lane in force waits, so that others may change
+	if err = overtaken(h); err != nil { // a lane in force waits, so that others may change
 		return &journal.UnansweredError{Err: err}
 	}
 	table, err := openTable(p.Table)
@@ -248,7 +247,7 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 		return err
 	}
 	defer table.Close()
-	is, err := p.attached(h.own(), value)
+	is, err := p.attached(own(h), value)
 	if err == nil && !is {
 		err = p.attach(h, table, value)
 	}
@@ -257,28 +256,19 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	}
 	key, err := p.mac()
 	if err == nil {
-		err = table.Put(key, uint32(h.device.Attrs().Index))
+		err = table.Put(key, uint32(h.Device.Attrs().Index))
 	}
 	return err
 }
 
 // attach puts the program at the hook of a device. It takes the place of one of ours between two frames.
-func (p port) attach(h *hook, table *ebpf.Map, value string) error {
+func (p port) attach(h *netdev.Hook, table *ebpf.Map, value string) error {
 	prog, err := p.load(table)
 	if err != nil {
 		return err
 	}
 	defer prog.Close()
-	if h.qdisc == "" {
-		if err = h.QdiscAdd(h.clsact()); err != nil {
-			return fmt.Errorf("clsact: %w", err)
-		}
-	}
-	return h.FilterReplace(&netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: h.device.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS,
-			Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL},
-		Fd: prog.FD(), Name: programName(value), DirectAction: true,
-	})
+	return h.Attach(prog, programName(value))
 }
 
 // remove takes the entry of a step's values away, and then our program with its hook.
@@ -290,18 +280,12 @@ func (ports) remove(s journal.Step) error {
 			}
 		}
 	}
-	h, err := openHook(s.Target)
+	h, err := netdev.OpenHook(s.Target)
 	if h == nil || err != nil {
 		return err
 	}
 	defer h.Close()
-	switch ours := h.own(); {
-	case h.qdisc == "" || ours == nil && len(h.filters) > 0:
-		return nil
-	case len(h.filters) > 1: // somebody has added one to our hook
-		return h.FilterDel(ours)
-	}
-	return h.QdiscDel(h.clsact())
+	return h.Detach(own(h))
 }
 
 // forget takes the port's entry away.
@@ -341,9 +325,9 @@ func (ports) DescribeDrift(s journal.Step) (expected, found string) {
 	found = words(s.Before)
 	if s.Before == s.After {
 		found = "a program of another version, or another table or entry"
-		if h, err := openHook(s.Target); h != nil && err == nil {
+		if h, err := netdev.OpenHook(s.Target); h != nil && err == nil {
 			h.Close()
-			if err = h.overtaken(); err != nil {
+			if err = overtaken(h); err != nil {
 				found = err.Error()
 			}
 		}

@@ -2,9 +2,7 @@ package ovs_test
 
 import (
 	"context"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,20 +17,7 @@ import (
 
 // A database of Open vSwitch's, without a switch, has the receive queues of the lane's card, and what was before.
 func TestReceiveQueues(t *testing.T) {
-	programs, err := filepath.Abs("../../bin/programs/usr") // of make test-tools
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", strings.Join([]string{os.Getenv("PATH"), programs + "/bin", programs + "/sbin"}, ":"))
-	hosttest.Need(t, hosttest.Program("ovsdb-server"), hosttest.Program("ovs-vsctl"))
-	dir := t.TempDir()
-	for _, name := range []string{"OVS_RUNDIR", "OVS_DBDIR"} {
-		t.Setenv(name, dir)
-	}
-	schema := "/usr/share/openvswitch/vswitch.ovsschema"
-	if _, err = os.Stat(schema); err != nil {
-		schema = programs + "/share/openvswitch/vswitch.ovsschema"
-	}
+	dir := hosttest.OpenVSwitch(t, "../../bin/programs/usr")
 	run := func(argv ...string) string {
 		out, rerr := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
 		if rerr != nil {
@@ -40,9 +25,8 @@ func TestReceiveQueues(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	run("ovsdb-tool", "create", dir+"/conf.db", schema)
 	server := exec.Command("ovsdb-server", dir+"/conf.db", "--remote=punix:"+dir+"/db.sock", "--unixctl="+dir+"/ctl", "--no-chdir")
-	if err = server.Start(); err != nil {
+	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

@@ -25,15 +25,25 @@ type changes struct {
 // edit is a change of one lane's declaration.
 type edit struct {
 	text string
+	left uint64 // as of a plan.Price
 	do   func(*lane.Spec)
 }
+
+// The kinds of changes in the order of docs/placement.md, as a plan.Price has them. Between them are those of
+// edits.
+const (
+	kindMoves = 1 + iota
+	kindEdits
+	kindMemory   = kindEdits + editKinds
+	kindLeaveOut = kindMemory + 1
+)
 
 // cheapest is the first change, in the order of docs/placement.md, that makes all lanes fit; nil if none of
 // those that were tried does. The lane that was refused comes first.
 func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string) *plan.Change {
 	if len(placed.Lanes) > 0 {
 		if p, err := repack(h, placed, lanes); err == nil && len(p.Moves) > 0 {
-			return &plan.Change{Moves: p.Moves}
+			return &plan.Change{Moves: p.Moves, Price: plan.Price{Kind: kindMoves}}
 		}
 	}
 	refused := slices.IndexFunc(lanes, func(l lane.Lane) bool { return l.Metadata.Name == name })
@@ -45,21 +55,23 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 		for i, l := range lanes {
 			for _, e := range edits(l.Spec, free)[kind] {
 				if c.works(i, e.do) {
-					return &plan.Change{Lane: l.Metadata.Name, Change: e.text}
+					return &plan.Change{Lane: l.Metadata.Name, Change: e.text,
+						Price: plan.Price{Kind: kindEdits + kind, Left: e.left}}
 				}
 			}
 		}
 	}
 	c.tries, c.steps = 60, 480000
 	for i, l := range lanes {
-		if text := c.memory(i); text != "" {
-			return &plan.Change{Lane: l.Metadata.Name, Change: text}
+		if size, ok := c.memory(i); ok {
+			return &plan.Change{Lane: l.Metadata.Name, Change: fmt.Sprintf("spec.memory.size: %s", size),
+				Price: plan.Price{Kind: kindMemory, Left: uint64(size)}}
 		}
 	}
 	for i, l := range lanes {
 		// this helps mostly, so it is always tried
 		if rest := slices.Delete(slices.Clone(lanes), i, i+1); len(rest) > 0 && c.fit(rest, 80000) {
-			return &plan.Change{Lane: l.Metadata.Name, Change: "leave it out"}
+			return &plan.Change{Lane: l.Metadata.Name, Change: "leave it out", Price: plan.Price{Kind: kindLeaveOut}}
 		}
 	}
 	return nil
@@ -105,13 +117,15 @@ func (c *changes) fit(lanes []lane.Lane, most int) bool {
 	return refused == nil
 }
 
+const editKinds = 5
+
 // edits are the changes of a declaration that may help, by kind, in the order in which they are tried. free
 // is how many CPUs no lane has.
-func edits(s lane.Spec, free int) [5][]edit {
-	var all [5][]edit
+func edits(s lane.Spec, free int) [editKinds][]edit {
+	var all [editKinds][]edit
 	for _, w := range s.Wishes() {
 		if _, soft := s.Preferred[w]; !soft {
-			all[0] = append(all[0], edit{fmt.Sprintf("spec.preferred: {%s: 1}", w), func(s *lane.Spec) {
+			all[0] = append(all[0], edit{fmt.Sprintf("spec.preferred: {%s: 1}", w), 0, func(s *lane.Spec) {
 				preferred := map[string]int{w: 1}
 				maps.Copy(preferred, s.Preferred)
 				s.Preferred = preferred
@@ -119,30 +133,30 @@ func edits(s lane.Spec, free int) [5][]edit {
 		}
 	}
 	if !s.CPUs.Boot {
-		all[1] = []edit{{"spec.cpus.boot: true", func(s *lane.Spec) { s.CPUs.Boot = true }}}
+		all[1] = []edit{{"spec.cpus.boot: true", 0, func(s *lane.Spec) { s.CPUs.Boot = true }}}
 	}
 	if !s.CPUs.List.IsEmpty() {
-		all[2] = []edit{{"leave out spec.cpus.list", func(s *lane.Spec) { s.CPUs.List = cpuset.Set{} }}}
+		all[2] = []edit{{"leave out spec.cpus.list", 0, func(s *lane.Spec) { s.CPUs.List = cpuset.Set{} }}}
 	}
 	if s.CPUs.Share <= 1 {
-		all[3] = []edit{{"spec.cpus.share: 2", func(s *lane.Spec) { s.CPUs.Share = 2 }}}
+		all[3] = []edit{{"spec.cpus.share: 2", 0, func(s *lane.Spec) { s.CPUs.Share = 2 }}}
 	}
 	for n := min(s.CPUs.Count-1, free-1); n > 0; n-- {
-		all[4] = append(all[4], edit{fmt.Sprintf("spec.cpus.count: %d", n),
+		all[4] = append(all[4], edit{fmt.Sprintf("spec.cpus.count: %d", n), uint64(n),
 			func(s *lane.Spec) { s.CPUs.Count = n }})
 	}
 	return all
 }
 
-// memory looks for the largest amount that fits, in MiB.
-func (c *changes) memory(i int) string {
+// memory looks for the largest amount that fits, in whole MiB.
+func (c *changes) memory(i int) (size quantity.Bytes, ok bool) {
 	const mib = 1 << 20
 	with := func(n uint64) bool {
 		return c.works(i, func(s *lane.Spec) { s.Memory.Size = quantity.Bytes(n * mib) })
 	}
 	most := uint64(c.lanes[i].Spec.Memory.Size) / mib
 	if most == 0 || !with(0) {
-		return ""
+		return 0, false
 	}
 	least := uint64(0) // fits
 	for most-least > 1 {
@@ -152,5 +166,5 @@ func (c *changes) memory(i int) string {
 			most = middle
 		}
 	}
-	return fmt.Sprintf("spec.memory.size: %s", quantity.Bytes(least*mib))
+	return quantity.Bytes(least * mib), true
 }

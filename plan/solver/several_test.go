@@ -273,6 +273,9 @@ func TestChangeHelps(t *testing.T) {
 	if _, err = fmt.Sscanf(r.Cheapest.Change, "spec.cpus.count: %d", &n); err != nil {
 		t.Fatal(err)
 	}
+	if price := r.Cheapest.Price; price.Kind == 0 || price.Left != uint64(n) {
+		t.Errorf("price %+v of %q", price, r.Cheapest.Change)
+	}
 	for i := range lanes {
 		if lanes[i].Metadata.Name == r.Cheapest.Lane {
 			lanes[i].Spec.CPUs.Count = n

@@ -34,27 +34,30 @@ const (
 	isAnswer   = 0x49534c41 // "ISLA"
 )
 
-// ends are the two ends of a stream as one of them sends it.
-type ends struct {
-	fromMAC, toMAC net.HardwareAddr
-	from, to       netip.AddrPort
+// Payload is where that of UDP begins in a frame.
+const Payload = atMagic
+
+// Ends are the two ends of a stream of UDP as one of them sends it.
+type Ends struct {
+	FromMAC, ToMAC net.HardwareAddr
+	From, To       netip.AddrPort
 }
 
-// blank is a frame of that size with the FCS, but for what stamp writes. It has no checksum of UDP, as its
-// contents are compared.
-func (e ends) blank(size int) []byte {
+// Blank is a frame of that size with the FCS, and zeros for its payload. It has no checksum of UDP: what is
+// in it may change.
+func (e Ends) Blank(size int) []byte {
 	b := make([]byte, size-fcs)
-	copy(b, e.toMAC)
-	copy(b[6:], e.fromMAC)
+	copy(b, e.ToMAC)
+	copy(b[6:], e.FromMAC)
 	binary.BigEndian.PutUint16(b[atProtocol:], 0x0800)
 	b[atIP] = 0x45
 	binary.BigEndian.PutUint16(b[atLength:], uint16(len(b)-atIP))
 	binary.BigEndian.PutUint16(b[atIP+6:], 0x4000) // not to be fragmented
 	b[atTTL], b[atTTL+1] = ttl, 17
-	copy(b[atSource:], e.from.Addr().AsSlice())
-	copy(b[atSource+4:], e.to.Addr().AsSlice())
-	binary.BigEndian.PutUint16(b[atUDP:], e.from.Port())
-	binary.BigEndian.PutUint16(b[atUDP+2:], e.to.Port())
+	copy(b[atSource:], e.From.Addr().AsSlice())
+	copy(b[atSource+4:], e.To.Addr().AsSlice())
+	binary.BigEndian.PutUint16(b[atUDP:], e.From.Port())
+	binary.BigEndian.PutUint16(b[atUDP+2:], e.To.Port())
 	binary.BigEndian.PutUint16(b[atUDP+4:], uint16(len(b)-atUDP))
 	binary.BigEndian.PutUint16(b[atChecksum:], ^sum(b[atIP:atUDP]))
 	return b

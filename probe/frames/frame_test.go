@@ -7,17 +7,17 @@ import (
 	"testing"
 )
 
-func someEnds() ends {
-	return ends{net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2},
+func someEnds() Ends {
+	return Ends{net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2},
 		netip.MustParseAddrPort("198.18.4.1:40000"), netip.MustParseAddrPort("198.18.4.2:7009")}
 }
 
 // What the forwarder makes of a frame is what the other end would have sent, but for the time to live.
 func TestTurn(t *testing.T) {
 	e := someEnds()
-	b := e.blank(64)
+	b := e.Blank(64)
 	stamp(b, isFrame, 1<<40+7, -1)
-	back := ends{e.toMAC, e.fromMAC, e.to, e.from}.blank(64)
+	back := Ends{e.ToMAC, e.FromMAC, e.To, e.From}.Blank(64)
 	stamp(back, isFrame, 1<<40+7, -1)
 	if !turn(b) {
 		t.Fatal("it was not forwarded")
@@ -36,11 +36,11 @@ func TestTurn(t *testing.T) {
 
 // Whatever comes is taken apart or refused; a frame that is forwarded is right again, to its last hop.
 func FuzzFrame(f *testing.F) {
-	good := someEnds().blank(64)
+	good := someEnds().Blank(64)
 	stamp(good, isFrame, 1, 2)
 	f.Add(good)
 	f.Add(good[:atMagic])
-	question := someEnds().blank(questionSize)
+	question := someEnds().Blank(questionSize)
 	stamp(question, isAnswer, 1, 2)
 	f.Add(question)
 	f.Fuzz(func(t *testing.T, given []byte) {

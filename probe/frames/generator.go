@@ -113,13 +113,13 @@ func (p Probe) generator(given probe.Conditions) (*generator, error) {
 		g.close()
 		return nil, err
 	}
-	e := ends{device.Attrs().HardwareAddr, mac, g.at, given.Address}
-	g.asking = e.blank(questionSize)
+	e := Ends{device.Attrs().HardwareAddr, mac, g.at, given.Address}
+	g.asking = e.Blank(questionSize)
 	if p.Forwarder == kernel { // it routes what is for us
-		e.from, e.to = netip.AddrPortFrom(from, given.Address.Port()), g.at
+		e.From, e.To = netip.AddrPortFrom(from, given.Address.Port()), g.at
 	}
 	for _, size := range p.Size.all() {
-		g.ready = append(g.ready, e.blank(size))
+		g.ready = append(g.ready, e.Blank(size))
 	}
 	return g, nil
 }

@@ -63,7 +63,7 @@ func generates(t *testing.T, rate probe.Rate, p *looped) *generator {
 		t.Fatal(err)
 	}
 	g := &generator{Probe: Probe{Rate: rate}, Conditions: probe.Conditions{Name: "f", Warmup: 20 * time.Millisecond, Window: 100 * time.Millisecond},
-		tally: newTally(), clock: clock, latency: probe.NewHistogram(), lag: probe.NewHistogram(), ready: [][]byte{someEnds().blank(64)}}
+		tally: newTally(), clock: clock, latency: probe.NewHistogram(), lag: probe.NewHistogram(), ready: [][]byte{someEnds().Blank(64)}}
 	p.g = g
 	g.port = &opened{port: p}
 	if err = g.run(t.Context()); err != nil {
@@ -120,7 +120,7 @@ func TestForwarderCounts(t *testing.T) {
 	f := &forwarder{local: local{device: &netlink.LinkAttrs{Index: 1}}, port: &opened{port: p}, heard: newTally()}
 	take := func(magic uint32, ttl byte, numbers ...uint64) {
 		for _, n := range numbers {
-			b := someEnds().blank(questionSize)
+			b := someEnds().Blank(questionSize)
 			stamp(b, magic, n, 0)
 			b[atTTL] = ttl
 			binary.BigEndian.PutUint16(b[atChecksum:], 0)

@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/probe/frames"
 	"isolane.dev/isolane/results"
 )
 
@@ -92,16 +92,17 @@ func (a attack) run(ctx context.Context, given probe.Conditions, device *netlink
 	return m, ctx.Err()
 }
 
-// frame is the nth one of an attack by the customer me, whose router is gate.
+// frame is the nth one of an attack by the customer me, whose router has the MAC address gate.
 func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr) []byte {
 	all := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	v4 := func(a, b, c, d byte) netip.Addr { return netip.AddrFrom4([4]byte{a, b, c, d}) }
 	switch a {
 	case flood:
 	case spoof:
 		other := server.Next()
 		switch n % 6 {
 		case 0:
-			return frame(me, gate, netip.AddrFrom4([4]byte{10, 9, 9, 9}), server, discard, mark)
+			return frame(me, gate, v4(10, 9, 9, 9), server, discard, mark)
 		case 1:
 			return frame(me, gate, other, server, discard, mark)
 		case 2:
@@ -109,9 +110,9 @@ func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr)
 		case 3:
 			return frame(me, gate, self, self, discard, mark) // the address that other customers have, too
 		case 4:
-			return frame(me, all, own(), netip.AddrFrom4([4]byte{192, 168, 1, 255}), discard, mark)
+			return frame(me, all, own(), v4(192, 168, 1, 255), discard, mark)
 		}
-		return frame(gate, all, self, netip.AddrFrom4([4]byte{255, 255, 255, 255}), discard, mark)
+		return frame(gate, all, self, v4(255, 255, 255, 255), discard, mark)
 	case scan:
 		to := netip.PrefixFrom(server, 24).Masked().Addr().As4()
 		to[3] = byte(1 + n%254)
@@ -120,22 +121,12 @@ func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr)
 	return frame(me, gate, self, server, discard, mark)
 }
 
-// frame is one of UDP without a checksum, from a MAC address and an IPv4 address to those of others.
+// frame is one of UDP, from a MAC address and an IPv4 address to those of others.
 func frame(from, to net.HardwareAddr, source, destination netip.Addr, port uint16, payload string) []byte {
-	const ip, udp = 20, 8
-	length := uint16(udp + len(payload))
-	s, d := source.As4(), destination.As4()
-	header := binary.BigEndian.AppendUint16([]byte{0x45, 0}, ip+length)
-	header = append(header, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0)
-	header = append(append(header, s[:]...), d[:]...)
-	var sum uint32
-	for i := 0; i < len(header); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(header[i:]))
-	}
-	binary.BigEndian.PutUint16(header[10:], ^uint16(sum>>16+sum&0xffff))
-	f := binary.BigEndian.AppendUint16(append(append([]byte{}, to...), from...), unix.ETH_P_IP)
-	f = binary.BigEndian.AppendUint16(append(f, header...), 7009) // from a port that nobody here has
-	f = binary.BigEndian.AppendUint16(f, port)
-	f = binary.BigEndian.AppendUint16(f, length)
-	return append(append(f, 0, 0), payload...)
+	const fcs, nobodys = 4, 7009
+	e := frames.Ends{FromMAC: from, ToMAC: to, From: netip.AddrPortFrom(source, nobodys),
+		To: netip.AddrPortFrom(destination, port)}
+	f := e.Blank(frames.Payload + len(payload) + fcs)
+	copy(f[frames.Payload:], payload)
+	return f
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/probe/frames"
 )
 
 // stray counts frames at a customer's device that are none of the customer's. The kernel filters them, so
@@ -118,7 +120,7 @@ func filter(router net.HardwareAddr, customer netip.Addr) []unix.SockFilter {
 		{Code: is, K: 0xffffffff, Jf: 5},
 		{Code: octet, K: 23},
 		{Code: is, K: unix.IPPROTO_UDP, Jf: 2}, // 15
-		{Code: word, K: 42},                    // its payload
+		{Code: word, K: frames.Payload},
 		{Code: is, K: binary.BigEndian.Uint32([]byte(mark)), Jt: 1},
 		{Code: end, K: 0},     // 18
 		{Code: end, K: shown}, // 19: so much of it

@@ -21,14 +21,14 @@ type between interface {
 	Outside(self string, c probe.Conditions) []string // the command line of what they ask
 }
 
-// kerneled is a probe whose application's work the kernel may do.
-type kerneled interface{ InKernel() bool }
+// kernelWorker is a probe whose application's work the kernel may do.
+type kernelWorker interface{ InKernel() bool }
 
 // inKernel says whether the kernel does the application's work in a cell.
 func (r *Bed) inKernel(c results.Cell, given factor.Conditions) (bool, error) {
 	probes, err := r.ProbesOf(c, given)
 	return slices.ContainsFunc(probes, func(p scenario.Probe) bool {
-		k, is := p.Probe.(kerneled)
+		k, is := p.Probe.(kernelWorker)
 		return is && k.InKernel()
 	}), err
 }

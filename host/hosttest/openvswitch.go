@@ -1,0 +1,36 @@
+package hosttest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// OpenVSwitch skips a test where there is no Open vSwitch, also of `make test-tools`, whose folder
+// bin/programs/usr is at programs. Else the tools speak with one of the test's own, of which there is an
+// empty database conf.db in dir so far, and nothing runs.
+func OpenVSwitch(t *testing.T, programs string) (dir string) {
+	t.Helper()
+	programs, err := filepath.Abs(programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", strings.Join([]string{os.Getenv("PATH"), programs + "/bin", programs + "/sbin",
+		programs + "/lib/openvswitch-switch"}, ":"))
+	Need(t, Program("ovs-vswitchd"), Program("ovsdb-server"), Program("ovs-vsctl"))
+	dir = t.TempDir()
+	for _, name := range []string{"OVS_RUNDIR", "OVS_DBDIR"} {
+		t.Setenv(name, dir)
+	}
+	schema := "/usr/share/openvswitch/vswitch.ovsschema"
+	if _, err = os.Stat(schema); err != nil {
+		schema = programs + "/share/openvswitch/vswitch.ovsschema"
+	}
+	out, err := exec.CommandContext(t.Context(), "ovsdb-tool", "create", dir+"/conf.db", schema).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}

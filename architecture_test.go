@@ -106,7 +106,7 @@ func imports() map[string][]string {
 		"report/chart":    {"report/curves", "report/figures", "report/format", "terminal"},
 		"report/format":   {"results"},
 		"examples/embed":  {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
-		"cmd/isolane":     {"*"}, "cmd/isolane/cli": {"terminal"},
+		"cli": {"terminal"}, "cmd/isolane": {"*"},
 		"test/*": {"cpuset", "host/hosttest", "lane", "results"},
 		"bench":  {"netpath", "netpath/*", "journal", "probe", "probe/*", "results"},
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
@@ -150,8 +150,8 @@ change                2600       40  a process of ours puts back what it set bef
 change/netdev         2550       50  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
-cmd/isolane           1750        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
-cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
+cli                    300       15  exit codes and -o, out of cmd/isolane, also for the hub's commands
+cmd/isolane           1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5

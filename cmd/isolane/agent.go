@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/agent"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/version"
@@ -28,7 +29,7 @@ func agentCommand() *cobra.Command {
 			"isolane-agent.service runs it (systemctl enable --now isolane-agent).",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return usage(err)
+				return cli.Usage(err)
 			}
 			if err := lanes.Need("agent"); err != nil {
 				return err
@@ -48,5 +49,6 @@ func agentCommand() *cobra.Command {
 		"let all users read on the socket, and only root and group "+agent.Group+" change lanes")
 	cmd.Flags().StringVar(&o.Listen, "listen", "",
 		"also serve metrics and what can be read there, an `address` of loopback such as 127.0.0.1:9101")
+	cmd.AddCommand(ofHub()...)
 	return cmd
 }

@@ -8,11 +8,12 @@ import (
 
 	"isolane.dev/isolane/claims"
 	"isolane.dev/isolane/claims/rules"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/terminal"
 )
 
 func claimsCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	var failOn claims.Severity
 	cmd := &cobra.Command{
 		Use:   "audit-claims FILE.csv",
@@ -24,16 +25,16 @@ func claimsCommand() *cobra.Command {
 				return ctxErr
 			}
 			if err != nil {
-				return usage(err)
+				return cli.Usage(err)
 			}
-			err = out.printAs(cmd, r, func(w io.Writer) { _ = r.Write(w, terminal.Of(w)) })
+			err = out.PrintAs(cmd, r, func(w io.Writer) { _ = r.Write(w, terminal.Of(w)) })
 			if err == nil && failOn > claims.None && r.Worst() >= failOn {
-				err = no(errors.New(r.Verdict()))
+				err = cli.No(errors.New(r.Verdict()))
 			}
 			return err
 		},
 	}
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	cmd.Flags().TextVar(&failOn, "fail-on", claims.None,
 		"exit with 3 from this `severity` on: unsaid, suspicious, impossible or contradiction")
 	return cmd

@@ -2,17 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/snapshot"
 	"isolane.dev/isolane/journal"
@@ -28,7 +26,7 @@ type laneFiles struct{ names []string }
 func (f *laneFiles) flags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&f.names, "file", "f", nil,
 		"file with lanes (YAML), directory of such files, or - for standard input; may be given several times")
-	must(cmd.MarkFlagFilename("file", "yaml", "yml", "json"))
+	cli.Must(cmd.MarkFlagFilename("file", "yaml", "yml", "json"))
 }
 
 // read reads the lanes; without -f there are none.
@@ -57,12 +55,13 @@ func (s *source) flags(cmd *cobra.Command) {
 func (s *source) placed(file string) (p plan.Placement, err error) {
 	if file != "" {
 		p, err = plan.ReadFile(file)
-		return p, usage(err)
+		return p, cli.Usage(err)
 	}
 	if s.IsLive() {
 		l, lerr := look(s.cmd)
 		if errors.Is(lerr, journal.ErrNeedsRoot) {
-			return p, hint(errors.New("needs root to see the lanes in force, or a placement by --placed FILE"), sudo())
+			return p, cli.Hint(
+				errors.New("needs root to see the lanes in force, or a placement by --placed FILE"), sudo())
 		}
 		if lerr != nil {
 			return p, lerr
@@ -70,7 +69,8 @@ func (s *source) placed(file string) (p plan.Placement, err error) {
 		p = l.Placement
 	}
 	if len(p.Lanes) == 0 {
-		err = usage(errors.New("no lanes are in force here: name a placement (plan -o json) with --placed FILE"))
+		err = cli.Usage(
+			errors.New("no lanes are in force here: name a placement (plan -o json) with --placed FILE"))
 	}
 	return p, err
 }
@@ -103,83 +103,19 @@ func (s *source) inForce() (l *lanes.Lanes, seen bool, err error) {
 func (s *source) read() (host.Host, fs.FS, error) {
 	h, root, err := s.Read()
 	if err != nil && !s.IsLive() {
-		err = usage(err)
+		err = cli.Usage(err)
 	}
 	return h, root, err
-}
-
-// output is a command's -o. What the command cannot print is refused before it begins.
-type output struct {
-	format  string
-	formats []string
-}
-
-// flags defines -o with the formats of the command; the first one is the default.
-func (o *output) flags(cmd *cobra.Command, formats ...string) {
-	o.format, o.formats = formats[0], formats
-	cmd.Flags().VarP(o, "output", "o", o.expected())
-	complete := cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
-	must(cmd.RegisterFlagCompletionFunc("output", complete))
-}
-
-func (o *output) expected() string {
-	last := len(o.formats) - 1
-	return strings.Join(o.formats[:last], ", ") + " or " + o.formats[last]
-}
-
-// Set takes the flag's value.
-func (o *output) Set(format string) error {
-	if !slices.Contains(o.formats, format) {
-		return fmt.Errorf("expected %s", o.expected())
-	}
-	o.format = format
-	return nil
-}
-
-// String is the flag's value.
-func (o *output) String() string { return o.format }
-
-// Type is what the flag's help calls its value.
-func (o *output) Type() string { return "format" }
-
-// json says whether the command prints one JSON document.
-func (o *output) json() bool { return o.format == "json" }
-
-// document is what a command prints as JSON, or as it writes itself for people.
-type document interface{ Write(w io.Writer) }
-
-// print prints a document as the user wants it, if there is one.
-func (o *output) print(cmd *cobra.Command, d document, err error) error {
-	if err != nil {
-		return err
-	}
-	return o.printAs(cmd, d, d.Write)
-}
-
-// printAs is print for a document that is written in several ways.
-func (o *output) printAs(cmd *cobra.Command, d any, write func(io.Writer)) error {
-	if o.json() {
-		return printJSON(cmd.OutOrStdout(), d)
-	}
-	write(cmd.OutOrStdout())
-	return nil
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
 
 // incomplete says that what was printed is not complete, and what else the command failed in. Who has
 // closed a pipe knows it, and is told nothing.
 func incomplete(stderr io.Writer, lost *terminal.OutputError, err error) int {
 	if err != nil && !errors.Is(err, lost.Err) && !errors.Is(err, context.Canceled) {
-		printError(stderr, err)
+		cli.Print(stderr, "isolane", err)
 	}
 	if !errors.Is(lost, syscall.EPIPE) {
 		fmt.Fprintf(stderr, "isolane: %v\n", lost)
 	}
-	return exitFailed
+	return cli.ExitFailed
 }

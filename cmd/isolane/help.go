@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/lane/explain"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/drivers"
@@ -14,15 +15,15 @@ import (
 var release, commit, date string //nolint:gochecknoglobals // the linker sets variables only
 
 func versionCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the version and the commit that this program was built from",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.print(cmd, version.Of(release, commit, date), nil)
+			return out.Print(cmd, version.Of(release, commit, date), nil)
 		},
 	}
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	return cmd
 }
 
@@ -33,7 +34,7 @@ func explainCommand() *cobra.Command {
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: explain.Topics(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return usage(explain.Write(cmd.OutOrStdout(), args[0], netpath.Choices(drivers.Paths())))
+			return cli.Usage(explain.Write(cmd.OutOrStdout(), args[0], netpath.Choices(drivers.Paths())))
 		},
 	}
 }

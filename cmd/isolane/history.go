@@ -9,13 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/plan"
 )
 
 func historyCommand() *cobra.Command {
 	var since, until string
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "history [LANE]",
 		Short: "Show what has happened to the lanes: who put them in force or took them back, what drifted, proofs",
@@ -31,26 +32,26 @@ func historyCommand() *cobra.Command {
 				Until: now.UTC()}
 			var err error
 			if l.Since, err = history.Instant(since, now); err != nil {
-				return usage(fmt.Errorf("--since %w", err))
+				return cli.Usage(fmt.Errorf("--since %w", err))
 			}
 			q := history.Query{Lane: l.Lane, Since: l.Since} // without an end: the clock may have been ahead
 			if until != "" {
 				if q.Until, err = history.Instant(until, now); err != nil {
-					return usage(fmt.Errorf("--until %w", err))
+					return cli.Usage(fmt.Errorf("--until %w", err))
 				}
 				l.Until = q.Until
 			}
 			if l.Until.Before(l.Since) {
-				return usage(errors.New("--until: expected a time after --since"))
+				return cli.Usage(errors.New("--until: expected a time after --since"))
 			}
 			if l.Events, err = history.Read(history.Place(), q); errors.Is(err, fs.ErrPermission) {
-				return hint(errors.New("needs root to see what has happened"), sudo())
+				return cli.Hint(errors.New("needs root to see what has happened"), sudo())
 			}
-			return out.print(cmd, l, err)
+			return out.Print(cmd, l, err)
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "24h", "from this `time` on")
 	cmd.Flags().StringVar(&until, "until", "", "up to this `time`")
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/history/diary"
@@ -20,7 +21,7 @@ import (
 
 func applyCommand() *cobra.Command {
 	var files laneFiles
-	var out output
+	var out cli.Output
 	var dryRun, prune, each, verbose bool
 	cmd := &cobra.Command{
 		Use:   "apply [-f LANES]",
@@ -34,10 +35,10 @@ func applyCommand() *cobra.Command {
 			"where a file was left out. isolane.service does so with /etc/isolane/lanes.d at boot.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if prune && len(files.names) == 0 {
-				return usage(errors.New("--prune: name with -f the lanes that stay"))
+				return cli.Usage(errors.New("--prune: name with -f the lanes that stay"))
 			}
 			if each && len(files.names) == 0 {
-				return usage(errors.New("--each: name with -f the files with lanes"))
+				return cli.Usage(errors.New("--each: name with -f the files with lanes"))
 			}
 			if dryRun {
 				_, err := showDifference(cmd, files, prune, out, lanes.WriteCommands)
@@ -54,7 +55,7 @@ func applyCommand() *cobra.Command {
 			if err != nil && !is[*diary.LeftOutError](err) || a.Kind == "" { // nothing is in force
 				return err
 			}
-			return errors.Join(out.printAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) }), err)
+			return errors.Join(out.PrintAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) }), err)
 		},
 	}
 	files.flags(cmd)
@@ -64,14 +65,14 @@ func applyCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&each, "each", false, "leave out files that are wrong or do not fit, and go on")
 	cmd.MarkFlagsMutuallyExclusive("each", "prune")
 	cmd.MarkFlagsMutuallyExclusive("each", "dry-run")
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what was put back and what the kernel refused")
 	return cmd
 }
 
 func diffCommand() *cobra.Command {
 	var files laneFiles
-	var out output
+	var out cli.Output
 	var prune bool
 	cmd := &cobra.Command{
 		Use: "diff [-f LANES]",
@@ -80,19 +81,19 @@ func diffCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := showDifference(cmd, files, prune, out, lanes.WriteDifference)
 			if err == nil && !d.None() {
-				return &exitError{code: exitNo}
+				return &cli.Error{Code: cli.ExitNo}
 			}
 			return err
 		},
 	}
 	files.flags(cmd)
 	cmd.Flags().BoolVar(&prune, "prune", false, "as apply --prune does it")
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	return cmd
 }
 
 // showDifference says what apply would do; also to a user who may not do it, as far as they may read it.
-func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out output,
+func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out cli.Output,
 	write func(io.Writer, enforce.Difference)) (d enforce.Difference, err error) {
 	l, err := lanes.Look(options())
 	if errors.Is(err, journal.ErrNeedsRoot) {
@@ -110,18 +111,18 @@ func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out output,
 	if d, err = l.Diff(cmd.Context(), p); err != nil {
 		return d, err
 	}
-	return d, out.printAs(cmd, d, func(w io.Writer) { write(w, d) })
+	return d, out.PrintAs(cmd, d, func(w io.Writer) { write(w, d) })
 }
 
 func releaseCommand() *cobra.Command {
 	var all bool
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "release NAME... | --all",
 		Short: "Take lanes back: their settings are undone, their processes go on outside",
 		Args: func(_ *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
-				return usage(errors.New("release: expected names of lanes, or --all"))
+				return cli.Usage(errors.New("release: expected names of lanes, or --all"))
 			}
 			return nil
 		},
@@ -130,16 +131,16 @@ func releaseCommand() *cobra.Command {
 			if unable(err) {
 				r, err = agentOf(cmd, err).Release(cmd.Context(), names, all)
 			}
-			return errors.Join(out.print(cmd, r, err), r.Unfinished())
+			return errors.Join(out.Print(cmd, r, err), r.Unfinished())
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all lanes")
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	return cmd
 }
 
 func statusCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	var verbose bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -152,11 +153,11 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = out.printAs(cmd, s, func(w io.Writer) { lanes.WriteStatus(w, s, verbose) })
+			err = out.PrintAs(cmd, s, func(w io.Writer) { lanes.WriteStatus(w, s, verbose) })
 			return errors.Join(err, lanes.Unsettled(s))
 		},
 	}
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what the kernel refused")
 	return cmd
 }
@@ -192,13 +193,13 @@ func attachCommand() *cobra.Command {
 		"move the processes out of their cgroup into the lane's, also where the lane could be in theirs")
 	cmd.MarkFlagsMutuallyExclusive("pid", "cgroup")
 	cmd.MarkFlagsOneRequired("pid", "cgroup")
-	must(cmd.MarkFlagRequired("lane"))
+	cli.Must(cmd.MarkFlagRequired("lane"))
 	return cmd
 }
 
 func recoverCommand() *cobra.Command {
 	var adopt bool
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use: "recover",
 		Short: "End what a crash of isolane has left half done: the lanes that were in force stay, all else is " +
@@ -212,12 +213,12 @@ func recoverCommand() *cobra.Command {
 			if is[*process.CapabilityError](err) || errors.Is(err, journal.ErrBusy) {
 				return err
 			}
-			return errors.Join(err, out.print(cmd, r, nil))
+			return errors.Join(err, out.Print(cmd, r, nil))
 		},
 	}
 	cmd.Flags().BoolVar(&adopt, "adopt", false,
 		"take over lanes that nobody has a record of: back to the kernel's defaults")
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/draw"
 	"isolane.dev/isolane/host/settings"
 	"isolane.dev/isolane/host/snapshot"
@@ -15,7 +16,7 @@ import (
 )
 
 func hostCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	var from source
 	cmd := &cobra.Command{
 		Use:   "host",
@@ -34,9 +35,9 @@ func hostCommand() *cobra.Command {
 				return err
 			}
 			w := cmd.OutOrStdout()
-			switch out.format {
+			switch out.String() {
 			case "json":
-				return printJSON(w, m)
+				return cli.PrintJSON(w, m)
 			case "svg":
 				return draw.SVG(w, m.Host, l.Placement)
 			}
@@ -44,7 +45,7 @@ func hostCommand() *cobra.Command {
 		},
 	}
 	from.flags(cmd)
-	out.flags(cmd, "text", "json", "svg")
+	out.Flags(cmd, "text", "json", "svg")
 	cmd.AddCommand(snapshotCommand())
 	return cmd
 }
@@ -58,7 +59,7 @@ func snapshotCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, err := from.Open()
 			if err != nil {
-				return usage(err)
+				return cli.Usage(err)
 			}
 			if err = snapshot.Save(root, args[0]); err != nil {
 				return err
@@ -75,7 +76,7 @@ func auditCommand() *cobra.Command {
 	var from source
 	var lanes string
 	var failOn audit.Severity
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Say what keeps the machine from being deterministic; changes nothing",
@@ -86,7 +87,7 @@ func auditCommand() *cobra.Command {
 			}
 			lane, err := audit.LaneCPUs(h, lanes)
 			if err != nil {
-				return usage(fmt.Errorf("--lane-cpus: %w", err))
+				return cli.Usage(fmt.Errorf("--lane-cpus: %w", err))
 			}
 			named := "named by --lane-cpus"
 			if lanes == "" {
@@ -98,9 +99,9 @@ func auditCommand() *cobra.Command {
 			}
 			r := audit.Run(h, settings.Read(root), lane, named)
 			// What cannot be written ends the command, see terminal.Checked.
-			err = out.printAs(cmd, r, func(w io.Writer) { _ = r.Write(w, terminal.Of(w)) })
+			err = out.PrintAs(cmd, r, func(w io.Writer) { _ = r.Write(w, terminal.Of(w)) })
 			if err == nil && failOn > audit.None && r.Worst() >= failOn {
-				err = no(errors.New(r.Verdict()))
+				err = cli.No(errors.New(r.Verdict()))
 			}
 			return err
 		},
@@ -109,7 +110,7 @@ func auditCommand() *cobra.Command {
 	cmd.Flags().StringVar(&lanes, "lane-cpus", "",
 		"CPUs that lanes have (cpulist); without it, those of the lanes in force, else those that the machine "+
 			"isolates")
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	cmd.Flags().TextVar(&failOn, "fail-on", audit.None, "exit with 3 from this `severity` on: warn or fault")
 	return cmd
 }

@@ -4,16 +4,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"isolane.dev/isolane/cmd/isolane/cli"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/runtime/guest"
 	"isolane.dev/isolane/terminal"
@@ -31,7 +29,7 @@ func main() {
 	if !did {
 		exit = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	} else if err != nil {
-		exit = printError(os.Stderr, coded(notStarted(err)))
+		exit = cli.Print(os.Stderr, "isolane", coded(nil, notStarted(err)))
 	}
 	stop()
 	os.Exit(exit)
@@ -49,52 +47,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return incomplete(stderr, lost, err)
 	}
 	if err == nil {
-		return exitYes
+		return cli.ExitYes
 	}
-	return printError(stderr, err)
-}
-
-// noSuchCommand refuses what is no command, and names those that it resembles.
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return fmt.Errorf("unknown command %.40q, did you mean %s?", args[0], strings.Join(near, " or "))
-	}
-	return fmt.Errorf("unknown command %.40q: isolane help lists the commands", args[0])
+	return cli.Print(stderr, "isolane", err)
 }
 
 func command() *cobra.Command {
-	root := &cobra.Command{
+	root := cli.Root(&cobra.Command{
 		Use:   "isolane",
 		Short: "Lanes for latency-critical workloads: discover, plan, enforce, prove",
 		Long: "Isolane gives a workload a lane: CPUs, memory and interrupts of its own, and proves by\n" +
 			"measurement under noisy neighbours what that is worth on this machine.",
-		Version:       version.Of(release, commit, date).String(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          noSuchCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetVersionTemplate("isolane {{.Version}}\n")
-	root.SuggestionsMinimumDistance = 2
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(cli.FlagError(err)) })
-	cli.Fit(root)
-	for _, c := range []*cobra.Command{hostCommand(), auditCommand(), claimsCommand(), planCommand(),
+		Version: version.Of(release, commit, date).String(),
+	}, hostCommand(), auditCommand(), claimsCommand(), planCommand(),
 		coresCommand(), applyCommand(), diffCommand(), statusCommand(), watchCommand(), topCommand(), runCommand(),
 		attachCommand(), releaseCommand(), recoverCommand(), historyCommand(), bootCommand(), proveCommand(),
 		scenariosCommand(), reportCommand(), compareCommand(), explainCommand(), versionCommand(), probeCommand(),
-		unitCommand(), agentCommand()} {
-		complete(c)
-		root.AddCommand(c)
-	}
+		unitCommand(), agentCommand(), hubCommand())
+	root.SetVersionTemplate("isolane {{.Version}}\n")
+	cli.Code(root, coded)
 	return root
-}
-
-// must is for what only an error of this program makes fail, such as a flag that is not defined.
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
 }

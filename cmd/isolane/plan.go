@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/boot"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/cores"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/draw"
@@ -19,7 +20,7 @@ import (
 func planCommand() *cobra.Command {
 	var files laneFiles
 	var placedFile string
-	var out output
+	var out cli.Output
 	var repack bool
 	var from source
 	cmd := &cobra.Command{
@@ -31,9 +32,9 @@ func planCommand() *cobra.Command {
 				return err
 			}
 			show := func(p plan.Placement) error {
-				return out.printAs(cmd, p, func(w io.Writer) { draw.Placement(w, p) })
+				return out.PrintAs(cmd, p, func(w io.Writer) { draw.Placement(w, p) })
 			}
-			if placedFile == "" && !repack && out.format != "svg" && from.IsLive() {
+			if placedFile == "" && !repack && out.String() != "svg" && from.IsLive() {
 				if _, lacks := lanes.Look(options()); unable(lacks) {
 					p, aerr := agentOf(cmd, lacks).Plan(cmd.Context(), want)
 					switch {
@@ -61,14 +62,14 @@ func planCommand() *cobra.Command {
 			case here && !repack: // on the machine as it was before the lanes in force
 				p, h, err = l.Want(want, false)
 			case repack && len(l.Placement.Lanes) > 0:
-				return usage(errors.New("--repack: name the placement with --placed FILE"))
+				return cli.Usage(errors.New("--repack: name the placement with --placed FILE"))
 			default:
 				p, err = lanes.PlanFor(options(), h, p, want, repack)
 			}
 			if err != nil {
 				return notPlanned(cmd, plan.At(err, want), placedFile, out)
 			}
-			if w := cmd.OutOrStdout(); out.format == "svg" {
+			if w := cmd.OutOrStdout(); out.String() == "svg" {
 				return draw.SVG(w, h, p)
 			}
 			return show(p)
@@ -80,15 +81,15 @@ func planCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&repack, "repack", false,
 		"move lanes that are placed, where that saves something that costs more")
 	from.flags(cmd)
-	out.flags(cmd, "text", "json", "svg")
-	must(cmd.MarkFlagRequired("file"))
+	out.Flags(cmd, "text", "json", "svg")
+	cli.Must(cmd.MarkFlagRequired("file"))
 	return cmd
 }
 
 // notPlanned prints a refusal as JSON where that is asked for.
-func notPlanned(cmd *cobra.Command, err error, placedFile string, out output) error {
-	if refusal, ok := errors.AsType[*plan.Refusal](err); ok && out.json() {
-		if jerr := printJSON(cmd.OutOrStdout(), refusal); jerr != nil {
+func notPlanned(cmd *cobra.Command, err error, placedFile string, out cli.Output) error {
+	if refusal, ok := errors.AsType[*plan.Refusal](err); ok && out.JSON() {
+		if jerr := cli.PrintJSON(cmd.OutOrStdout(), refusal); jerr != nil {
 			return jerr
 		}
 	}
@@ -101,7 +102,7 @@ func notPlanned(cmd *cobra.Command, err error, placedFile string, out output) er
 func coresCommand() *cobra.Command {
 	var app, placedFile string
 	var granted cpuset.Set
-	var out output
+	var out cli.Output
 	var from source
 	cmd := &cobra.Command{
 		Use:   "cores NAME --for APPLICATION",
@@ -115,14 +116,14 @@ func coresCommand() *cobra.Command {
 			}
 			placed, ok := p.Lane(args[0])
 			if !ok {
-				return usage(fmt.Errorf("%s: there is no lane %q", cmp.Or(placedFile, "in force"), args[0]))
+				return cli.Usage(fmt.Errorf("%s: there is no lane %q", cmp.Or(placedFile, "in force"), args[0]))
 			}
 			h, root, err := from.read()
 			if err != nil {
 				return err
 			}
 			d, err := cores.New(app, lanes.CoresOf(options(), h, root, p, placed, granted))
-			return out.print(cmd, d, usage(err))
+			return out.Print(cmd, d, cli.Usage(err))
 		},
 	}
 	cmd.Flags().StringVar(&app, "for", "", "application, one of those above")
@@ -131,14 +132,14 @@ func coresCommand() *cobra.Command {
 	cmd.Flags().TextVar(&granted, "cpuset", cpuset.Set{},
 		"cpuset that the application will see, a `cpulist`; without it, the lane's CPUs")
 	from.flags(cmd)
-	out.flags(cmd, "text", "json")
-	must(cmd.MarkFlagRequired("for"))
+	out.Flags(cmd, "text", "json")
+	cli.Must(cmd.MarkFlagRequired("for"))
 	return cmd
 }
 
 func bootCommand() *cobra.Command {
 	var placedFile, grub string
-	var out output
+	var out cli.Output
 	var apply, undo bool
 	var from source
 	cmd := &cobra.Command{
@@ -148,7 +149,7 @@ func bootCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if undo {
 				g, err := boot.UndoGRUB(grub)
-				return out.print(cmd, g, err)
+				return out.Print(cmd, g, err)
 			}
 			p, err := from.placed(placedFile)
 			if err != nil {
@@ -161,14 +162,14 @@ func bootCommand() *cobra.Command {
 			line := boot.Want(h, p)
 			if apply {
 				g, err := boot.ApplyGRUB(grub, line)
-				return out.print(cmd, g, err)
+				return out.Print(cmd, g, err)
 			}
-			return out.print(cmd, line, nil)
+			return out.Print(cmd, line, nil)
 		},
 	}
 	cmd.Flags().StringVar(&placedFile, "placed", "",
 		"placement with the lanes (what plan -o json prints); without it, the lanes in force")
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	cmd.Flags().BoolVar(&apply, "apply", false,
 		"write the line into GRUB's defaults file, and keep the file as it was beside it")
 	cmd.Flags().BoolVar(&undo, "undo", false, "put GRUB's defaults file back as it was before the first --apply")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/probe"
@@ -79,7 +80,7 @@ func proveCommand() *cobra.Command {
 func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	o, err := r.Options()
 	if err != nil {
-		return usage(err)
+		return cli.Usage(err)
 	}
 	if err = o.Ready(cmd.Context()); err != nil {
 		return err
@@ -114,17 +115,17 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	}
 	switch {
 	case errors.Is(err, prove.ErrNotHeld), errors.Is(err, prove.ErrDrifted):
-		return no(err)
+		return cli.No(err)
 	case errors.Is(err, results.ErrHasResults), errors.Is(err, prove.ErrInput):
-		return usage(err)
+		return cli.Usage(err)
 	case errors.Is(err, prove.ErrInterrupted) && len(session.Runs) > 0:
-		return hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir),
+		return cli.Hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir),
 			"go on with: isolane prove --resume "+o.Dir)
 	case err != nil && len(session.Runs) > 0 && !session.Complete:
-		return hint(err, fmt.Sprintf("%d runs are stored; go on with: isolane prove --resume %s",
+		return cli.Hint(err, fmt.Sprintf("%d runs are stored; go on with: isolane prove --resume %s",
 			len(session.Runs), o.Dir))
 	case errors.Is(err, layout.ErrTooSmall):
-		return hint(err, lanes.ConflictText(options()))
+		return cli.Hint(err, lanes.ConflictText(options()))
 	}
 	return err
 }
@@ -132,25 +133,25 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 // afterBoot says how a session with results in dir, "" for none, goes on in the boot for which it waits.
 func afterBoot(err error, dir string) error {
 	if dir == "" {
-		return &exitError{exitNo, err, "boot so, then the same again"}
+		return &cli.Error{Code: cli.ExitNo, Err: err, Hint: "boot so, then the same again"}
 	}
 	if whole, aerr := filepath.Abs(dir); aerr == nil { // the shell after the reboot is elsewhere
 		dir = whole
 	}
-	return &exitError{exitNo, err, "boot so, then: isolane prove --resume " + dir}
+	return &cli.Error{Code: cli.ExitNo, Err: err, Hint: "boot so, then: isolane prove --resume " + dir}
 }
 
 func scenariosCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "scenarios",
 		Short: "List the scenarios that come with isolane",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := prove.List(drivers.Kinds())
-			return out.print(cmd, list, err)
+			return out.Print(cmd, list, err)
 		},
 	}
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	return cmd
 }
 
@@ -167,12 +168,12 @@ func probeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := probe.ByHand(drivers.Kinds().Probes, args[0], strings.Join(args[1:], ""), c)
 			if err != nil {
-				return usage(err)
+				return cli.Usage(err)
 			}
 			if serve {
 				application, ok := p.(probe.Server)
 				if !ok {
-					return usage(fmt.Errorf("probe %s is the application itself: leave out --serve", args[0]))
+					return cli.Usage(fmt.Errorf("probe %s is the application itself: leave out --serve", args[0]))
 				}
 				if c.Dir == "" {
 					if c.Dir, err = os.MkdirTemp("", "isolane-probe-"); err != nil {
@@ -184,7 +185,7 @@ func probeCommand() *cobra.Command {
 			}
 			m, err := p.Run(cmd.Context(), c)
 			if err == nil {
-				err = printJSON(cmd.OutOrStdout(), m)
+				err = cli.PrintJSON(cmd.OutOrStdout(), m)
 			}
 			return err
 		},

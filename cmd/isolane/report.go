@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/claims/rules"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/prove/drivers"
 	"isolane.dev/isolane/report"
@@ -17,7 +18,7 @@ import (
 )
 
 func reportCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	var to export.Exports
 	var table string
 	cmd := &cobra.Command{
@@ -31,21 +32,21 @@ func reportCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case table != "" && (cmd.Flags().Changed("export") || cmd.Flags().Changed("output")):
-				return usage(errors.New("--answers prints Markdown: expected neither --export nor -o"))
+				return cli.Usage(errors.New("--answers prints Markdown: expected neither --export nor -o"))
 			case table != "":
 				return answer(cmd, table, args)
 			case len(args) > 1:
-				return usage(errors.New("expected one directory, or --answers TABLE.csv, which takes several"))
+				return cli.Usage(errors.New("expected one directory, or --answers TABLE.csv, which takes several"))
 			}
 			if to.Printed() && cmd.Flags().Changed("output") {
-				return usage(errors.New("--export and -o both print: name a file, --export FORMAT=FILE"))
+				return cli.Usage(errors.New("--export and -o both print: name a file, --export FORMAT=FILE"))
 			}
 			s, err := results.Read(args[0])
 			if err == nil {
 				err = to.RefuseOverwrite(filepath.Join(args[0], results.File))
 			}
 			if err != nil {
-				return usage(err)
+				return cli.Usage(err)
 			}
 			d, err := report.Store(args[0], s)
 			if err == nil {
@@ -54,10 +55,10 @@ func reportCommand() *cobra.Command {
 			if err != nil || to.Printed() {
 				return err
 			}
-			return out.print(cmd, d, nil)
+			return out.Print(cmd, d, nil)
 		},
 	}
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	cmd.Flags().Var(&to, "export", "write another format too, `FORMAT[=FILE]`; may be given several times")
 	cmd.Flags().StringVar(&table, "answers", "",
 		"set the figures of a published table, `TABLE.csv`, beside ours")
@@ -69,7 +70,7 @@ func answer(cmd *cobra.Command, table string, dirs []string) error {
 	page := answers.Page{}
 	var err error
 	if page.Table, err = rules.AuditFile(cmd.Context(), table); err != nil {
-		return usage(err)
+		return cli.Usage(err)
 	}
 	if page.Scenarios, err = prove.Own(drivers.Kinds()); err != nil {
 		return err
@@ -80,14 +81,14 @@ func answer(cmd *cobra.Command, table string, dirs []string) error {
 			err = page.Add(dir, s)
 		}
 		if err != nil {
-			return usage(err)
+			return cli.Usage(err)
 		}
 	}
 	return page.Write(cmd.OutOrStdout())
 }
 
 func compareCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "compare A B",
@@ -105,18 +106,18 @@ func compareCommand() *cobra.Command {
 				}
 				s, err := results.Read(dir)
 				if err != nil {
-					return usage(err)
+					return cli.Usage(err)
 				}
 				sides[i] = compare.Side{Name: name, Session: s}
 			}
 			d, err := compare.Sessions(sides[0], sides[1], all)
 			if err != nil {
-				return usage(err)
+				return cli.Usage(err)
 			}
-			return out.print(cmd, d, nil)
+			return out.Print(cmd, d, nil)
 		},
 	}
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	cmd.Flags().BoolVar(&all, "all", false, "compare all metrics, not the primary ones only")
 	return cmd
 }

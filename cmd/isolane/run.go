@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 )
@@ -37,11 +38,11 @@ func runCommand() *cobra.Command {
 			}
 			if name == "" {
 				if err := want.Validate(); err != nil {
-					return usage(fmt.Errorf("%s: %w", want.At, err))
+					return cli.Usage(fmt.Errorf("%s: %w", want.At, err))
 				}
 				code, err := thisHost(cmd).Run(cmd.Context(), want, with, argv)
 				if err == nil && code != 0 {
-					return &exitError{code: code}
+					return &cli.Error{Code: code}
 				}
 				return notStarted(err)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/top"
 )
@@ -21,11 +22,11 @@ func topCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out, is := cmd.OutOrStdout().(*os.File)
 			if !is || terminal.Height(out) == 0 || terminal.Height(os.Stdin) == 0 {
-				return hint(errors.New("top needs a terminal"), "isolane watch prints the same, a line a second; "+
+				return cli.Hint(errors.New("top needs a terminal"), "isolane watch prints the same, a line a second; "+
 					"watch -o json: a document a second")
 			}
 			if os.Geteuid() != 0 {
-				return hint(errors.New("top needs root: it attaches programs to the kernel's tracepoints"), sudo())
+				return cli.Hint(errors.New("top needs root: it attaches programs to the kernel's tracepoints"), sudo())
 			}
 			return top.Run(cmd.Context(), options(), os.Stdin, out)
 		},

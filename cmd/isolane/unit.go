@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/unit"
 )
@@ -25,7 +26,7 @@ func unitCommand() *cobra.Command {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is in lane %s from its next start\n", w.File, w.Service, args[0])
 			}
 			if is[*unit.InputError](err) {
-				return usage(err)
+				return cli.Usage(err)
 			}
 			return err
 		},

@@ -9,13 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/watch"
 )
 
 func watchCommand() *cobra.Command {
 	var o watch.Options
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "watch [NAME]",
 		Short: "Show who takes time from the lanes' CPUs, what to do about it, and what drifts from the plan",
@@ -30,15 +31,15 @@ func watchCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.Lane = strings.Join(args, "")
 			if err = o.Validate(); err != nil {
-				return usage(err)
+				return cli.Usage(err)
 			}
 			if cmd.Flags().Changed("cpus") && o.CPUs.IsEmpty() {
-				return usage(errors.New("--cpus: expected CPUs"))
+				return cli.Usage(errors.New("--cpus: expected CPUs"))
 			}
 			if os.Geteuid() != 0 {
-				return hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"), sudo())
+				return cli.Hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"), sudo())
 			}
-			return runWatch(cmd, o, out.json())
+			return runWatch(cmd, o, out.JSON())
 		},
 	}
 	cmd.Flags().TextVar(&o.CPUs, "cpus", cpuset.Set{},
@@ -49,7 +50,7 @@ func watchCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&o.Budget, "budget", 0,
 		"longest single intrusion allowed, such as 50us; beyond it the exit code is 3")
 	cmd.Flags().BoolVar(&o.Repair, "repair", false, "put back what others change, unless they keep changing it")
-	out.flags(cmd, "text", "json")
+	out.Flags(cmd, "text", "json")
 	return cmd
 }
 

@@ -72,7 +72,7 @@ func (f *fleet) run(t *testing.T, args ...string) string {
 
 func (f *fleet) token(t *testing.T) []string {
 	t.Helper()
-	return strings.Fields(f.run(t, "token", "--dir", f.file("hub"), "default"))[1:]
+	return strings.Fields(f.run(t, "token", "--dir", f.file("hub"), "default"))[2:]
 }
 
 func (f *fleet) resource(resource, space string) dynamic.ResourceInterface {

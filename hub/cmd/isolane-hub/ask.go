@@ -3,48 +3,78 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/apps"
-	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/hub/up"
 )
 
 // The commands that ask a hub.
 
-func why(ctx context.Context, _ lanes.Options, args []string) error {
-	app, c, _, err := admin("why", args, "an App, as NAMESPACE/NAME", new(string))
-	if err != nil {
-		return err
+func whyCommand() *cobra.Command {
+	a := admin{anywhere: true}
+	cmd := &cobra.Command{
+		Use:   "why NAMESPACE/NAME",
+		Short: "Say why an App is where it is, and why not elsewhere",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.config()
+			if err != nil {
+				return err
+			}
+			core, _, err := clients(c)
+			if err != nil {
+				return err
+			}
+			text, err := apps.Why(cmd.Context(), core, args[0])
+			if err == nil {
+				fmt.Fprint(cmd.OutOrStdout(), text)
+			}
+			return err
+		},
 	}
-	core, _, err := clients(c)
-	if err != nil {
-		return err
-	}
-	text, err := apps.Why(ctx, core, app)
-	if err == nil {
-		fmt.Print(text)
-	}
-	return err
+	a.flags(cmd)
+	return cmd
 }
 
-// findings prints a line for each rule that some host breaks, with the hosts; the worst first.
-func findings(ctx context.Context, _ lanes.Options, args []string) error {
-	_, c, _, err := admin("findings", args, "", new(string))
-	if err != nil {
-		return err
+func findingsCommand() *cobra.Command {
+	a := admin{anywhere: true}
+	cmd := &cobra.Command{
+		Use:   "findings",
+		Short: "Say what audits of all hosts have found, a line for each rule with the hosts; the worst first",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.config()
+			if err != nil {
+				return err
+			}
+			_, client, err := clients(c)
+			if err != nil {
+				return err
+			}
+			return findings(cmd.Context(), client, cmd.OutOrStdout())
+		},
 	}
-	_, client, err := clients(c)
-	if err != nil {
-		return err
-	}
+	a.flags(cmd)
+	return cmd
+}
+
+func findings(ctx context.Context, client dynamic.Interface, out io.Writer) error {
 	list, err := client.Resource(api.Resource("hosts")).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -62,7 +92,7 @@ func findings(ctx context.Context, _ lanes.Options, args []string) error {
 		}
 	}
 	worst := []string{"fault", "warn", "info"}
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SEVERITY\tRULE\tHOSTS\tWHAT")
 	for _, f := range slices.SortedFunc(maps.Keys(hosts), func(a, b api.Finding) int {
 		return cmp.Or(slices.Index(worst, a.Severity)-slices.Index(worst, b.Severity),
@@ -76,4 +106,39 @@ func findings(ctx context.Context, _ lanes.Options, args []string) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Severity, f.Rule, who, f.Title)
 	}
 	return w.Flush()
+}
+
+// kubectlCommands are those of kubectl that people at a hub need first, with how to reach it.
+func kubectlCommands() []*cobra.Command {
+	var all []*cobra.Command
+	for verb, short := range map[string]string{
+		"get":      "List sites, hosts, apps, instances",
+		"describe": "Show one of them, with what has happened to it",
+		"apply":    "Declare what a file says: -f FILE",
+		"delete":   "Delete what a file or a name says",
+	} {
+		all = append(all, &cobra.Command{
+			Use: verb, Short: short, DisableFlagParsing: true, Args: cobra.ArbitraryArgs,
+			Long: short + ": as kubectl does it, which is started with the hub of this machine, or the one that\n" +
+				"KUBECONFIG says. kubectl is beside isolane-hub or on the path.",
+			RunE: func(_ *cobra.Command, args []string) error { return kubectl(append([]string{verb}, args...)) }})
+	}
+	return all
+}
+
+// kubectl becomes that program.
+func kubectl(args []string) error {
+	at := filepath.Join(programs(), "kubectl")
+	if _, err := os.Stat(at); err != nil {
+		if at, err = exec.LookPath("kubectl"); err != nil {
+			return cli.Hint(errors.New("kubectl: expected it beside isolane-hub, or on the path"),
+				"install the package kubernetes-client, or use any other client of the Kubernetes API")
+		}
+	}
+	config := cmp.Or(os.Getenv("KUBECONFIG"), up.Options{Dir: hubDir}.Kubeconfig())
+	if _, err := os.Stat(filepath.SplitList(config)[0]); err != nil {
+		return cli.Usage(
+			fmt.Errorf("KUBECONFIG: expected how to reach a hub, as isolane-hub up prints it: %w", err))
+	}
+	return syscall.Exec(at, append([]string{"kubectl"}, args...), append(os.Environ(), "KUBECONFIG="+config))
 }

@@ -1,50 +1,51 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"filippo.io/age"
-	"k8s.io/client-go/rest"
+	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/hub/up"
-	"isolane.dev/isolane/lanes"
 )
 
-func backup(ctx context.Context, _ lanes.Options, args []string) error {
+func backupCommand() *cobra.Command {
+	var a admin
 	var recipient string
-	file, c, o, err := admin("backup", args, "a file", nil, func(f *flag.FlagSet) {
-		f.StringVar(&recipient, "recipient", "", "public key of age, age1…, whose identity opens the backup")
-	})
-	if err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use:   "backup FILE --recipient age1…",
+		Short: "Save all that the hub is, while it runs, into an encrypted file",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			to, err := sealedFor(recipient)
+			if err != nil {
+				return err
+			}
+			if _, err = a.config(); err != nil {
+				return err
+			}
+			return written(args[0], func(w io.Writer) error { return a.Backup(cmd.Context(), w, to) })
+		},
 	}
-	to, err := age.ParseX25519Recipient(recipient)
-	if err != nil {
-		return fmt.Errorf("--recipient: expected a public key of age, as age-keygen prints it: %w", err)
-	}
-	if err = locate(&o, c); err != nil {
-		return err
-	}
-	return written(file, func(w io.Writer) error { return o.Backup(ctx, w, to) })
+	a.flags(cmd)
+	cmd.Flags().StringVar(&recipient, "recipient", "",
+		"public key of age, age1…, whose identity opens the backup")
+	return cmd
 }
 
-// locate finds where the hub of this machine is.
-func locate(o *up.Options, c *rest.Config) error {
-	at, err := url.Parse(c.Host)
-	if err == nil {
-		o.Host = at.Hostname()
-		o.Port, err = strconv.Atoi(at.Port())
+// sealedFor is who can open a file.
+func sealedFor(recipient string) (*age.X25519Recipient, error) {
+	to, err := age.ParseX25519Recipient(recipient)
+	if err != nil {
+		err = cli.Usage(fmt.Errorf("--recipient: expected a public key of age, as age-keygen prints it: %w", err))
 	}
-	return err
+	return to, err
 }
 
 // written writes a file, whole or not at all.
@@ -64,39 +65,43 @@ func written(file string, write func(io.Writer) error) error {
 	return os.Rename(made.Name(), file)
 }
 
-func restore(_ context.Context, _ lanes.Options, args []string) error {
-	return unsealed("restore", args, up.Options.Restore,
+func restoreCommand() *cobra.Command {
+	return unsealed("restore", "Make the folder of a hub of a backup", up.Options.Restore,
 		"isolane-hub up starts it; hosts that have seen a later state follow it after a rehome")
 }
 
-// unsealed makes the folder of a hub of a file that is encrypted.
-func unsealed(name string, args []string, do func(up.Options, io.Reader, ...age.Identity) error,
-	next string) error {
+// unsealed is a command that makes the folder of a hub of a file that is encrypted.
+func unsealed(name, short string, do func(up.Options, io.Reader, ...age.Identity) error,
+	next string) *cobra.Command {
 	var o up.Options
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.StringVar(&o.Dir, "dir", hubDir, "folder of the hub, which is made")
-	identity := f.String("identity", "", "file with the identity of age that the file is for")
-	file, err := parse(f, args, "a file")
-	if err != nil {
-		return err
+	var identity string
+	cmd := &cobra.Command{
+		Use:   name + " FILE --identity KEY",
+		Short: short,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := os.Open(identity)
+			if err != nil {
+				return cli.Usage(fmt.Errorf("--identity: %w", err))
+			}
+			defer key.Close()
+			with, err := age.ParseIdentities(key)
+			if err != nil {
+				return cli.Usage(fmt.Errorf("--identity %s: %w", identity, err))
+			}
+			from, err := os.Open(args[0])
+			if err != nil {
+				return cli.Usage(err)
+			}
+			defer from.Close()
+			if err = do(o, from, with...); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", o.Dir, next)
+			return nil
+		},
 	}
-	key, err := os.Open(*identity)
-	if err != nil {
-		return fmt.Errorf("--identity: %w", err)
-	}
-	defer key.Close()
-	with, err := age.ParseIdentities(key)
-	if err != nil {
-		return fmt.Errorf("--identity %s: %w", *identity, err)
-	}
-	from, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	if err = do(o, from, with...); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	fmt.Printf("%s: %s\n", o.Dir, next)
-	return nil
+	cmd.Flags().StringVar(&o.Dir, "dir", hubDir, "folder of the hub, which is made")
+	cmd.Flags().StringVar(&identity, "identity", "", "file with the identity of age that the file is for")
+	return cmd
 }

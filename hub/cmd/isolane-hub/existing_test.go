@@ -81,7 +81,7 @@ func TestExisting(t *testing.T) {
 	f.make(t, "apps", "App", "default", "web", spec(1, nil))
 	f.app(t, "default", "web", "Running")
 	again := strings.Fields(f.run(t, "token", "--kubeconfig", cluster.Kubeconfig, "elsewhere"))
-	if len(again) != 7 || again[5] != "--authority" || again[4] == f.join[3] {
+	if len(again) != 8 || again[6] != "--authority" || again[5] == f.join[3] {
 		t.Errorf("token: %q", again)
 	}
 	f.deleteApp(t, "web")

@@ -9,6 +9,7 @@ import (
 
 	"filippo.io/age"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/lanes"
 )
 
@@ -43,42 +44,57 @@ func TestFlagsRefused(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"statsu"}, "statsu: expected a command: isolane-hub --help lists them"},
-		{[]string{"up", "--prot", "1"}, "up: flag provided but not defined: -prot: isolane-hub up --help says what it takes"},
-		{[]string{"up", "--port", "x"}, `up: invalid value "x" for flag -port: `},
-		{[]string{"up", "--anew", "soon"}, `up: invalid value "soon" for flag -anew: `},
+		{[]string{"statsu"}, `unknown command "statsu", did you mean status?`},
+		{[]string{"up", "--prot", "1"}, "unknown flag: --prot"},
+		{[]string{"up", "--port", "x"}, `--port "x": `},
+		{[]string{"up", "--anew", "soon"}, `--anew "soon": `},
 		{[]string{"up", "--site", "a b"}, `--site "a b": a lowercase`},
-		{[]string{"up", "now"}, `up: unexpected argument "now"`},
-		{[]string{"agent", "--users", "9"}, `agent: invalid value "9" for flag -users: `},
-		{[]string{"join"}, "join: expected https://HUB:PORT"},
+		{[]string{"up", "now"}, `up: "now": expected no argument`},
+		{[]string{"agent", "--users", "9"}, `--users "9": expected users as FIRST-LAST`},
+		{[]string{"join"}, "expected 1 argument, found 0"},
 		{[]string{"join", "https://127.0.0.1:1", "--token", "x"}, "--token: expected what isolane-hub token has printed"},
-		{[]string{"hold", "x"}, "hold: expected for how long, as 2h or 30m, or 0"},
+		{[]string{"hold", "x"}, "expected for how long, as 2h or 30m, or 0"},
 		{[]string{"token", "default", "--dir", dir}, "--dir: expected the folder of a hub"},
-		{[]string{"restore", sealed, "--identity", key, "--dir", "/proc/none/hub"}, sealed + ": --dir /proc/none/hub: expected "},
-		{[]string{"restore", sealed, "--identity", key, "--dir", filepath.Join(dir, "hub")}, sealed + ": expected a whole file"},
+		{[]string{"backup", "b", "--recipient", "me"}, "--recipient: expected a public key of age"},
+		{[]string{"restore", sealed, "--identity", dir + "/none"}, "--identity: open "},
 	} {
 		t.Run(strings.Join(row.args[:min(2, len(row.args))], " "), func(t *testing.T) {
-			told, stderr := file("told", ""), os.Stderr
-			var oerr error
-			if os.Stderr, oerr = os.OpenFile(told, os.O_WRONLY, 0); oerr != nil {
-				t.Fatal(oerr)
-			}
-			rerr := run(t.Context(), lanes.Options{}, row.args)
-			os.Stderr = stderr
-			if rerr == nil || !strings.HasPrefix(rerr.Error(), row.says) || strings.Contains(rerr.Error(), "\n") {
-				t.Errorf("found %v, expected %s", rerr, row.says)
-			}
-			if beside, berr := os.ReadFile(told); berr != nil || len(beside) > 0 {
-				t.Errorf("found %s beside it, %v", beside, berr)
+			if code, told := fails(t, row.args); code != cli.ExitUsage || !strings.HasPrefix(told, "isolane-hub: "+row.says) {
+				t.Errorf("exit code %d, %s; expected %s", code, told, row.says)
 			}
 		})
+	}
+	for where, says := range map[string]string{"/proc/none/hub": ": --dir /proc/none/hub: expected ",
+		filepath.Join(dir, "hub"): ": expected a whole file"} {
+		code, told := fails(t, []string{"restore", sealed, "--identity", key, "--dir", where})
+		if code != cli.ExitFailed || !strings.HasPrefix(told, "isolane-hub: "+sealed+says) {
+			t.Errorf("restore to %s: exit code %d, %s; expected %s", where, code, told, says)
+		}
 	}
 	err = written("/proc/b.age", func(io.Writer) error { return nil })
 	if err == nil || !strings.HasPrefix(err.Error(), "/proc/b.age: expected a file in a folder that can be written") ||
 		strings.Contains(err.Error(), ".backup-") {
 		t.Errorf("a file in /proc: %v", err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("%v, %v: expected what was here and no more", left, err)
 	}
+}
+
+// fails is how a command ends, and what it tells: one line and a hint at most.
+func fails(t *testing.T, args []string) (code int, told string) {
+	t.Helper()
+	root := command(lanes.Options{})
+	var out, beside strings.Builder
+	root.SetArgs(args)
+	root.SetOut(&beside)
+	root.SetErr(&beside)
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		code = cli.Print(&out, "isolane-hub", err)
+	}
+	first, more, _ := strings.Cut(out.String(), "\n")
+	if beside.Len() > 0 || more != "" && !strings.HasPrefix(more, "hint: ") || strings.Count(more, "\n") > 1 {
+		t.Errorf("%q: found %s%s beside a line", args, more, beside.String())
+	}
+	return code, first
 }

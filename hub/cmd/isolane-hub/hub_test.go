@@ -155,8 +155,8 @@ func (b *bench) joining(t *testing.T, name string) (join []string) {
 		defer log.Close()
 		last := ""
 		for lines := bufio.NewScanner(log); lines.Scan(); {
-			if last = lines.Text(); strings.HasPrefix(last, "isolane-hub join ") {
-				join = strings.Fields(last)[1:]
+			if last = lines.Text(); strings.HasPrefix(last, "isolane agent join ") {
+				join = strings.Fields(last)[2:]
 				return nil
 			}
 		}
@@ -236,7 +236,7 @@ func TestHub(t *testing.T) {
 		}
 	}
 	word, err := exec.Command(b.binary, "token", "--dir", b.file("hub"), "elsewhere").Output()
-	if again := strings.Fields(string(word)); err != nil || len(again) != 5 || again[2] != join[1] || again[4] == join[3] {
+	if again := strings.Fields(string(word)); err != nil || len(again) != 6 || again[3] != join[1] || again[5] == join[3] {
 		t.Errorf("token: %q, %v; expected another token for %s", word, err, join[1])
 	}
 	agent := b.agent(t)

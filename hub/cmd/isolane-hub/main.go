@@ -8,28 +8,26 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"isolane.dev/isolane/hub/agent"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/hub/apps"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
@@ -37,130 +35,129 @@ import (
 	"isolane.dev/isolane/netpath/drivers"
 )
 
-const usage = `isolane-hub up                           a hub on this machine, until it is ended
-isolane-hub up --kubeconfig FILE         a hub on a Kubernetes that is there
-isolane-hub token SITE                   prints how a host joins a site
-isolane-hub why APP                      why an App is where it is, NAMESPACE/NAME
-isolane-hub findings                     what audits of all hosts have found, by rule
-
-isolane-hub backup FILE --recipient age1…  all that the hub is, while it runs
-isolane-hub restore FILE --identity KEY  the folder of a hub, of a backup
-isolane-hub invite FILE --address HOST:PORT --recipient age1…  another machine is to be a hub too
-isolane-hub accept FILE --identity KEY   the folder of that hub, on its machine
-isolane-hub members [--remove HOST:PORT] the hubs that are one
-
-isolane-hub simulate N --snapshot FILE   N hosts that are none, on this machine
-
-isolane-hub join https://HUB --token T   makes this host one of a hub's
-isolane-hub agent                        follows the hub that this host has joined
-isolane-hub status                       what this host is to run, also without a hub
-isolane-hub hold 2h --reason TEXT        puts changes off; hold 0 no longer
-isolane-hub rehome https://HUB --token T brings this host to another hub as it runs
-Each has --help.`
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	o := lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()}
 	did, err := lanes.Entry(ctx, o, os.Args) // it was started to become a workload, or to spread threads
-	if !did {
-		err = run(ctx, o, os.Args[1:])
+	if did {
+		err = coded(nil, err)
+	} else {
+		root := command(o)
+		root.SetArgs(os.Args[1:])
+		err = root.ExecuteContext(ctx)
 	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "isolane-hub:", err)
-		os.Exit(1)
+	if err != nil {
+		os.Exit(cli.Print(os.Stderr, "isolane-hub", err))
 	}
 }
 
-func run(ctx context.Context, o lanes.Options, args []string) error {
-	if len(args) == 0 {
-		return fmt.Errorf("expected a command:\n%s", usage)
+// coded gives an error that has no exit code the one of a tool that failed.
+func coded(_ *cobra.Command, err error) error {
+	if _, has := errors.AsType[*cli.Error](err); err == nil || has {
+		return err
 	}
-	if slices.Contains([]string{"help", "--help", "-h"}, args[0]) {
-		fmt.Println(usage)
-		return nil
-	}
-	command, is := map[string]func(context.Context, lanes.Options, []string) error{
-		"up": hub, "token": token, "why": why, "findings": findings,
-		"backup": backup, "restore": restore, "simulate": simulateHosts,
-		"invite": invite, "accept": accept, "members": list,
-		"join": join, "agent": follow, "status": status, "hold": hold, "rehome": rehome,
-		"attach": agent.Attach, // of the drop-ins of services
-	}[args[0]]
-	if !is {
-		return fmt.Errorf("%s: expected a command: isolane-hub --help lists them", args[0])
-	}
-	return command(ctx, o, args[1:])
+	return cli.Hint(err, "")
 }
 
-// parse reads flags, and the one argument that a command has beside them, before or after.
-func parse(f *flag.FlagSet, args []string, argument string) (string, error) {
-	value := ""
-	f.SetOutput(io.Discard) // else it writes all flags before an error, which is one line
-	for len(args) > 0 {
-		switch err := f.Parse(args); {
-		case errors.Is(err, flag.ErrHelp):
-			f.SetOutput(os.Stdout)
-			f.Usage()
-			return "", err
-		case err != nil:
-			return "", fmt.Errorf("%s: %w: isolane-hub %s --help says what it takes", f.Name(), err, f.Name())
+func command(o lanes.Options) *cobra.Command {
+	root := cli.Root(&cobra.Command{
+		Use:   "isolane-hub",
+		Short: "A hub over many hosts, and the part of a host that follows it",
+	})
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"A hub:", []*cobra.Command{upCommand(), tokenCommand(), whyCommand(), findingsCommand()}},
+		{"What is declared at it, by kubectl:", kubectlCommands()},
+		{"Backups, and several hubs that are one:", []*cobra.Command{backupCommand(), restoreCommand(),
+			inviteCommand(), acceptCommand(), membersCommand()}},
+		{"A host of a hub:", []*cobra.Command{joinCommand(o), agentCommand(o), statusCommand(o), holdCommand(o),
+			rehomeCommand(o)}},
+		{"For figures:", []*cobra.Command{simulateCommand(), attachCommand(o)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, c := range group.commands {
+			c.GroupID = group.title
+			root.AddCommand(c)
 		}
-		if f.NArg() == 0 {
-			break
-		}
-		if argument == "" || value != "" {
-			return "", fmt.Errorf("%s: unexpected argument %q", f.Name(), f.Arg(0))
-		}
-		value, args = f.Arg(0), f.Args()[1:]
 	}
-	if argument != "" && value == "" {
-		return "", fmt.Errorf("%s: expected %s", f.Name(), argument)
-	}
-	return value, nil
+	cli.Code(root, coded)
+	return root
 }
 
 const hubDir = "/var/lib/isolane-hub"
 
-func hub(ctx context.Context, _ lanes.Options, args []string) error {
+// start is what a hub is started with.
+type start struct {
+	up.Options
+	life, anew time.Duration
+	site, file string
+}
+
+func upCommand() *cobra.Command {
+	s := start{Options: up.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Be a hub on this machine, or on a Kubernetes that is there, until it is ended",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for name, d := range map[string]time.Duration{"certificates": s.life, "anew": s.anew} {
+				if d <= 0 {
+					return cli.Usage(fmt.Errorf("--%s: expected a time above 0, found %s", name, d))
+				}
+			}
+			if wrong := validation.IsDNS1123Label(s.site); len(wrong) > 0 {
+				return cli.Usage(fmt.Errorf("--site %q: %s", s.site, wrong[0]))
+			}
+			return hub(cmd.Context(), s)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.Dir, "dir", hubDir, "folder of its store, certificates and logs")
+	f.StringVar(&s.Programs, "programs", programs(), "folder with etcd and kube-apiserver")
+	f.StringVar(&s.Host, "address", firstAddress(), "by which hosts reach it")
+	f.IntVar(&s.Port, "port", 6443, "that hosts reach; the two after it are used on loopback")
+	f.StringVar(&s.Authentication, "authentication", "",
+		"file of kind AuthenticationConfiguration, for people with OpenID Connect")
+	f.StringVar(&s.Audit, "audit", "",
+		"file of kind Policy (audit.k8s.io); what is done goes to log/audit.log")
+	f.BoolVar(&s.Shared, "shared", false,
+		"other machines may be hubs too: the second port after it is for them")
+	f.DurationVar(&s.life, "certificates", sites.Certificates, "how long the certificate of a host is valid")
+	f.DurationVar(&s.anew, "anew", 180*24*time.Hour,
+		"how long until it begins anew, for certificates of its own, which are for a year")
+	f.StringVar(&s.site, "site", "default", "a site, for the command that is printed")
+	f.StringVar(&s.file, "kubeconfig", "",
+		"of a Kubernetes that is there, on which the hub is then: nothing is started")
+	return cmd
+}
+
+// programs is the folder with those that this one starts: beside it, or that of the package.
+func programs() string {
+	const packaged = "/usr/lib/isolane-hub"
+	own, err := os.Executable()
+	if err != nil {
+		return packaged
+	}
+	if _, err = os.Stat(filepath.Join(packaged, "kube-apiserver")); err == nil {
+		return packaged
+	}
+	return filepath.Dir(own)
+}
+
+func hub(ctx context.Context, s start) error {
 	from := time.Now()
+	if s.file != "" {
+		return existing(ctx, s.file, s.site, s.life, s.Log, from)
+	}
 	own, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	o := up.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	f := flag.NewFlagSet("up", flag.ContinueOnError)
-	f.StringVar(&o.Dir, "dir", hubDir, "folder of its store, certificates and logs")
-	f.StringVar(&o.Programs, "programs", filepath.Dir(own), "folder with etcd and kube-apiserver")
-	f.StringVar(&o.Host, "address", firstAddress(), "by which hosts reach it")
-	f.IntVar(&o.Port, "port", 6443, "that hosts reach; the two after it are used on loopback")
-	f.StringVar(&o.Authentication, "authentication", "",
-		"file of kind AuthenticationConfiguration, for people with OpenID Connect")
-	f.StringVar(&o.Audit, "audit", "", "file of kind Policy (audit.k8s.io); what is done goes to log/audit.log")
-	f.BoolVar(&o.Shared, "shared", false, "other machines may be hubs too: the second port after it is for them")
-	life := f.Duration("certificates", sites.Certificates, "how long the certificate of a host is valid")
-	anew := f.Duration("anew", 180*24*time.Hour, "how long until it begins anew, for certificates of its own, "+
-		"which are for a year")
-	site := f.String("site", "default", "a site, for the command that is printed")
-	file := f.String("kubeconfig", "", "of a Kubernetes that is there, on which the hub is then: nothing is "+
-		"started")
-	if _, err = parse(f, args, ""); err != nil {
-		return err
-	}
-	for name, d := range map[string]time.Duration{"certificates": *life, "anew": *anew} {
-		if d <= 0 {
-			return fmt.Errorf("--%s: expected a time above 0, found %s", name, d)
-		}
-	}
-	if wrong := validation.IsDNS1123Label(*site); len(wrong) > 0 {
-		return fmt.Errorf("--site %q: %s", *site, wrong[0])
-	}
-	if *file != "" {
-		return existing(ctx, *file, *site, *life, o.Log, from)
-	}
-	until, cancel := context.WithTimeout(ctx, *anew)
+	until, cancel := context.WithTimeout(ctx, s.anew)
 	defer cancel()
-	if err = serve(until, o, *site, *life, from); err != nil || ctx.Err() != nil {
+	if err = serve(until, s.Options, s.site, s.life, from); err != nil || ctx.Err() != nil {
 		return err
 	}
 	return syscall.Exec(own, os.Args, os.Environ())
@@ -272,7 +269,7 @@ func printJoin(ctx context.Context, c *rest.Config, site string, whole bool) err
 	if err != nil {
 		return err
 	}
-	fmt.Printf("isolane-hub join %s --token %s", at, t)
+	fmt.Printf("isolane agent join %s --token %s", at, t)
 	if whole {
 		fmt.Printf(" --authority %s", base64.RawURLEncoding.EncodeToString(authority.Raw))
 	}
@@ -280,41 +277,59 @@ func printJoin(ctx context.Context, c *rest.Config, site string, whole bool) err
 	return nil
 }
 
-func token(ctx context.Context, _ lanes.Options, args []string) error {
-	var file string
-	site, c, _, err := admin("token", args, "a site", &file)
-	if err != nil {
-		return err
+func tokenCommand() *cobra.Command {
+	a := admin{anywhere: true}
+	cmd := &cobra.Command{
+		Use:   "token SITE",
+		Short: "Print how a host joins a site",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.config()
+			if err != nil {
+				return err
+			}
+			return printJoin(cmd.Context(), c, args[0], a.file != "")
+		},
 	}
-	return printJoin(ctx, c, site, file != "")
+	a.flags(cmd)
+	return cmd
 }
 
-// admin reads the flags of a command that speaks with the hub of this machine, and how it does. Unless file
-// is nil, the hub may also be one on a Kubernetes that is there: --kubeconfig is stored in it.
-func admin(name string, args []string, argument string, file *string, more ...func(*flag.FlagSet)) (
-	string, *rest.Config, up.Options, error) {
-	var o up.Options
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.StringVar(&o.Dir, "dir", hubDir, "folder of the hub on this machine")
-	if file != nil {
-		f.StringVar(file, "kubeconfig", "", "of the Kubernetes on which the hub is, unless it has one of its own")
+// admin is how a command speaks with the hub of this machine. anywhere: the hub may also be one on a
+// Kubernetes that is there, which file says how to reach.
+type admin struct {
+	up.Options
+	anywhere bool
+	file     string
+}
+
+func (a *admin) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.Dir, "dir", hubDir, "folder of the hub on this machine")
+	if a.anywhere {
+		cmd.Flags().StringVar(&a.file, "kubeconfig", "",
+			"of the Kubernetes on which the hub is, unless it has one of its own")
 	}
-	for _, add := range more {
-		add(f)
-	}
-	value, err := parse(f, args, argument)
-	if err != nil {
-		return "", nil, o, err
-	}
-	at, expected := o.Kubeconfig(), "--dir: expected the folder of a hub"
-	if file != nil && *file != "" {
-		at, expected = *file, "--kubeconfig: expected that of a Kubernetes"
+}
+
+// config is read when the flags are. The hub of this machine is located by it too.
+func (a *admin) config() (*rest.Config, error) {
+	at, expected := a.Kubeconfig(), "--dir: expected the folder of a hub"
+	if a.file != "" {
+		at, expected = a.file, "--kubeconfig: expected that of a Kubernetes"
 	}
 	c, err := clientcmd.BuildConfigFromFlags("", at)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", expected, err)
+		return nil, cli.Usage(fmt.Errorf("%s: %w", expected, err))
 	}
-	return value, c, o, err
+	if a.anywhere {
+		return c, nil
+	}
+	here, err := url.Parse(c.Host)
+	if err == nil {
+		a.Host = here.Hostname()
+		a.Port, err = strconv.Atoi(here.Port())
+	}
+	return c, err
 }
 
 // firstAddress is the first of this machine's that is not of loopback.

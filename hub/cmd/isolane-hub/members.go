@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 	"time"
 
-	"filippo.io/age"
+	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
@@ -17,57 +16,69 @@ import (
 
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
-	"isolane.dev/isolane/lanes"
 )
 
 // Several hubs that are one.
 
-// list prints the hubs, or removes one.
-func list(ctx context.Context, _ lanes.Options, args []string) error {
+func membersCommand() *cobra.Command {
+	var a admin
 	var remove string
-	_, c, o, err := admin("members", args, "", nil, func(f *flag.FlagSet) {
-		f.StringVar(&remove, "remove", "", "a hub, ADDRESS:PORT, that is one no more")
-	})
-	if err == nil {
-		err = locate(&o, c)
+	cmd := &cobra.Command{
+		Use:   "members",
+		Short: "List the hubs that are one, or remove one of them",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := a.config()
+			if err == nil && remove != "" {
+				err = a.Remove(cmd.Context(), remove)
+			}
+			if err != nil {
+				return err
+			}
+			all, _, err := a.Members(cmd.Context())
+			for _, m := range all {
+				fmt.Fprintln(cmd.OutOrStdout(),
+					m.Name+map[bool]string{true: " (has not all that the others have yet)"}[m.Learner])
+			}
+			return err
+		},
 	}
-	if err == nil && remove != "" {
-		err = o.Remove(ctx, remove)
-	}
-	if err != nil {
-		return err
-	}
-	all, _, err := o.Members(ctx)
-	for _, m := range all {
-		fmt.Println(m.Name + map[bool]string{true: " (has not all that the others have yet)"}[m.Learner])
-	}
-	return err
+	a.flags(cmd)
+	cmd.Flags().StringVar(&remove, "remove", "", "a hub, `ADDRESS:PORT`, that is one no more")
+	return cmd
 }
 
-func invite(ctx context.Context, _ lanes.Options, args []string) error {
+func inviteCommand() *cobra.Command {
+	var a admin
 	var recipient, address string
-	file, c, o, err := admin("invite", args, "a file", nil, func(f *flag.FlagSet) {
-		f.StringVar(&address, "address", "", "of the other hub, ADDRESS:PORT")
-		f.StringVar(&recipient, "recipient", "", "public key of age, age1…, whose identity is on its machine")
-	})
-	if err == nil {
-		err = locate(&o, c)
+	cmd := &cobra.Command{
+		Use:   "invite FILE --address HOST:PORT --recipient age1…",
+		Short: "Write what another machine needs to be a hub too, into an encrypted file",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := a.config(); err != nil {
+				return err
+			}
+			to, err := sealedFor(recipient)
+			if err != nil {
+				return err
+			}
+			err = written(args[0], func(w io.Writer) error { return a.Invite(cmd.Context(), w, address, to) })
+			if err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(),
+					"%s: on its machine isolane-hub accept, and then up --address, --port as here\n", args[0])
+			}
+			return err
+		},
 	}
-	if err != nil {
-		return err
-	}
-	to, err := age.ParseX25519Recipient(recipient)
-	if err != nil {
-		return fmt.Errorf("--recipient: expected a public key of age, as age-keygen prints it: %w", err)
-	}
-	if err = written(file, func(w io.Writer) error { return o.Invite(ctx, w, address, to) }); err == nil {
-		fmt.Printf("%s: on its machine isolane-hub accept, and then up --address, --port as here\n", file)
-	}
-	return err
+	a.flags(cmd)
+	cmd.Flags().StringVar(&address, "address", "", "of the other hub, `ADDRESS:PORT`")
+	cmd.Flags().StringVar(&recipient, "recipient", "",
+		"public key of age, age1…, whose identity is on its machine")
+	return cmd
 }
 
-func accept(_ context.Context, _ lanes.Options, args []string) error {
-	return unsealed("accept", args, up.Options.Accept,
+func acceptCommand() *cobra.Command {
+	return unsealed("accept", "Make the folder of that hub, on its machine", up.Options.Accept,
 		"isolane-hub up starts it, with the address of its invitation")
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/settings"
@@ -30,7 +31,6 @@ import (
 	"isolane.dev/isolane/hub/simulate"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
-	"isolane.dev/isolane/lanes"
 )
 
 // simulated is the namespace of the Apps of a simulation.
@@ -46,30 +46,45 @@ type simulation struct {
 	all    []*simulate.Host
 }
 
-func simulateHosts(ctx context.Context, _ lanes.Options, args []string) error {
+func simulateCommand() *cobra.Command {
+	var a admin
 	var file string
 	var apps int
 	var change bool
-	text, c, o, err := admin("simulate", args, "how many hosts", nil, func(f *flag.FlagSet) {
-		f.StringVar(&file, "snapshot", "", "archive of the machine that they all are like")
-		f.IntVar(&apps, "apps", 20, "Apps of one CPU, one after another")
-		f.BoolVar(&change, "change", false, "an Instance for each host, all at once")
-	})
-	if err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use:   "simulate N --snapshot FILE",
+		Short: "Have N hosts that are none, on this machine, for a hub's figures",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[0])
+			if err != nil || n < 1 {
+				return cli.Usage(fmt.Errorf("expected how many hosts, found %q", args[0]))
+			}
+			like, err := likeSnapshot(file)
+			if err != nil {
+				return err
+			}
+			c, err := a.config()
+			if err != nil {
+				return err
+			}
+			authority, err := up.LoadAuthority(a.PKI(), "hub")
+			if err != nil {
+				return err
+			}
+			return simulateHosts(cmd.Context(), c, authority, n, like, apps, change)
+		},
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return fmt.Errorf("simulate: expected how many hosts, found %q", text)
-	}
-	like, err := likeSnapshot(file)
-	if err != nil {
-		return err
-	}
-	a, err := up.LoadAuthority(o.PKI(), "hub")
-	if err != nil {
-		return err
-	}
+	a.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&file, "snapshot", "", "archive of the machine that they all are like")
+	f.IntVar(&apps, "apps", 20, "Apps of one CPU, one after another")
+	f.BoolVar(&change, "change", false, "an Instance for each host, all at once")
+	return cmd
+}
+
+func simulateHosts(ctx context.Context, c *rest.Config, a *up.Authority, n int, like simulate.Like, apps int,
+	change bool) (err error) {
 	c.QPS, c.Burst = 1000, 1000
 	s := &simulation{c: c}
 	if s.core, s.client, err = clients(c); err != nil {

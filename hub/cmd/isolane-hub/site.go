@@ -4,15 +4,16 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/hub/agent"
 	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/hub/sites"
@@ -21,128 +22,166 @@ import (
 
 // The commands of a host.
 
-func agentFlags(name string, lo lanes.Options) (*flag.FlagSet, *agent.Options) {
+// agentFlags are those of all commands of a host.
+func agentFlags(cmd *cobra.Command, lo lanes.Options) *agent.Options {
 	o := &agent.Options{Lanes: lo, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.StringVar(&o.Dir, "dir", "/var/lib/isolane-hub-agent",
+	cmd.Flags().StringVar(&o.Dir, "dir", "/var/lib/isolane-hub-agent",
 		"folder of this host's key, certificate and state")
-	return f, o
+	return o
 }
 
-func join(ctx context.Context, lo lanes.Options, args []string) error {
-	name, err := os.Hostname()
-	if err != nil {
+func joinCommand(lo lanes.Options) *cobra.Command {
+	name, unnamed := os.Hostname()
+	cmd := &cobra.Command{
+		Use:   "join https://HUB:PORT --token T",
+		Short: "Make this host one of a hub's",
+		Args:  cobra.ExactArgs(1),
+	}
+	o, h := agentFlags(cmd, lo), hubFlags(cmd)
+	cmd.Flags().StringVar(&name, "name", name, "of this host at the hub")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if name == "" {
+			return errors.Join(errors.New("--name: expected one for this host"), unnamed)
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+		defer cancel()
+		hub, err := h.read(args[0])
+		if err != nil {
+			return err
+		}
+		if err = agent.Join(ctx, *o, hub, name); err == nil {
+			fmt.Fprintf(cmd.OutOrStdout(), "joined as %s: isolane-hub agent follows the hub\n", name)
+		}
 		return err
 	}
-	f, o := agentFlags("join", lo)
-	f.StringVar(&name, "name", name, "of this host at the hub")
-	h, err := parseHub(f, args)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err = agent.Join(ctx, *o, h, name); err == nil {
-		fmt.Printf("joined as %s: isolane-hub agent follows the hub\n", name)
-	}
-	return err
+	return cmd
 }
 
-func rehome(ctx context.Context, lo lanes.Options, args []string) error {
-	f, o := agentFlags("rehome", lo)
-	h, err := parseHub(f, args)
-	if err != nil {
+func rehomeCommand(lo lanes.Options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rehome https://HUB:PORT --token T",
+		Short: "Bring this host to another hub, as it runs",
+		Args:  cobra.ExactArgs(1),
+	}
+	o, h := agentFlags(cmd, lo), hubFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+		defer cancel()
+		hub, err := h.read(args[0])
+		if err != nil {
+			return err
+		}
+		name, err := agent.Rehome(ctx, *o, hub)
+		if err == nil {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is of %s from now on, and what runs goes on\n", name, hub.URL)
+		}
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	name, err := agent.Rehome(ctx, *o, h)
-	if err == nil {
-		fmt.Printf("%s is of %s from now on, and what runs goes on\n", name, h.URL)
-	}
-	return err
+	return cmd
 }
 
-func parseHub(f *flag.FlagSet, args []string) (h agent.Hub, err error) {
-	text := f.String("token", "", "what isolane-hub token has printed")
-	f.Func("authority", "likewise, of a hub on a Kubernetes that was there", func(word string) (err error) {
-		h.Authority, err = base64.RawURLEncoding.DecodeString(word)
-		return err
-	})
-	if h.URL, err = parse(f, args, "https://HUB:PORT"); err == nil {
-		h.Token, err = sites.ParseToken(*text)
-	}
-	return h, err
+// invitation is what a hub has printed for a host.
+type invitation struct{ token, authority string }
+
+func hubFlags(cmd *cobra.Command) *invitation {
+	i := &invitation{}
+	cmd.Flags().StringVar(&i.token, "token", "", "what isolane-hub token has printed")
+	cmd.Flags().StringVar(&i.authority, "authority", "", "likewise, of a hub on a Kubernetes that was there")
+	return i
 }
 
-func follow(ctx context.Context, lo lanes.Options, args []string) error {
-	f, o := agentFlags("agent", lo)
+func (i *invitation) read(at string) (agent.Hub, error) {
+	h := agent.Hub{URL: at}
+	var err error
+	if h.Authority, err = base64.RawURLEncoding.DecodeString(i.authority); err != nil {
+		return h, cli.Usage(fmt.Errorf("--authority: expected what isolane-hub token has printed: %w", err))
+	}
+	h.Token, err = sites.ParseToken(i.token)
+	return h, cli.Usage(err)
+}
+
+func agentCommand(lo lanes.Options) *cobra.Command {
+	cmd := &cobra.Command{Use: "agent", Short: "Follow the hub that this host has joined, until it is ended"}
+	o := agentFlags(cmd, lo)
 	o.Users = agent.Users{First: 0x70000000, Last: 0x7000ffff} // beyond those of containers of systemd
-	f.Var(&o.Users, "users", "users of this host that nobody has, FIRST-LAST: each tenant gets one")
-	f.Func("root", "a tenant, the namespace of its Apps, whose commands may be root here; may be given again",
-		func(tenant string) error {
-			o.Users.Root = append(o.Users.Root, tenant)
-			return nil
-		})
 	var c pods.Cluster
+	var file string
+	f := cmd.Flags()
+	f.Func("users", "users of this host that nobody has, `FIRST-LAST`: each tenant gets one (default "+
+		o.Users.String()+")", o.Users.Set)
+	f.StringArrayVar(&o.Users.Root, "root", nil,
+		"a tenant, the namespace of its Apps, whose commands may be root here; may be given again")
 	f.StringVar(&c.Node, "node", "", "this host is that node of a Kubernetes cluster: Instances are pods "+
 		"there, with claims that isolane-kube answers")
 	f.StringVar(&c.Namespace, "namespace", "isolane-hub", "of the cluster, where nobody else has pods")
-	file := f.String("kubeconfig", "", "of the cluster; a pod of it needs none")
-	if _, err := parse(f, args, ""); err != nil {
-		return err
-	}
-	if c.Node == "" && *file != "" {
-		return errors.New("--node: expected the name of this host in the cluster")
-	}
-	if c.Node != "" {
-		config, err := clientcmd.BuildConfigFromFlags("", *file)
-		if err != nil {
-			return fmt.Errorf("--kubeconfig %s: %w", *file, err)
+	f.StringVar(&file, "kubeconfig", "", "of the cluster; a pod of it needs none")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if c.Node == "" && file != "" {
+			return cli.Usage(errors.New("--node: expected the name of this host in the cluster"))
 		}
-		if c.Client, err = kubernetes.NewForConfig(config); err != nil {
+		if c.Node != "" {
+			config, err := clientcmd.BuildConfigFromFlags("", file)
+			if err != nil {
+				return cli.Usage(fmt.Errorf("--kubeconfig %s: %w", file, err))
+			}
+			if c.Client, err = kubernetes.NewForConfig(config); err != nil {
+				return err
+			}
+			o.Cluster = &c
+		}
+		return agent.Run(cmd.Context(), *o)
+	}
+	return cmd
+}
+
+func statusCommand(lo lanes.Options) *cobra.Command {
+	cmd := &cobra.Command{Use: "status", Short: "Show what this host is to run, also without a hub"}
+	o := agentFlags(cmd, lo)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return agent.Status(cmd.Context(), *o, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+func holdCommand(lo lanes.Options) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "hold {DURATION | 0}",
+		Short: "Put changes off for a time in which the host runs, as 2h; 0: no longer",
+		Args:  cobra.ExactArgs(1),
+	}
+	o := agentFlags(cmd, lo)
+	cmd.Flags().StringVar(&reason, "reason", "", "for those who ask why nothing changes")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		left, err := time.ParseDuration(args[0])
+		if err != nil || left < 0 {
+			return cli.Usage(fmt.Errorf("expected for how long, as 2h or 30m, or 0, found %q", args[0]))
+		}
+		if left > 0 && reason == "" {
+			return cli.Usage(errors.New("--reason: expected why changes are put off"))
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+		defer cancel()
+		taken, err := agent.Hold(ctx, *o, left, reason)
+		out := cmd.OutOrStdout()
+		switch {
+		case err != nil:
 			return err
+		case left == 0:
+			fmt.Fprintln(out, "changes are taken over again")
+		default:
+			fmt.Fprintf(out, "changes are put off for %s in which the host runs\n", left)
 		}
-		o.Cluster = &c
+		if !taken {
+			fmt.Fprintln(out, "no agent runs: it does so before anything else when it begins")
+		}
+		return nil
 	}
-	return agent.Run(ctx, *o)
+	return cmd
 }
 
-func status(ctx context.Context, lo lanes.Options, args []string) error {
-	f, o := agentFlags("status", lo)
-	if _, err := parse(f, args, ""); err != nil {
-		return err
-	}
-	return agent.Status(ctx, *o, os.Stdout)
-}
-
-func hold(ctx context.Context, lo lanes.Options, args []string) error {
-	f, o := agentFlags("hold", lo)
-	reason := f.String("reason", "", "for those who ask why nothing changes")
-	text, err := parse(f, args, "for how long, as 2h, or 0")
-	if err != nil {
-		return err
-	}
-	left, err := time.ParseDuration(text)
-	if err != nil || left < 0 {
-		return fmt.Errorf("hold: expected for how long, as 2h or 30m, or 0, found %q", text)
-	}
-	if left > 0 && *reason == "" {
-		return fmt.Errorf("--reason: expected why changes are put off")
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	taken, err := agent.Hold(ctx, *o, left, *reason)
-	switch {
-	case err != nil:
-		return err
-	case left == 0:
-		fmt.Println("changes are taken over again")
-	default:
-		fmt.Printf("changes are put off for %s in which the host runs\n", left)
-	}
-	if !taken {
-		fmt.Println("no agent runs: it does so before anything else when it begins")
-	}
-	return nil
+// attachCommand is what drop-ins of services start, for a service that begins.
+func attachCommand(lo lanes.Options) *cobra.Command {
+	return &cobra.Command{Use: "attach", Hidden: true, DisableFlagParsing: true, Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return agent.Attach(cmd.Context(), lo, args) }}
 }

@@ -20,11 +20,11 @@ func TestUnit(t *testing.T) {
 	_, rest, there := strings.Cut(string(text), program)
 	line, _, _ := strings.Cut(rest, "\n")
 	command, flags, _ := strings.Cut(line, " ")
-	f, o := agentFlags(command, lanes.Options{})
-	if _, err = parse(f, strings.Fields(flags), ""); !there || command != "agent" || err != nil {
+	cmd := agentCommand(lanes.Options{})
+	if err = cmd.ParseFlags(strings.Fields(flags)); !there || command != "agent" || err != nil {
 		t.Fatalf("it starts %q, %v: expected isolane-hub agent", line, err)
 	}
-	if want := "\nConditionPathExists=" + filepath.Join(o.Dir, "hub", "joined.json") + "\n"; !strings.Contains(string(text), want) {
+	if want := "\nConditionPathExists=" + filepath.Join(cmd.Flag("dir").Value.String(), "hub", "joined.json") + "\n"; !strings.Contains(string(text), want) {
 		t.Errorf("expected%s", want)
 	}
 	verify, err := exec.LookPath("systemd-analyze")

@@ -75,8 +75,8 @@ func startHub(t *testing.T, c *cluster) *hub {
 	h.until(t, "the hub is ready", func() error {
 		said, rerr := os.ReadFile(h.file("up.log"))
 		for line := range strings.Lines(string(said)) {
-			if strings.HasPrefix(line, "isolane-hub join ") {
-				join = strings.Fields(line)[1:]
+			if strings.HasPrefix(line, "isolane agent join ") {
+				join = strings.Fields(line)[2:]
 				return nil
 			}
 		}

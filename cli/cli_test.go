@@ -42,8 +42,8 @@ func TestPlain(t *testing.T) {
 			root.AddCommand(cmd)
 		}
 		root.SetArgs(strings.Fields(c.args))
-		if err := root.Execute(); err == nil || Plain(err).Error() != c.want {
-			t.Errorf("%s: %v: %v, want %s", c.args, err, Plain(err), c.want)
+		if err := root.Execute(); err == nil || plain(err).Error() != c.want {
+			t.Errorf("%s: %v: %v, want %s", c.args, err, plain(err), c.want)
 		}
 	}
 }

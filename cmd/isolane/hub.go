@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"isolane.dev/isolane/cli"
+)
+
+// hubCommand is isolane-hub, a program of its own: it has the libraries of Kubernetes.
+func hubCommand() *cobra.Command {
+	return toHub("hub", "A hub over many hosts: up, token, why, findings, backup; get, apply, describe, delete")
+}
+
+// ofHub are the parts of the agent of a host that follows a hub.
+func ofHub() []*cobra.Command {
+	return []*cobra.Command{
+		toHub("join", "Make this host one of a hub's: https://HUB:PORT --token T", "join"),
+		toHub("status", "Show what a hub has this host run, also without the hub", "status"),
+		toHub("hold", "Put changes of a hub off for a time, as 2h --reason TEXT", "hold"),
+		toHub("rehome", "Bring this host to another hub, as it runs: https://HUB:PORT --token T", "rehome"),
+	}
+}
+
+// toHub is a command that becomes isolane-hub with its arguments, after those that are its own.
+func toHub(use, short string, first ...string) *cobra.Command {
+	return &cobra.Command{
+		Use:   use + " [ARG...]",
+		Short: short,
+		Long: short + ".\nStarts isolane-hub, which is beside isolane or on the path; --help is that program's.",
+		Args:               cobra.ArbitraryArgs,
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			at, err := hubProgram()
+			if err != nil {
+				return cli.Hint(errors.New("isolane-hub: expected it beside isolane, or on the path"),
+					"in Isolane's sources: make hub")
+			}
+			return syscall.Exec(at, append(append([]string{"isolane-hub"}, first...), args...), os.Environ())
+		},
+	}
+}
+
+func hubProgram() (string, error) {
+	own, err := os.Executable()
+	if err == nil {
+		beside := filepath.Join(filepath.Dir(own), "isolane-hub")
+		if _, err = os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	return exec.LookPath("isolane-hub")
+}

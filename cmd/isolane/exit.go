@@ -38,7 +38,8 @@ func coded(cmd *cobra.Command, err error) error {
 	}
 	if mismatch, ok := errors.AsType[*plan.Mismatch](err); ok && len(mismatch.Lost) > 0 {
 		return &cli.Error{Code: cli.ExitNo, Err: err, Hint: "bring the CPUs back online, or isolane release the " +
-			"lanes that have lost them; plan --repack takes those of a file to others: " + strings.Join(mismatch.Lost, ", ")}
+			"lanes that have lost them; plan --repack takes those of a file to others: " +
+			strings.Join(mismatch.Lost, ", ")}
 	}
 	if unchanged, ok := errors.AsType[*diary.UnchangedError](err); ok {
 		return cli.Hint(unchanged, "the lanes that were in force before are; isolane status shows them")

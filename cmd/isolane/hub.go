@@ -30,11 +30,8 @@ func ofHub() []*cobra.Command {
 // toHub is a command that becomes isolane-hub with its arguments, after those that are its own.
 func toHub(use, short string, first ...string) *cobra.Command {
 	return &cobra.Command{
-		Use:   use + " [ARG...]",
-		Short: short,
+		Use: use + " [ARG...]", Short: short, Args: cobra.ArbitraryArgs, DisableFlagParsing: true,
 		Long: short + ".\nStarts isolane-hub, which is beside isolane or on the path; --help is that program's.",
-		Args:               cobra.ArbitraryArgs,
-		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			at, err := hubProgram()
 			if err != nil {

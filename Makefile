@@ -59,6 +59,11 @@ test-workloads: lab build test-tools
 packages:
 	packaging/build bin/packages amd64 arm64
 
+# These, isolane-hub, and the programs that a hub starts, for this machine's kind only.
+hub-packages: kube-bin
+	PROGRAMS=$$(bin/kubebed build) packaging/build bin/packages $$($(GO) env GOARCH)
+	$(lintian)
+
 # Builds them twice, the second time with no build cache, and compares.
 test-packages: packages
 	GOCACHE=$$(mktemp -d) packaging/build bin/again amd64 arm64
@@ -151,4 +156,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-hub test packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden

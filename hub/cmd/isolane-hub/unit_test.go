@@ -16,7 +16,7 @@ func TestUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const program = "ExecStart=/usr/local/bin/isolane-hub "
+	const program = "ExecStart=/usr/bin/isolane-hub "
 	_, rest, there := strings.Cut(string(text), program)
 	line, _, _ := strings.Cut(rest, "\n")
 	command, flags, _ := strings.Cut(line, " ")

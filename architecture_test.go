@@ -246,7 +246,7 @@ report/answers         500        5  published tables, row by row, beside sessio
 report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures
-report/evidence        250        5  out of report/figures
+report/evidence        250       10  what is counted, for tables; out of report/figures
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
 report/figures        2550       30  what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
@@ -260,7 +260,7 @@ runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once
 stats                  650       26  shares of runs that have stalls; about how many blocks or boots a verdict needs
-terminal               450       15  strange programs and names end in one line
+terminal               500       15  lines of errors and notes; strange programs and names end in one line
 test/fingerprint        50        0
 test/golden             50        5
 test/kube              250        5  a Kubernetes for tests, a module of its own

@@ -39,7 +39,8 @@ func bootRules() []rule {
 		boot:   "leave CPU 0 out of nohz_full= and rcu_nocbs=, and of the lanes", source: noHZ, check: nohzBootCPU,
 	}, {
 		id: "nohz-full", title: "the tick does not stop on lane CPUs", classes: Severities{Warn, Info, Info},
-		impact: "1 to 10 µs, 100 to 1,000 times a second", boot: "nohz_full={lane}", source: noHZ, check: nohzFull,
+		impact: "1 to 10 µs, 100 to 1,000 times a second",
+		boot:   "nohz_full={lane}, of a kernel with CONFIG_NO_HZ_FULL", source: noHZ, check: nohzFull,
 	}, {
 		id: "nohz-housekeeping", title: "CPUs without a lane are tickless", classes: Severities{Info, Info, Info},
 		needsLanes: true,
@@ -164,7 +165,7 @@ func nohzBootCPU(s *subject) []hit {
 // nohzFull: the file exists only in kernels with CONFIG_NO_HZ_FULL, so where it is missing beside
 // its neighbours, nothing is tickless.
 func nohzFull(s *subject) []hit {
-	if s.Kernel.NohzFull == nil && s.Kernel.Isolated == nil {
+	if s.Kernel.NohzFull == nil && !s.Kernel.KeepsTick() {
 		return s.noHit(false, "/sys/devices/system/cpu/nohz_full")
 	}
 	ticking := s.lane.Difference(orEmpty(s.Kernel.NohzFull))

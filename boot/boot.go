@@ -19,6 +19,8 @@ type Line struct {
 	Kind       string `json:"kind"` // Boot
 	Words      []Word `json:"words"`
 	Line       string `json:"line"` // all words, as they stand on a command line
+	// Notes are what lanes want and this kernel cannot.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Word is one parameter that lanes want on the kernel's command line, because nothing does the same
@@ -40,6 +42,9 @@ func Want(h host.Host, p plan.Placement) Line {
 		line = append(line, w.Word)
 	}
 	l.Line = strings.Join(line, " ")
+	if h.Kernel.KeepsTick() && len(l.Words) > 0 {
+		l.Notes = []string{"nohz_full= is left out: this kernel has no CONFIG_NO_HZ_FULL, so its tick never stops"}
+	}
 	return l
 }
 
@@ -56,6 +61,9 @@ func (l Line) Write(w io.Writer) {
 		fmt.Fprintf(w, "%s\n  %s: %s\n", b.Word, state, b.Reason)
 	}
 	fmt.Fprintf(w, "line: %s\n", l.Line)
+	for _, n := range l.Notes {
+		fmt.Fprintf(w, "note: %s\n", n)
+	}
 }
 
 func words(h host.Host, p plan.Placement) []Word {
@@ -72,9 +80,11 @@ func words(h host.Host, p plan.Placement) []Word {
 			Reason: "interrupts of devices that come up before the lanes are applied"},
 	}
 	if tickless := lanes.Difference(boot); !tickless.IsEmpty() {
+		if !h.Kernel.KeepsTick() {
+			words = append(words, Word{Word: "nohz_full=" + tickless.String(),
+				Reason: "the tick stops while a lane's thread is alone on its CPU"})
+		}
 		words = append(words,
-			Word{Word: "nohz_full=" + tickless.String(),
-				Reason: "the tick stops while a lane's thread is alone on its CPU"},
 			Word{Word: "rcu_nocbs=" + tickless.String(),
 				Reason: "RCU's callbacks run elsewhere (nohz_full implies it where the kernel has it)"})
 	}

@@ -18,6 +18,7 @@ import (
 func TestWant(t *testing.T) {
 	h := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}.Host(t)
 	h.Kernel.Release, h.Kernel.Cmdline = "6.12.1", "quiet nohz_full=1,5 isolcpus=3"
+	h.Kernel.NohzFull = new(cpuset.MustParse("1,5"))
 	p := plan.Placement{Housekeeping: cpuset.MustParse("0,2-4,6-7"), Lanes: []plan.Lane{
 		{Name: "a", CPUs: cpuset.Of(1), Idle: cpuset.Of(5), Hugepages: []plan.Hugepages{{Node: 1, PageBytes: 1 << 30, Pages: 2}, {Node: 0, PageBytes: 2 << 20, Pages: 8}},
 			Spec: lane.Spec{Scheduling: lane.Scheduling{Policy: "fifo", Priority: 50}}}}}
@@ -45,6 +46,10 @@ skew_tick=1 missing
 rcutree.kthread_prio=11 missing`
 	if text := strings.Join(got, "\n"); text != want {
 		t.Errorf("got:\n%s\nwant:\n%s", text, want)
+	}
+	h.Kernel.NohzFull = nil // no CONFIG_NO_HZ_FULL
+	if l := Want(h, p); strings.Contains(l.Line, "nohz_full") || len(l.Notes) != 1 || len(l.Words) != len(got)-1 {
+		t.Errorf("a kernel whose tick does not stop: %v", l)
 	}
 }
 

@@ -100,7 +100,7 @@ func textFor(app string, r Request) (string, error) {
 		for _, a := range Apps() {
 			names = append(names, a.Name)
 		}
-		return "", fmt.Errorf("%q: expected one of %s", app, strings.Join(names, ", "))
+		return "", fmt.Errorf("--for %q: expected one of %s", app, strings.Join(names, ", "))
 	}
 	if r.Lane.CPUs.IsEmpty() {
 		return "", fmt.Errorf("lane %s has no CPUs", r.Lane.Name)

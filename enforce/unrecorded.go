@@ -18,9 +18,9 @@ import (
 type NoRecordError struct{ Groups []string }
 
 func (n *NoRecordError) Error() string {
-	return fmt.Sprintf("%s: of isolane, and without a record in %s, which somebody must have removed: "+
-		"what is changed on this host would be taken for what was there before", strings.Join(n.Groups,
-		", "), journal.Dir)
+	return fmt.Sprintf("cgroups of isolane without a record in %s: %s: somebody has removed it, or made them "+
+		"elsewhere: what is changed on this host would be taken for what was there before", journal.Dir,
+		strings.Join(n.Groups, ", "))
 }
 
 // Recorded is a *NoRecordError where there are such cgroups.

@@ -164,7 +164,7 @@ type Kernel struct {
 	Cmdline      string            `json:"cmdline"` // in force
 	BootID       string            `json:"bootID"`
 	Isolated     *cpuset.Set       `json:"isolated"` // in force, from isolcpus= or isolated partitions
-	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force
+	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force; nil also where the kernel cannot, see KeepsTick
 	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // requested by rcu_nocbs=, and NohzFull, which implies it
 	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt; dynamic: set at run time
 	Realtime     *bool             `json:"realtime"` // PREEMPT_RT, which may preempt ordinary tasks lazily
@@ -179,6 +179,10 @@ type Kernel struct {
 	Steal        *uint64           `json:"stealNanoseconds"` // that the hypervisor took from all CPUs since boot
 	Mitigations  map[string]string `json:"mitigations"`      // of hardware vulnerabilities, by name
 }
+
+// KeepsTick says that the kernel has no CONFIG_NO_HZ_FULL, by the file of it that is missing beside its
+// neighbour.
+func (k Kernel) KeepsTick() bool { return k.NohzFull == nil && k.Isolated != nil }
 
 // Read reads the machine under root. What is missing or wrong there is nil and a warning; the error
 // is for a source without CPUs.

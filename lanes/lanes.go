@@ -1,7 +1,7 @@
 // Package lanes is Isolane as a library: it plans lanes beside those in force, puts them in force, starts
 // workloads in them and releases them. The commands are calls of it.
 //
-//	l, err := lanes.Open(ctx, lanes.Options{})
+//	l, err := lanes.Open(ctx, lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()}) // netpath/drivers
 //	p, _, err := l.Want([]lane.Lane{web}, false)
 //	applied, err := l.Put(ctx, p)
 //	cmd, err := l.Start(ctx, "web", []string{"nginx"}, nil)
@@ -150,7 +150,7 @@ func Need(command string) error {
 }
 
 // ErrNothing is that lanes are to be placed, and there are none.
-var ErrNothing = errors.New("no lanes are in force: name a file with lanes by -f")
+var ErrNothing = errors.New("no lanes are in force, and none are wanted")
 
 // WantFiles is Want for the lanes of files, see lane.ReadAll; without files it is for those in force.
 func (l *Lanes) WantFiles(files []string, stdin io.Reader, prune bool) (p plan.Placement, err error) {

@@ -33,7 +33,8 @@ type With struct {
 }
 
 // Start starts argv in a lane that is in force; the caller waits for it. set, unless it is nil, may change
-// the command before, such as its output.
+// the command before, such as its output. Where argv cannot be executed, Entry in the new process returns
+// why, for which process.ExitCode has the usual exit code. Errors: *enforce.NoLaneError for no such lane.
 func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(*exec.Cmd)) (
 	*exec.Cmd, error,
 ) {

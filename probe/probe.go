@@ -213,7 +213,7 @@ func ByHand(kinds []Driver, kind, settings string, c Conditions) (Runner, error)
 	}
 	runs, ok := p.(Runner)
 	if !ok {
-		return nil, fmt.Errorf("probe %s: run the program %s itself", kind, kind)
+		return nil, fmt.Errorf("probe %s: no client of Isolane's: run its program, or a scenario with it", kind)
 	}
 	if _, several := p.(Merger); c.Start != 0 && !several {
 		return nil, fmt.Errorf("--start: expected a probe that measures several instances, found %s", kind)

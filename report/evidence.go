@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
 )
@@ -40,21 +41,17 @@ func threadTable(s *figures.Summary) table {
 
 // rateTable shows what happened on the application's CPUs.
 func rateTable(s *figures.Summary) table {
-	rate := func(name string, of func(figures.Cell) float64) column {
-		return column{Name: name, optional: true, of: func(c figures.Cell) string { return format.Digits(of(c)) }}
+	var columns []column
+	for i, r := range (evidence.Evidence{}).Rates() {
+		columns = append(columns, column{Name: r.Name, optional: r.Optional, of: func(c figures.Cell) string {
+			of := c.Evidence.Rates()[i]
+			return orNone(of.Optional || of.Value > 0, format.Digits(of.Value))
+		}})
 	}
 	return newTable("What happened on the application's CPUs, per second", withRuns(s).Cells,
-		figures.Cell.Unused,
-		rate("voluntary switches", func(c figures.Cell) float64 { return c.Evidence.Voluntary }),
-		rate("involuntary", func(c figures.Cell) float64 { return c.Evidence.Involuntary }),
-		column{Name: "switches of all tasks", of: func(c figures.Cell) string {
-			return orNone(c.Evidence.Switches > 0, format.Digits(c.Evidence.Switches))
-		}},
-		rate("interrupts", func(c figures.Cell) float64 { return c.Evidence.Interrupts }),
-		rate("NET_RX softirqs", func(c figures.Cell) float64 { return c.Evidence.NetRX }),
-		column{Name: "steal", of: func(c figures.Cell) string {
+		figures.Cell.Unused, append(columns, column{Name: "steal", of: func(c figures.Cell) string {
 			return format.Digits(c.Evidence.StealPercent) + "%"
-		}})
+		}})...)
 }
 
 // sourceTable shows what took time on the application's CPUs at all.

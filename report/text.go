@@ -232,7 +232,9 @@ func caveats(s *figures.Summary) []string {
 		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show "+
 			"queueing; the open loop can.")
 	}
-	all = append(all, "A maximum has no interval and grows with the time measured.")
+	if slices.ContainsFunc(s.Metrics, func(m figures.Metric) bool { return m.Sampled }) {
+		all = append(all, "A maximum has no interval and grows with the time measured.")
+	}
 	for _, c := range s.Cells {
 		for _, p := range c.Published {
 			if p.Source != "" {

@@ -3,6 +3,7 @@
 package terminal
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"strconv"
@@ -40,6 +41,37 @@ func Of(w io.Writer) Terminal {
 	}
 	t.Columns = min(max(t.Columns, Least), Most)
 	return t
+}
+
+// Folded folds the lines that are written to a terminal. What moves its cursor stays as it is, and so does
+// what goes elsewhere.
+func Folded(w io.Writer) io.Writer {
+	if file, ok := w.(*os.File); ok && Height(w) > 0 {
+		return folded{file}
+	}
+	return w
+}
+
+type folded struct{ file *os.File }
+
+// Fd is for those who ask what the terminal can show.
+func (f folded) Fd() uintptr { return f.file.Fd() }
+
+func (f folded) Write(p []byte) (int, error) {
+	if bytes.ContainsAny(p, "\r\x1b") {
+		return f.file.Write(p)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(p)) {
+		text := strings.TrimSuffix(line, "\n")
+		folds := Of(f.file).Fold("", text)
+		if text == line {
+			folds = strings.TrimSuffix(folds, "\n")
+		}
+		b.WriteString(folds)
+	}
+	_, err := f.file.WriteString(b.String())
+	return len(p), err
 }
 
 // Height is how many lines the window shows that reads w; 0 where no terminal reads.

@@ -48,6 +48,7 @@ func Run(ctx context.Context, of lanes.Options, in io.Reader, out *os.File) erro
 type now struct {
 	watch.Reading
 	lanes []laneNow
+	none  string // why there are none
 }
 
 // laneNow is a lane in force, with the CPUs that nobody else may use.
@@ -66,7 +67,7 @@ func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now))
 	err := w.Run(ctx, func(r watch.Reading) error {
 		other, serr := enforce.State(of.Dir)
 		if serr == nil && (other != state || readings%often == 0) {
-			n.lanes, serr = inForce(ctx, of)
+			n.lanes, n.none, serr = inForce(ctx, of)
 		}
 		if serr != nil || r.Final {
 			return serr
@@ -82,22 +83,25 @@ func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now))
 	return errors.Join(err, w.Close())
 }
 
-func inForce(ctx context.Context, of lanes.Options) ([]laneNow, error) {
+func inForce(ctx context.Context, of lanes.Options) (all []laneNow, none string, err error) {
 	l, err := lanes.Look(of)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	s, err := l.Status(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var all []laneNow
 	for _, status := range s.Lanes {
 		placed, err := l.Lane(status.Name)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		all = append(all, laneNow{status, placed.Owned()})
 	}
-	return all, nil
+	none = "no lanes are in force; those that come are shown"
+	if lost := l.Recorded(); lost != nil {
+		none = lost.Error()
+	}
+	return all, none, nil
 }

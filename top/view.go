@@ -98,7 +98,7 @@ func (m model) page(t terminal.Terminal, height int) []string {
 	var body []string
 	switch {
 	case len(m.lanes) == 0:
-		body = fold(t, "", "no lanes are in force; those that come are shown")
+		body = fold(t, "", m.none)
 	case m.open:
 		body = m.openLane(t, room)
 	default:

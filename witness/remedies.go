@@ -14,8 +14,8 @@ func remedies() remedyTable {
 	const (
 		bound  = "bound to its CPU: move what wakes it, "
 		timers = "it runs timers that were armed on this CPU: keep the work that arms them off it"
-		tick   = "boot with nohz_full for this CPU, and keep a single task on it: what is left are timers, " +
-			"also those of the lane's own programs"
+		tick   = "boot with nohz_full for this CPU, where the kernel has CONFIG_NO_HZ_FULL, and keep a single " +
+			"task on it: what is left are timers, also those of the lane's own programs"
 	)
 	return remedyTable{
 		{results.Task, "", "keep it off with the housekeeping cpuset"},

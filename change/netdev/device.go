@@ -129,7 +129,11 @@ func (l Link) addPeer(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 	if l.Type == VLAN {
 		return l.addVLAN(h, attrs)
 	}
-	return h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	err = h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = fmt.Errorf("this kernel has no devices of kind macvlan: %w", err)
+	}
+	return err
 }
 
 // configure sets what there is as it is wanted; what is so already stays.

@@ -60,8 +60,10 @@ func coded(cmd *cobra.Command, err error) error {
 	case is[*process.CapabilityError](err):
 		return cli.Hint(err, sudo())
 	case is[*enforce.NoLaneError](err), is[*lanes.TargetError](err), is[*watch.CPUsError](err),
-		is[*plan.Mismatch](err), is[*lane.FilesError](err), errors.Is(err, lanes.ErrNothing): // of another machine
+		is[*plan.Mismatch](err), is[*lane.FilesError](err): // of another machine
 		return cli.Usage(err)
+	case errors.Is(err, lanes.ErrNothing):
+		return cli.Usage(fmt.Errorf("%w: name a file with lanes by -f", err))
 	case is[*plan.Refusal](err), is[*enforce.OwnedError](err), is[*watch.FoundError](err),
 		is[*lanes.UnsettledError](err), is[*diary.LeftOutError](err), errors.Is(err, prove.ErrUnnoticed):
 		return cli.No(err)

@@ -27,7 +27,7 @@ func main() {
 		did, err = lanes.Entry(ctx, options(), os.Args)
 	}
 	if !did {
-		exit = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+		exit = run(ctx, os.Args[1:], os.Stdout, terminal.Folded(os.Stderr))
 	} else if err != nil {
 		exit = cli.Print(os.Stderr, "isolane", coded(nil, notStarted(err)))
 	}

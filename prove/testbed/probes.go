@@ -85,13 +85,12 @@ func (r *Bed) measures(at place, spec scenario.Probe, given probe.Conditions) (m
 		}
 		return m, err
 	}
-	m.subject = witness.Subject{Role: results.Application, Planned: at.cell.Application}
-	_, m.subject.Tree = spec.Probe.(restorer)
+	m.subject = witness.Subject{Role: results.Application, Planned: at.cell.Application, Tree: true}
 	m.confines, m.env, err = r.inside(at, given.Instance, capabilities(spec)...)
 	if err != nil || at.given.Guest.Runtime == "" {
 		return m, err
 	}
-	m.guest, m.subject.Tree = at.given.Guest, true
+	m.guest = at.given.Guest
 	m.argv, err = r.inGuest(at, &m.guest, &m.confines, m.argv)
 	return m, err
 }

@@ -40,6 +40,24 @@ type Source struct {
 	Remedy              string
 }
 
+// Rate is how often something happened on the application's CPUs, per second.
+type Rate struct {
+	Name     string
+	Value    float64
+	Optional bool // not worth a column where it is 0 in all cells; else 0 is not known
+}
+
+// Rates are what is counted, in the order in which it is shown.
+func (e Evidence) Rates() []Rate {
+	return []Rate{
+		{"voluntary switches", e.Voluntary, true},
+		{"involuntary", e.Involuntary, true},
+		{"switches of all tasks", e.Switches, false},
+		{"interrupts", e.Interrupts, true},
+		{"NET_RX softirqs", e.NetRX, true},
+	}
+}
+
 // Of sums up the used runs of a cell.
 func Of(c results.Cell, used []results.Run) Evidence {
 	e := Evidence{Runs: len(used)}

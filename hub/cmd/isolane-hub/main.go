@@ -33,6 +33,7 @@ import (
 	"isolane.dev/isolane/hub/up"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath/drivers"
+	"isolane.dev/isolane/terminal"
 )
 
 func main() {
@@ -48,7 +49,7 @@ func main() {
 		err = root.ExecuteContext(ctx)
 	}
 	if err != nil {
-		os.Exit(cli.Print(os.Stderr, "isolane-hub", err))
+		os.Exit(cli.Print(terminal.Folded(os.Stderr), "isolane-hub", err))
 	}
 }
 

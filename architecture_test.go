@@ -106,7 +106,7 @@ func imports() map[string][]string {
 		"report/chart":    {"report/curves", "report/figures", "report/format", "terminal"},
 		"report/format":   {"results"},
 		"examples/embed":  {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
-		"cli": {"terminal"}, "cmd/isolane": {"*"},
+		"cli":             {"terminal"}, "cmd/isolane": {"*"},
 		"test/*": {"cpuset", "host/hosttest", "lane", "results"},
 		"bench":  {"netpath", "netpath/*", "journal", "probe", "probe/*", "results"},
 		// The module of the node's part for Kubernetes. What it says and reads is pure.

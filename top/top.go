@@ -48,7 +48,7 @@ func Run(ctx context.Context, of lanes.Options, in io.Reader, out *os.File) erro
 type now struct {
 	watch.Reading
 	lanes []laneNow
-	none  string // why there are none
+	none  string // why there are none, where that is not as it should be
 }
 
 // laneNow is a lane in force, with the CPUs that nobody else may use.
@@ -99,7 +99,6 @@ func inForce(ctx context.Context, of lanes.Options) (all []laneNow, none string,
 		}
 		all = append(all, laneNow{status, placed.Owned()})
 	}
-	none = "no lanes are in force; those that come are shown"
 	if lost := l.Recorded(); lost != nil {
 		none = lost.Error()
 	}

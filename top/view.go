@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,7 +99,7 @@ func (m model) page(t terminal.Terminal, height int) []string {
 	var body []string
 	switch {
 	case len(m.lanes) == 0:
-		body = fold(t, "", m.none)
+		body = fold(t, "", cmp.Or(m.none, "no lanes are in force; those that come are shown"))
 	case m.open:
 		body = m.openLane(t, room)
 	default:

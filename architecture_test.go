@@ -41,7 +41,8 @@ func imports() map[string][]string {
 		"boot":          {"cpuset", "host", "plan"},
 		"audit":         {"cpuset", "host", "host/settings", "host/task", "quantity", "terminal"},
 		"claims":        {"quantity", "terminal"},
-		"claims/rules":  {"claims", "quantity"},
+		"claims/row":    {"claims"},
+		"claims/rules":  {"claims", "claims/row", "quantity"},
 		"plan":          {"cpuset", "host", "lane", "quantity"},
 		"plan/stock":    {"cpuset", "host", "lane", "plan"}, // only for the two below
 		"plan/search":   {"cpuset", "host", "lane", "plan", "plan/stock", "quantity"},
@@ -149,7 +150,8 @@ boot                   400       10  pools of hugepages that somebody else has
 change                2600       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2550       50  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
-claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
+claims/row             800       40  out of claims/rules: what a row is, apart from what rows say together
+claims/rules          2350        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
 cmd/isolane           1750        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal
 cores                  650       10  QEMU's options for a tap

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/claims/row"
 )
 
 // formula is such as "( sent − received ) ÷ sent", separated by spaces: + − × ÷ ( ), numbers, constants, and
@@ -22,17 +24,17 @@ type constant struct {
 // constants are numbers with names, and how they are printed.
 func constants() map[string]constant {
 	return map[string]constant{
-		"year":     {year, "1 year"},
+		"year":     {row.Year, "1 year"},
 		"root2":    {math.Sqrt2, "√2"},
 		"smallest": {64, "64-byte frame"},
 		"gap":      {20, "20 of preamble and gap"}, // on the wire, in bytes
 		"wire":     {24, "24 bytes"},               // the gap and a checksum
 		"all":      {1, "100%"},
-		"bits":     {1, "8"},                                // all values are in bytes
-		"head":     {1024, "1 KiB"},                         // of a reply, at most
-		"around":   {90, "90 bytes"},                        // headers, preamble and gap, about a packet
-		"tcp":      {tcp1500, percent(tcp1500)},             // of a link is payload
-		"framing":  {1/tcp1500 - 1, percent(1/tcp1500 - 1)}, // that frames add to it
+		"bits":     {1, "8"},                                    // all values are in bytes
+		"head":     {1024, "1 KiB"},                             // of a reply, at most
+		"around":   {90, "90 bytes"},                            // headers, preamble and gap, about a packet
+		"tcp":      {tcp1500, row.Percent(tcp1500)},             // of a link is payload
+		"framing":  {1/tcp1500 - 1, row.Percent(1/tcp1500 - 1)}, // that frames add to it
 	}
 }
 
@@ -70,7 +72,7 @@ func (f formula) text(of func(name string) string) string {
 }
 
 // value is what it gives. It is an expression of Go, but for its signs.
-func (f formula) value(of func(name string) span) span {
+func (f formula) value(of func(name string) row.Span) row.Span {
 	e, err := parser.ParseExpr(strings.NewReplacer("−", "-", "×", "*", "÷", "/").Replace(string(f)))
 	if err != nil {
 		panic(err) // a formula of ours is wrong
@@ -78,19 +80,19 @@ func (f formula) value(of func(name string) span) span {
 	return calculated(e, of)
 }
 
-func calculated(e ast.Expr, of func(name string) span) span {
+func calculated(e ast.Expr, of func(name string) row.Span) row.Span {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
 		return calculated(e.X, of)
 	case *ast.BinaryExpr:
-		return combine(calculated(e.X, of), calculated(e.Y, of), operation(e.Op))
+		return row.Combine(calculated(e.X, of), calculated(e.Y, of), operation(e.Op))
 	case *ast.BasicLit:
 		v, _ := strconv.ParseFloat(e.Value, 64) // it was parsed
-		return exactly(v)
+		return row.Exactly(v)
 	default:
 		name := e.(*ast.Ident).Name
 		if known, ok := constants()[name]; ok {
-			return exactly(known.value)
+			return row.Exactly(known.value)
 		}
 		return of(name)
 	}

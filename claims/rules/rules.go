@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/row"
 )
 
 // rule is one kind of finding. One without check has its laws in laws(), or what figures need in lacks().
@@ -29,7 +30,7 @@ type rule struct {
 
 // hit is what a rule finds.
 type hit struct {
-	rows     []*row
+	rows     []*row.Row
 	sum      []string
 	so       string
 	severity claims.Severity // in place of the rule's
@@ -88,14 +89,14 @@ func (r rule) hits(t *table) []hit {
 
 // Audit reads a table, as docs/claims.md describes it, and checks it. An error names the line.
 func Audit(ctx context.Context, from io.Reader) (claims.Report, error) {
-	rows, err := read(from)
+	rows, err := row.Read(from)
 	if err != nil {
 		return claims.Report{}, err
 	}
 	r := claims.Report{APIVersion: "isolane.dev/v1alpha2", Kind: "Claims", Rows: len(rows),
-		Findings: []claims.Finding{}, Sources: len(grouped[cell](rows, func(w *row) string { return w.source }))}
+		Findings: []claims.Finding{}, Sources: len(grouped[cell](rows, bySource))}
 	for _, w := range rows {
-		r.Table = append(r.Table, w.asFigure())
+		r.Table = append(r.Table, w.AsFigure())
 	}
 	t := tableOf(rows)
 	for _, rule := range rules() {
@@ -107,7 +108,7 @@ func Audit(ctx context.Context, from io.Reader) (claims.Report, error) {
 				Sum: h.sum, Conclusion: h.so}
 			for k, w := range h.rows {
 				if !slices.Contains(h.rows[:k], w) {
-					f.Figures = append(f.Figures, w.asFigure())
+					f.Figures = append(f.Figures, w.AsFigure())
 				}
 			}
 			r.Findings = append(r.Findings, f)

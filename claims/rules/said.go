@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/claims/row"
 )
 
 // What tables say in words: of the prose of a row, which is in small letters with single spaces.
@@ -39,15 +41,6 @@ var (
 	saysNone    = regexp.MustCompile(`\b(?:(no|without) \w+|\w+ (off|no|none|disabled))\b`)
 )
 
-// proseOf is all that a row says in words.
-func (w *row) proseOf() string {
-	words := slices.Concat(w.general, w.words, wordsOf(w.quoted))
-	if w.unit.dim == text {
-		words = append(words, wordsOf(w.text)...)
-	}
-	return strings.Join(words, " ")
-}
-
 // linksIn is how many links are named, 0 where none are.
 func linksIn(prose string) float64 {
 	most := 0.
@@ -69,22 +62,22 @@ type links struct {
 	bond   bool
 }
 
-func (t *table) linksOf(rows []*row) links {
+func (t *table) linksOf(rows []*row.Row) links {
 	var l links
 	for _, w := range rows {
 		if t.roles["links"].fits(w) {
-			l.number = max(l.number, w.value.mid)
+			l.number = max(l.number, w.Value.Mid)
 		}
-		if w.isSetup() || w.unit.dim == text || t.roles["link"].fits(w) {
-			l.number = max(l.number, linksIn(w.prose))
-			l.bond = l.bond || saysBond.MatchString(w.prose)
+		if w.IsSetup() || w.Unit.Dim == row.Text || t.roles["link"].fits(w) {
+			l.number = max(l.number, linksIn(w.Prose))
+			l.bond = l.bond || saysBond.MatchString(w.Prose)
 		}
 	}
 	return l
 }
 
 // carrier is the row of an instance that a link carries.
-func (i instance) carrier() *row {
+func (i instance) carrier() *row.Row {
 	for _, name := range []string{"moved", "moved_both", "packet_rate"} {
 		if w := i.rows[name]; w != nil {
 			return w
@@ -99,8 +92,8 @@ func (i instance) times() float64 {
 	if w == nil {
 		return 1
 	}
-	n := max(1, i.t.links[w.source].number, linksIn(w.prose))
-	if saysBothWays.MatchString(w.prose) {
+	n := max(1, i.t.links[w.Source].number, linksIn(w.Prose))
+	if saysBothWays.MatchString(w.Prose) {
 		n *= 2
 	}
 	return n
@@ -109,16 +102,17 @@ func (i instance) times() float64 {
 // offLink says whether a figure is of traffic that no link carries, or one of nobody says how many.
 func offLink(i instance) bool {
 	w := i.carrier()
-	bond := i.t.links[w.source].bond || saysBond.MatchString(w.prose)
-	number := max(i.t.links[w.source].number, linksIn(w.prose))
-	return saysOneHost.MatchString(w.prose) && !saysHosts.MatchString(w.prose) || bond && number < 2
+	bond := i.t.links[w.Source].bond || saysBond.MatchString(w.Prose)
+	number := max(i.t.links[w.Source].number, linksIn(w.Prose))
+	return saysOneHost.MatchString(w.Prose) && !saysHosts.MatchString(w.Prose) || bond && number < 2
 }
 
 // says is for what the figures of an instance, or the texts of their configuration, say: not "cache=off".
 func (i instance) says(what *regexp.Regexp) bool {
-	says := func(w *row) bool { return what.MatchString(saysNone.ReplaceAllString(w.prose, "")) }
+	says := func(w *row.Row) bool { return what.MatchString(saysNone.ReplaceAllString(w.Prose, "")) }
 	for _, w := range i.rows {
-		if says(w) || slices.ContainsFunc(i.t.of[w], func(o *row) bool { return o.unit.dim == text && says(o) }) {
+		texts := func(o *row.Row) bool { return o.Unit.Dim == row.Text && says(o) }
+		if says(w) || slices.ContainsFunc(i.t.of[w], texts) {
 			return true
 		}
 	}
@@ -132,7 +126,7 @@ func saying(what *regexp.Regexp) func(instance) bool {
 
 // isLess is for replies that are compressed or come out of a cache: fewer bytes than objects.
 func isLess(i instance) bool {
-	return i.says(saysLess) && i.left.value(i.get).below(i.right.value(i.get))
+	return i.says(saysLess) && i.left.value(i.get).Below(i.right.value(i.get))
 }
 
 // isCounted is for a loss of which what was received says more.
@@ -147,15 +141,15 @@ func isSized(i instance) bool {
 }
 
 func isOpenLoop(i instance) bool {
-	return i.says(saysOpenLoop) || slices.ContainsFunc(i.t.of[i.rows["latency_mean"]], func(w *row) bool {
-		return w.unit.dim == rate && w.has("target", "offered", "planned", "intended")
+	return i.says(saysOpenLoop) || slices.ContainsFunc(i.t.of[i.rows["latency_mean"]], func(w *row.Row) bool {
+		return w.Unit.Dim == row.Rate && w.Has("target", "offered", "planned", "intended")
 	})
 }
 
 // isBothAtOnce is for a total of both directions at once beside each alone.
 func isBothAtOnce(i instance) bool {
 	w := i.rows["all_ways"]
-	words := strings.Join(slices.Concat(w.words, wordsOf(w.quoted)), " ")
+	words := strings.Join(slices.Concat(w.Words, row.WordsOf(w.Quoted)), " ")
 	return saysBothWays.MatchString(words) || strings.Contains(words, "at once")
 }
 
@@ -164,10 +158,10 @@ func maybeOthers(i instance) string {
 	for _, p := range [][2]string{{"sent", "received"}, {"sent_rate", "received_rate"}} {
 		switch sent, received := i.rows[p[0]], i.rows[p[1]]; {
 		case sent == nil || received == nil:
-		case i.t.base(sent).below(i.t.base(received)):
+		case i.t.base(sent).Below(i.t.base(received)):
 			return "More was received than sent: copies or several receivers, or the two were counted at different " +
 				"places or times. Nothing can be said of what was lost."
-		case sent.has("tx") || received.has("rx"):
+		case sent.Has("tx") || received.Has("rx"):
 			return "One of the figures is wrong, or what was sent and received is traffic of two directions."
 		}
 	}
@@ -179,7 +173,7 @@ func maybeOthers(i instance) string {
 func severalCPUs(i instance) bool {
 	sum, most := 0., 0.
 	for _, w := range i.rows {
-		if v := i.t.base(w).mid; w.unit.dim == share {
+		if v := i.t.base(w).Mid; w.Unit.Dim == row.Share {
 			sum, most = sum+v, max(most, v)
 		}
 	}

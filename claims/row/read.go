@@ -157,8 +157,9 @@ func (r *reader) row() (*Row, error) {
 			"%.40q: expected a unit such as us, ms, s, req/s, Gbps, GB/s, MB, percent, "+
 				"ratio or count; text, version or date where the value is no number", w.UnitText)
 	}
-	w.Words, w.Parts = WordsOf(w.Metric), partsOf(w.Config)
-	w.Stem, w.Stat = StatOf(w.Metric)
+	metric := runTimes.ReplaceAllString(w.Metric, "${1}duration$4")
+	w.Words, w.Parts = WordsOf(metric), partsOf(w.Config)
+	w.Stem, w.Stat = StatOf(metric)
 	w.Conditions = w.Group + "\x00" + Unordered(w.Parts)
 	w.Figure = w.Group + "\x00" + strings.Join(w.Words, " ")
 	w.General = append(WordsOf(w.scenario), WordsOf(w.Config)...)
@@ -170,7 +171,7 @@ func (r *reader) row() (*Row, error) {
 		return w, nil
 	}
 	var err error
-	if w.Value, err = parseValue(w.Text, w.Unit.Dim, share); err != nil {
+	if w.Value, err = parseValue(w.Text, w.Unit, share); err != nil {
 		return nil, r.wrong("value", "%.40q: %v", w.Text, err)
 	}
 	if w.Value.High < 0 && w.Unit.amount() && !w.IsChange() {
@@ -179,10 +180,14 @@ func (r *reader) row() (*Row, error) {
 	return w, nil
 }
 
+// runTimes are other words for how long a measurement was.
+var runTimes = regexp.MustCompile(`(?i)(^|[_ -])(measurement|measuring|observation|test|trial|run)[_ -]` +
+	`(time|period|length)($|[_ -])`)
+
 var plain = regexp.MustCompile(`^-?\d+(\.\d+)?([eE][+-]?\d{1,3})?$`)
 
 // parseValue returns the values that a figure stands for: it may be rounded or cut off behind its last digit.
-func parseValue(s string, d Dimension, share float64) (Span, error) {
+func parseValue(s string, u Unit, share float64) (Span, error) {
 	if !plain.MatchString(s) {
 		return Span{}, errors.New("expected a plain decimal number, with its unit and qualifier in their columns")
 	}
@@ -194,9 +199,12 @@ func parseValue(s string, d Dimension, share float64) (Span, error) {
 	power, _ := strconv.Atoi(exponent) // none is 0
 	_, decimals, _ := strings.Cut(mantissa, ".")
 	digit := math.Pow(10, float64(power-len(decimals)))
-	if (d == Count || d == ID) && decimals == "" {
+	if (u.Dim == Count || u.Dim == ID) && decimals == "" {
 		digit = 0 // a count is exact
 	}
 	off := digit + share*math.Abs(v)
+	if u.Dim == Duration && u.Factor >= 60 && decimals == "" && share == 0 {
+		return Span{v - digit/2, v, v + digit}, nil // nobody calls half an hour one
+	}
 	return Span{v - off, v, v + off}, nil
 }

@@ -3,6 +3,7 @@
 package row
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,12 +52,18 @@ func (w *Row) Measure() string {
 
 // IsSetup says whether a row describes the conditions of all measurements of its source.
 func (w *Row) IsSetup() bool {
-	return slices.ContainsFunc(w.General, func(word string) bool {
-		switch word {
-		case "setup", "workload", "common", "method", "environment", "settings", "parameters":
-			return true
-		}
-		return false
+	return slices.ContainsFunc(w.General, isOfSetup)
+}
+
+func isOfSetup(word string) bool {
+	return slices.Contains([]string{"setup", "workload", "common", "method", "environment", "settings",
+		"parameters"}, word)
+}
+
+// IsOf says whether a row names nothing that another one does not name, but for being of a setup.
+func (w *Row) IsOf(o *Row) bool {
+	return !slices.ContainsFunc(w.General, func(word string) bool {
+		return !isOfSetup(word) && !slices.Contains(o.General, word)
 	})
 }
 
@@ -142,4 +149,25 @@ func (w *Row) proseOf() string {
 		words = append(words, WordsOf(w.Text)...)
 	}
 	return strings.Join(words, " ")
+}
+
+var (
+	saysLinks = regexp.MustCompile(`\b(?:(\d{1,3}|two|both|three|four|six|eight|dual|quad) ?` +
+		`(?:[x×] ?(?:\S+ ){0,4}\d+ ?g(?:b|be|bps|bit)?|(?:links?|ports?|nics?|interfaces|uplinks|homed)))\b`)
+	saysLinksAre = regexp.MustCompile(`\b(?:(?:links|ports|nics|interfaces|uplinks) (\d{1,3}))\b`)
+)
+
+// Links is how many links a row names, 0 where it names none.
+func (w *Row) Links() float64 {
+	most := 0.
+	for _, m := range slices.Concat(saysLinks.FindAllStringSubmatch(w.Prose, -1),
+		saysLinksAre.FindAllStringSubmatch(w.Prose, -1)) {
+		n, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			n = map[string]float64{"two": 2, "both": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6,
+				"eight": 8}[m[1]]
+		}
+		most = max(most, n)
+	}
+	return most
 }

@@ -24,10 +24,14 @@ const (
 	Bits
 	SizeRate
 	BitRate
+	Length
+	Power
+	Energy
 )
 
-// Unit has the factor to seconds, bytes (also for bits), or per second of them. The prefix of a size may mean
-// a power of 1,000 or of 1,024: binary is the second factor, 0 where only one can be meant.
+// Unit has the factor to seconds, bytes (also for bits), or per second of them, to metres, watts or joules.
+// The prefix of a size may mean a power of 1,000 or of 1,024: binary is the second factor, 0 where only one
+// can be meant.
 type Unit struct {
 	Dim            Dimension
 	Factor, Binary float64
@@ -61,7 +65,13 @@ func units() map[string]Unit {
 		"years":                                  {Dim: Duration, Factor: Year},
 		"Hz":                                     {Dim: frequency, Factor: 1}, "kHz": {Dim: frequency, Factor: 1e3},
 		"MHz": {Dim: frequency, Factor: 1e6}, "GHz": {Dim: frequency, Factor: 1e9},
-		"W kW J kJ V A C °C K dB dBm score points USD EUR lines Wh kWh rpm MT/s GT/s": {Dim: Other, Factor: 1},
+		"V A C °C K dB dBm score points USD EUR lines rpm MT/s GT/s": {Dim: Other, Factor: 1},
+		"m metre metres meter meters":                                {Dim: Length, Factor: 1},
+		"km kilometre kilometres kilometer kilometers":               {Dim: Length, Factor: 1e3},
+		"mi mile miles": {Dim: Length, Factor: 1609.344},
+		"W watt watts":  {Dim: Power, Factor: 1}, "kW": {Dim: Power, Factor: 1e3},
+		"J joule joules": {Dim: Energy, Factor: 1}, "kJ": {Dim: Energy, Factor: 1e3},
+		"Wh": {Dim: Energy, Factor: 3600}, "kWh": {Dim: Energy, Factor: 3.6e6},
 		"millicores millicore": {Dim: Count, Factor: 0.001},
 	}
 }
@@ -74,6 +84,9 @@ var (
 
 // UnitOf knows a unit by its name. The case matters where b is a bit and B a byte.
 func UnitOf(name string) (Unit, bool) {
+	if name == "M" { // a million, not a metre
+		return Unit{}, false
+	}
 	for names, known := range units() {
 		for s := range strings.FieldsSeq(names) {
 			if strings.EqualFold(name, s) {

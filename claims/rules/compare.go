@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/claims/formula"
 	"isolane.dev/isolane/claims/row"
 )
 
@@ -25,31 +26,25 @@ const mostPairs = 200
 
 const mostSums = 20 // that are written out of one comparison
 
-var sides = regexp.MustCompile(`^(.+?) (vs\.?|versus|minus|over|against) (.+)$`)
+// saysBase is for what others are held against, never the other way round.
+var saysBase = regexp.MustCompile(`(?i)^(?:baseline|default|before|original|vanilla|stock|unpatched|` +
+	`unoptimi[sz]ed)\b`)
 
 // comparisons are those rows.
 func (t *table) comparisons() []comparison {
-	measures := strings.Fields(row.ChangeWords + " claimed ratio over factor times faster slower")
+	measures := strings.Fields(row.ChangeWords + " claimed ratio over factor times faster slower vs versus")
 	var all []comparison
 	for _, w := range t.rows {
 		c := comparison{Row: w}
-		for _, p := range w.Parts {
-			m := sides.FindStringSubmatch(p.Value)
-			if p.Key != "" || m == nil || c.a != nil {
-				c.fixed = append(c.fixed, p)
-				continue
-			}
-			// "cache on vs off": the factor may stand before the first side only.
-			c.a, c.b, c.minus = []string{m[1]}, []string{m[3]}, m[2] == "minus"
-			if k := strings.LastIndex(m[1], " "); k > 0 {
-				c.a, c.b = append(c.a, m[1][k+1:]), append(c.b, m[1][:k]+" "+m[3])
-			}
+		c.a, c.b, c.fixed, c.minus = w.Sides()
+		if k := slices.IndexFunc(w.Words, isVersus); c.a == nil && k > 0 && w.Has(namesRatio()...) {
+			t.takeBase(&c, strings.Join(w.Words[k+1:], " "))
 		}
 		if k := slices.Index(w.Words, "over"); k > 0 && k+1 < len(w.Words) && c.a != nil {
 			c.a, c.b = []string{w.Words[k-1]}, []string{w.Words[k+1]}
 		}
 		c.words = row.Drop(w.Words, slices.Concat(measures, row.WordsOf(strings.Join(append(c.a, c.b...), " "))))
-		if c.Stat.Kind == "max" || c.Stat.Kind == "min" { // of the gains, where no figure has that word itself
+		if c.Has("max", "maximum", "min", "minimum") { // of the gains, where no figure has that word itself
 			named := func(o *row.Row) bool { return o != w && sameFigure(o.Words, c.words) }
 			if !slices.ContainsFunc(t.rows, named) {
 				c.words = row.Drop(c.words, []string{"max", "maximum", "min", "minimum"})
@@ -60,6 +55,25 @@ func (t *table) comparisons() []comparison {
 		}
 	}
 	return all
+}
+
+func isVersus(word string) bool { return word == "vs" || word == "versus" }
+
+func namesRatio() []string { return strings.Fields(row.ChangeWords + " ratio factor times") }
+
+// takeBase is for a metric that names the other side: "gain_vs_default" of a configuration that differs from
+// that in one condition.
+func (t *table) takeBase(c *comparison, base string) {
+	for k, p := range c.Parts {
+		fixed := slices.Delete(slices.Clone(c.Parts), k, k+1)
+		if slices.ContainsFunc(t.rows, func(o *row.Row) bool {
+			rest, is := row.Without(o.Parts, row.IsOne(base))
+			return is && o.Source == c.Source && row.Unordered(rest) == row.Unordered(fixed)
+		}) {
+			c.a, c.b, c.fixed = []string{p.String()}, []string{base}, fixed
+			return
+		}
+	}
 }
 
 // sameFigure says whether metrics are of one quantity: ops_rate and ops are.
@@ -108,11 +122,11 @@ func (t *table) pairs(c comparison) (pairs [][2]*row.Row, loosely bool) {
 
 // formulas are what a comparison may mean, the likeliest first. "A vs B" does not say which is the baseline,
 // and an improvement of a time has several meanings.
-func (c comparison) formulas(of row.Dimension) []formula {
+func (c comparison) formulas(of row.Dimension) []formula.Formula {
 	loses := c.Has("loss", "reduction", "decrease", "drop", "saving", "savings")
-	differences := []formula{"a − b", "b − a"}
+	differences := []formula.Formula{"a − b", "b − a"}
 	if loses {
-		differences = []formula{"b − a", "a − b"}
+		differences = []formula.Formula{"b − a", "a − b"}
 	}
 	if c.Unit.Dim == of && (c.minus || of != row.Share || c.inPoints()) {
 		return differences
@@ -124,18 +138,30 @@ func (c comparison) formulas(of row.Dimension) []formula {
 	return relative
 }
 
-// relative are the formulas of a comparison that is no difference.
-func (c comparison) relative(of row.Dimension, loses bool) []formula {
+// relative are the formulas of a comparison that is no difference. Their first half has b as the baseline.
+func (c comparison) relative(of row.Dimension, loses bool) []formula.Formula {
+	isRate := slices.Contains([]row.Dimension{row.Rate, row.SizeRate, row.BitRate}, of)
+	isFaster := c.Has("speedup", "faster") && (isRate || of == row.Duration)
+	isBase := saysBase.MatchString(c.b[0]) && !saysBase.MatchString(c.a[0])
+	all := []formula.Formula{"a ÷ b − 1", "b ÷ a − 1"}
 	switch {
 	case loses:
-		return []formula{"1 − a ÷ b", "1 − b ÷ a"}
+		all = []formula.Formula{"1 − a ÷ b", "1 − b ÷ a"}
+	case isFaster && of == row.Duration:
+		all = []formula.Formula{"b ÷ a", "a ÷ b"}
 	case !c.IsChange() || c.Has("speedup"):
-		return []formula{"a ÷ b", "b ÷ a"}
-	case of == row.Duration:
-		return []formula{"1 − a ÷ b", "b ÷ a − 1", "a ÷ b − 1", "1 − b ÷ a"}
-	default:
-		return []formula{"a ÷ b − 1", "b ÷ a − 1"}
+		all, isBase = []formula.Formula{"a ÷ b", "b ÷ a"}, isBase && isFaster
+	case of == row.Duration || !isRate && c.Has("improvement"):
+		isBase = isBase && c.Has("improvement")
+		all = []formula.Formula{"1 − a ÷ b", "b ÷ a − 1", "a ÷ b − 1", "1 − b ÷ a"}
 	}
+	if isBase || isFaster && c.Value.Below(row.Exactly(1)) { // who calls it a speed-up means the first side
+		all = all[:len(all)/2]
+	}
+	if c.Unit.Factor == 1 && c.IsChange() && !c.Has("speedup") { // "an improvement of 2x"
+		all = append(all, "a ÷ b", "b ÷ a")
+	}
+	return all
 }
 
 // inPoints says whether a difference of shares is in percentage points.
@@ -152,7 +178,7 @@ func (t *table) compared() []hit {
 		for k, f := range c.formulas(pairs[0][0].Unit.Dim) {
 			all := make([]row.Span, len(pairs))
 			for n, p := range pairs {
-				all[n] = f.value(func(name string) row.Span { return t.base(p[strings.Index("ab", name)]) })
+				all[n] = f.Value(func(name string) row.Span { return t.base(p[strings.Index("ab", name)]) })
 			}
 			so := t.verdict(c, all, loosely)
 			if so == "" {
@@ -165,7 +191,7 @@ func (t *table) compared() []hit {
 			h.so = so
 			for n, p := range pairs {
 				if h.rows = append(h.rows, p[0], p[1]); n < mostSums {
-					sum := f.text(func(name string) string { return row.Thousands(p[strings.Index("ab", name)].Text) })
+					sum := f.Text(func(name string) string { return row.Thousands(p[strings.Index("ab", name)].Text) })
 					h.sum = append(h.sum, fmt.Sprintf("lines %d and %d: %s = %s", p[0].Line, p[1].Line, sum,
 						t.like(c.Row, all[n].Mid)))
 				}
@@ -199,8 +225,8 @@ func (t *table) verdict(c comparison, all []row.Span, loosely bool) string {
 		given = given || v.Meets(claim)
 	}
 	said := strings.ToLower(c.Quoted + " " + c.Metric + " " + c.Config)
-	upTo := strings.Contains(said, "up to") || strings.Contains(said, "at most") || c.Stat.Kind == "max"
-	from := strings.Contains(said, "at least") || c.Stat.Kind == "min"
+	upTo := strings.Contains(said, "up to") || strings.Contains(said, "at most") || c.Has("max", "maximum")
+	from := strings.Contains(said, "at least") || c.Has("min", "minimum")
 	switch {
 	case loosely && !given:
 		return "No two figures that this may be about give it."

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/formula"
 	"isolane.dev/isolane/claims/row"
 )
 
@@ -21,10 +22,10 @@ type instance struct {
 
 // instances are the figures of the table for which a law must hold.
 func (t *table) instances(l law) []instance {
-	names := slices.DeleteFunc(append(l.right.names(), l.left.names()...), func(name string) bool {
+	names := slices.DeleteFunc(append(l.right.Names(), l.left.Names()...), func(name string) bool {
 		return t.roles[name] == nil
 	})
-	if l.each == "" && l.sign != "=" && !l.once && len(l.left.names()) == 1 {
+	if l.each == "" && l.sign != "=" && !l.once && len(l.left.Names()) == 1 {
 		l.each = string(l.left)
 	}
 	if l.each != "" && !slices.Contains(names, l.each) {
@@ -38,7 +39,10 @@ func (t *table) instances(l law) []instance {
 		}
 		for _, w := range each {
 			i := instance{l, t, names, map[string]*row.Row{}}
-			if i.fill(c, w) && (l.unless == nil || !l.unless(i)) {
+			if !i.fill(c, w) {
+				continue
+			}
+			if i.also(c); l.unless == nil || !l.unless(i) {
 				i.other(c)
 				all = append(all, i)
 			}
@@ -85,13 +89,29 @@ func (i instance) fill(c cell, each *row.Row) bool {
 
 // other finds what the other right side needs beside the figures of the law; without it there is none.
 func (i *instance) other(c cell) {
-	for _, name := range i.or.names() {
-		if i.rows[name] == nil {
-			i.rows[name] = i.t.find(c, name, func(*row.Row) bool { return true })
+	all := i.or.Alternatives()
+	i.or = ""
+	for _, f := range all {
+		missing := slices.ContainsFunc(f.Names(), func(name string) bool {
+			if i.rows[name] == nil {
+				i.rows[name] = i.t.find(c, name, nil)
+			}
+			return i.rows[name] == nil
+		})
+		if !missing {
+			i.or = formula.Formula(strings.TrimPrefix(string(i.or+" or "+f), " or "))
 		}
-		if i.rows[name] == nil {
-			i.or = ""
-			return
+	}
+}
+
+// also adds to the left side what its configuration has of a law's further parts.
+func (i *instance) also(c cell) {
+	for name := range strings.FieldsSeq(i.plus) {
+		like := i.rest(i.each, i.rows[i.each])
+		w := i.t.find(c, name, func(w *row.Row) bool { return slices.Equal(i.rest(name, w), like) })
+		if w != nil {
+			i.rows[name], i.left = w, i.left+" + "+formula.Formula(name)
+			i.names = slices.Concat(i.names, []string{name})
 		}
 	}
 }
@@ -99,7 +119,8 @@ func (i *instance) other(c cell) {
 // rest is what a metric has beside the words of its role and the statistic: packet of packets_sent.
 func (i instance) rest(name string, w *row.Row) []string {
 	words := []string{}
-	for _, word := range row.Drop(row.WordsOf(w.Stem), strings.Fields(i.t.roles[name].words)) {
+	generic := append(strings.Fields(i.t.roles[name].words), "rate", "ratio")
+	for _, word := range row.Drop(row.WordsOf(w.Stem), generic) {
 		words = append(words, strings.TrimSuffix(word, "s"))
 	}
 	return words
@@ -122,23 +143,22 @@ func (i instance) get(name string) row.Span {
 
 // holds says whether the figures agree within their digits, and with what else the law allows.
 func (i instance) holds() bool {
-	left := i.left.value(i.get)
-	if i.or != "" {
+	left := i.left.Value(i.get)
+	for _, f := range i.or.Alternatives() {
 		either := i
-		either.right, either.or = i.or, ""
-		if either.holds() {
+		if either.right, either.or = f, ""; either.holds() {
 			return true
 		}
 	}
 	if i.sign == "whole" {
 		return !left.Finite() || left.Mid >= 1 && left.Mid == math.Trunc(left.Mid)
 	}
-	right := i.right.value(i.get)
+	right := i.right.Value(i.get)
 	if i.more != "" {
-		right.High += i.more.value(i.get).High
+		right.High += i.more.Value(i.get).High
 	}
 	if i.less != "" {
-		right.Low = max(0, right.Low-i.less.value(i.get).High)
+		right.Low = max(0, right.Low-i.less.Value(i.get).High)
 	}
 	right.Low, right.High = right.Low*(1-i.about), right.High*(1+i.about)
 	switch {
@@ -168,11 +188,11 @@ func (i instance) text(name string) string {
 }
 
 // side writes out one side of an inequality.
-func (i instance) side(f formula) string {
-	names, s := f.names(), f.text(i.text)
-	value := row.Show(i.in, f.value(i.get).Mid)
+func (i instance) side(f formula.Formula) string {
+	names, s := f.Names(), f.Text(i.text)
+	value := row.Show(i.in, f.Value(i.get).Mid)
 	if like := i.rows[string(i.left)]; i.in == row.Text && like != nil {
-		value = i.t.like(like, f.value(i.get).Mid)
+		value = i.t.like(like, f.Value(i.get).Mid)
 	}
 	switch {
 	case len(names) == 1 && string(f) == names[0] && i.in == row.BitRate &&
@@ -180,8 +200,8 @@ func (i instance) side(f formula) string {
 		return s + " × 8 = " + value
 	case !strings.Contains(string(f), " ") && !strings.Contains(s, " × "):
 		return s
-	case i.in == row.Duration && f.value(i.get).Mid > 86400:
-		return s + " = " + row.Number(f.value(i.get).Mid) + " s = " + value
+	case i.in == row.Duration && f.Value(i.get).Mid > 86400:
+		return s + " = " + row.Number(f.Value(i.get).Mid) + " s = " + value
 	default:
 		return s + " = " + value
 	}
@@ -192,9 +212,9 @@ func (i instance) sum() string {
 	switch i.sign {
 	case "=":
 		w := i.rows[string(i.left)]
-		return i.right.text(i.text) + " = " + i.t.like(w, i.right.value(i.get).Mid) + ", printed " + i.t.printed(w)
+		return i.right.Text(i.text) + " = " + i.t.like(w, i.right.Value(i.get).Mid) + ", printed " + i.t.printed(w)
 	case "whole":
-		return i.left.text(i.text) + " = " + row.Number(i.left.value(i.get).Mid) + ", no whole number"
+		return i.left.Text(i.text) + " = " + row.Number(i.left.Value(i.get).Mid) + ", no whole number"
 	default:
 		return i.side(i.left) + map[string]string{"≤": " > ", "≥": " < "}[i.sign] + i.side(i.right)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/claims/formula"
 	"isolane.dev/isolane/claims/row"
 )
 
@@ -15,7 +16,8 @@ func (t *table) atLimit() []hit {
 	ceilings := []struct {
 		name  string
 		share float64
-	}{{"TCP payload at MTU 1500", tcp1500}, {"TCP payload at MTU 9000", tcp9000}, {"the link", 1}}
+	}{{"TCP payload at MTU 1500", formula.TCP1500}, {"TCP payload at MTU 9000", formula.TCP9000},
+		{"the link", 1}}
 	var hits []hit
 	carried := law{left: "moved", sign: "≤", right: "link", in: row.BitRate, unless: offLink}
 	for _, i := range t.instances(carried) {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"isolane.dev/isolane/claims/formula"
 	"isolane.dev/isolane/claims/row"
 )
 
@@ -14,10 +15,13 @@ const (
 	copies       = "duplicates duplicate duplicated dups"
 	packetWords  = "packets packet pkt pkts pps kpps mpps frame frames"
 	requestWords = "req reqs request requests rps krps qps responses"
-	movedWords   = "transfer throughput goodput bandwidth traffic"
-	notMoved     = "link nic port interface line memory disk storage cache pcie rel aggregate total offered " +
+	countedWords = "hits misses drops dropped lost errors failed packets frames requests responses events " +
+		"transactions queries operations ops interrupts switches migrations cycles instructions sent received"
+	movedWords = "transfer throughput goodput bandwidth traffic"
+	notMoved   = "link nic port interface line memory disk storage cache pcie rel aggregate total offered " +
 		bothWays
-	bothWays = "bidirectional bidir duplex"
+	bothWays    = "bidirectional bidir duplex"
+	notOnTheWay = "jitter variation wakeup scheduling queue queueing processing interrupt service"
 )
 
 // roles are the names of formulas.
@@ -74,7 +78,49 @@ func roles() map[string]*role {
 	maps.Copy(all, balances())
 	maps.Copy(all, statistics())
 	maps.Copy(all, parts())
+	maps.Copy(all, places())
+	for name, words := range events() {
+		all[name+"_rate"] = &role{dims: rates, words: words, not: failedWords}
+		all[name] = &role{dims: counts, words: words, not: failedWords}
+	}
 	return all
+}
+
+// events are what else is counted and has a rate.
+func events() map[string]string {
+	return map[string]string{"transactions": "transaction transactions tps ktps",
+		"queries": "query queries qps kqps", "operations": "operations op ops kops"}
+}
+
+// places are the names of CPUs, of ways and of power.
+func places() map[string]*role {
+	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
+	lengths := []row.Dimension{row.Length}
+	whatever := []string{"", "min", "mean", "percentile", "max"}
+	const cpus = "cpus cpu cores core vcpus vcpu pcpus threads count number of host"
+	return map[string]*role{
+		"taken":        {dims: counts, words: "isolated isolcpus pinned dedicated housekeeping", only: cpus},
+		"isolated":     {dims: counts, words: "isolated isolcpus", only: cpus},
+		"housekeeping": {dims: counts, words: "housekeeping", only: cpus},
+		"cpu_at":       {dims: []row.Dimension{row.ID}, words: "cpu cpus core affinity", asked: true},
+		"host_cpus": {dims: counts, words: "cpus threads hyperthreads processors",
+			only: "logical hardware online total number of count host server", fastest: true},
+		"distance": {dims: lengths, not: "fibre fiber"},
+		"fibre":    {dims: lengths, words: "fibre fiber", not: "hollow"},
+		"one_way": {dims: durations, words: "latency delay owd", stats: whatever,
+			not: notOnTheWay + " rtt ping round"},
+		"round_trip": {dims: durations, words: "rtt ping roundtrip round", not: notOnTheWay, stats: whatever},
+		"fetch": {dims: durations, words: "latency response", stats: whatever,
+			not: notOnTheWay + " rtt first byte ttfb connect dns tls handshake"},
+		"message": {dims: []row.Dimension{row.Size}, words: "frame packet message payload", nominal: true,
+			stats:    []string{""},
+			settings: "frame,frame size,packet,packet size,message,message size,payload,payload size"},
+		"power":     {dims: []row.Dimension{row.Power}, not: "rated tdp idle peak limit cap"},
+		"energy":    {dims: []row.Dimension{row.Energy}, not: "rel"},
+		"downtime":  {dims: durations, words: "downtime"},
+		"available": {dims: []row.Dimension{row.Share}, words: "availability uptime"},
+		"observed":  {dims: durations, words: "period duration observation"},
+	}
 }
 
 // balances are the names of what was sent and asked for, and of what became of it.
@@ -90,7 +136,10 @@ func balances() map[string]*role {
 		"failed_share":  {dims: shares, words: "error errors failed failures", not: "rel over"},
 		"hits":          {dims: counts, words: "hits"},
 		"misses":        {dims: counts, words: "misses"},
-		"hit_rate":      {dims: shares, words: "hit", not: "rel over"},
+		"hit_rate":      {dims: shares, words: "hit hits", not: "rel over byte bytes"},
+		"miss_rate":     {dims: shares, words: "miss misses", not: "rel over byte bytes"},
+		"tx_count":      {dims: counts, words: "tx", not: notArrived},
+		"rx_count":      {dims: counts, words: "rx", not: notArrived},
 		"sent_rate":     {dims: rates, words: "tx sent transmitted offered", not: notArrived},
 		"received_rate": {dims: rates, words: "rx received delivered forwarded", not: notArrived},
 		"lost_rate": {dims: rates, words: "lost loss dropped drop drops", change: true,
@@ -101,7 +150,8 @@ func balances() map[string]*role {
 // statistics are the names of times and of their statistics.
 func statistics() map[string]*role {
 	durations := []row.Dimension{row.Duration}
-	amounts := []row.Dimension{row.Count, row.Duration, row.Rate, row.Size, row.Bits, row.SizeRate, row.BitRate}
+	amounts := []row.Dimension{row.Count, row.Duration, row.Rate, row.Size, row.Bits, row.SizeRate, row.BitRate,
+		row.Power, row.Energy}
 	return map[string]*role{
 		"latency_mean": {dims: durations, words: row.LatencyWords, stats: []string{"mean"}},
 		"latency": {dims: durations, words: row.LatencyWords, not: "first ttfb connect",
@@ -112,6 +162,12 @@ func statistics() map[string]*role {
 		"mean":            {dims: amounts, stats: []string{"mean"}},
 		"deviation":       {dims: amounts, stats: []string{"deviation"}},
 		"percentile":      {dims: amounts, stats: []string{"percentile"}},
+		"jitter": {dims: durations, words: "jitter pdv ipdv variation",
+			stats: []string{"", "mean", "percentile", "max"}},
+		"delay_min": {dims: durations, words: "latency rtt delay ping owd", not: "jitter variation",
+			stats: []string{"min"}},
+		"delay_max": {dims: durations, words: "latency rtt delay ping owd", not: "jitter variation",
+			stats: []string{"max"}},
 	}
 }
 
@@ -122,17 +178,19 @@ func parts() map[string]*role {
 	return map[string]*role{
 		"goodput":    {dims: rates, words: "goodput"},
 		"throughput": {dims: rates, words: "throughput bandwidth", not: notMoved},
-		"upward":     {dims: amounts, words: "up upload uplink upstream tx"},
-		"downward":   {dims: amounts, words: "down download downlink downstream rx"},
-		"all_ways":   {dims: amounts, words: "total aggregate sum combined", not: bothWays},
-		"iowait":     {dims: shares, words: "iowait wa", not: "rel over"},
-		"irq":        {dims: shares, words: "irq hardirq hi", not: "rel over"},
-		"softirq":    {dims: shares, words: "softirq soft si", not: "rel over"},
-		"steal":      {dims: shares, words: "steal st stolen", not: "rel over"},
-		"user":       {dims: shares, words: "user usr", not: "rel over"},
-		"system":     {dims: shares, words: "system sys", not: "rel over"},
-		"idle":       {dims: shares, words: "idle", not: "rel over"},
-		"busy":       {dims: shares, words: "busy used utilization utilisation usage", not: "rel over"},
+		"upward":     {dims: amounts, words: "up upload uplink upstream tx ul"},
+		"downward":   {dims: amounts, words: "down download downlink downstream rx dl"},
+		"all_ways": {dims: amounts, not: bothWays,
+			words: "total aggregate sum combined ul+dl dl+ul up+down down+up tx+rx rx+tx"},
+		"nice":    {dims: shares, words: "nice", not: "rel over"},
+		"iowait":  {dims: shares, words: "iowait wa", not: "rel over"},
+		"irq":     {dims: shares, words: "irq hardirq hi", not: "rel over"},
+		"softirq": {dims: shares, words: "softirq soft si", not: "rel over"},
+		"steal":   {dims: shares, words: "steal st stolen", not: "rel over"},
+		"user":    {dims: shares, words: "user usr", not: "rel over"},
+		"system":  {dims: shares, words: "system sys", not: "rel over"},
+		"idle":    {dims: shares, words: "idle", not: "rel over"},
+		"busy":    {dims: shares, words: "busy used utilization utilisation usage", not: "rel over"},
 		"link_use": {dims: shares, words: "utilization utilisation usage",
 			only: "link nic port interface line rate"},
 	}
@@ -142,16 +200,17 @@ func parts() map[string]*role {
 // is another way to compute it, or its limit. Equal sides need two figures of the configuration itself.
 type law struct {
 	rule       string
-	left       formula
+	left       formula.Formula
 	sign       string // = ≤ ≥, or "whole" where the left side is a whole number and not 0
-	right      formula
-	each       string        // the name that takes each figure of a configuration; else each has one
-	once       bool          // the left side has one value in a configuration
-	same       bool          // the metrics are the same but for the words of their roles
-	more, less formula       // that the right side may be, besides the printed digits
-	or         formula       // another right side, where its figures are there: then either must hold
-	about      float64       // share of the right side that it may be off
-	in         row.Dimension // of the sides, to print them
+	right      formula.Formula
+	each       string          // the name that takes each figure of a configuration; else each has one
+	once       bool            // the left side has one value in a configuration
+	same       bool            // the metrics are the same but for the words of their roles
+	plus       string          // names that add to the left side where the configuration has them
+	more, less formula.Formula // that the right side may be, besides the printed digits
+	or         formula.Formula // other right sides, where their figures are there: then any must hold
+	about      float64         // share of the right side that it may be off
+	in         row.Dimension   // of the sides, to print them
 	so         string
 	unless     func(i instance) bool   // the table says what takes the law's ground away
 	soft       func(i instance) string // why a finding is only suspicious, "" where it is not
@@ -166,12 +225,12 @@ const (
 )
 
 // laws are in base units: seconds, bytes, and per second of them.
-func laws() []law { return slices.Concat(products(), sums(), spreads(), limits()) }
+func laws() []law { return slices.Concat(products(), sums(), spreads(), limits(), hosts(), ways()) }
 
 // products are the laws of rates, sizes and times.
 func products() []law {
 	const asked = 0.02 // a run is seldom as long as asked for
-	return []law{
+	all := []law{
 		{rule: "product", left: "moved_bytes", sign: "=", right: "request_rate × object",
 			more: "request_rate × head", so: wrong, unless: isLess},
 		{rule: "product", left: "moved_bits", sign: "=", right: "request_rate × object × bits",
@@ -189,7 +248,16 @@ func products() []law {
 			unless: saying(saysNotMean)},
 		{rule: "product", left: "run", sign: "=", right: "loops × interval", about: asked,
 			or: "loops × interval ÷ workers", so: wrong},
+		{rule: "product", left: "energy", sign: "=", right: "power × run", about: asked, soft: maybeApart,
+			so: wrong, unless: saying(saysNotMean)},
+		{rule: "product", left: "downtime", sign: "=", right: "( all − available ) × observed", about: asked,
+			so: wrong},
 	}
+	for _, name := range slices.Sorted(maps.Keys(events())) {
+		all = append(all, law{rule: "product", left: formula.Formula(name), sign: "=", about: asked, same: true,
+			right: formula.Formula(name + "_rate × run"), so: wrong, unless: saying(saysNotMean)})
+	}
+	return all
 }
 
 // sums are the laws of parts and wholes.
@@ -204,27 +272,33 @@ func sums() []law {
 		{rule: "balance", left: "lost_share", sign: "=", right: "( sent_rate − received_rate ) ÷ sent_rate",
 			or: "( received_rate − sent_rate ) ÷ received_rate", unless: saying(saysMany), soft: maybeOthers,
 			so: wrong},
+		{rule: "balance", left: "lost_share", sign: "=", right: "( tx_count − rx_count ) ÷ tx_count",
+			or: "( rx_count − tx_count ) ÷ rx_count", unless: saying(saysMany), soft: maybeOthers, so: wrong},
 		{rule: "balance", left: "lost_rate", sign: "=", right: "sent_rate − received_rate",
 			or: "received_rate − sent_rate", unless: saying(saysMany), soft: maybeOthers, so: wrong},
 		{rule: "balance", left: "failed_share", sign: "=", right: "failed ÷ requests",
 			or: "failed ÷ ( requests + failed )", so: wrong},
 		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ requests",
 			or: "hits ÷ ( hits + misses )", so: wrong},
+		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ ( hits + misses )", same: true,
+			unless: ofRequests, so: wrong},
+		{rule: "balance", left: "miss_rate", sign: "=", right: "misses ÷ ( hits + misses )", same: true,
+			unless: ofRequests, so: wrong},
 		{rule: "whole", left: "lost", sign: "≤", right: "sent", same: true, in: row.Count, so: whole},
 		{rule: "whole", left: "cpu_use", sign: "≤", right: "cpus × all", in: row.Share,
 			so: "A CPU is busy 100% of the time at most."},
 		{rule: "whole", left: "miss", sign: "≤", right: "all − hit", same: true, in: row.Share,
 			so: "The two are parts of one whole."},
-		{rule: "whole", left: "user + system + idle", sign: "≤", right: "all", or: "cpus", same: true,
-			in: row.Share, unless: severalCPUs, so: "The three are parts of one whole."},
+		{rule: "whole", left: "idle", plus: "user nice system iowait irq softirq steal", sign: "≤", right: "all",
+			or: "cpus", same: true, in: row.Share, unless: isInTotal, so: "They are parts of one whole."},
 		{rule: "whole", left: "busy + idle", sign: "≤", right: "all", or: "cpus", same: true, in: row.Share,
 			unless: severalCPUs, so: "The two are parts of one whole."},
-		{rule: "whole", left: "reduced", sign: "≤", right: "all", in: row.Share,
+		{rule: "whole", left: "reduced", sign: "≤", right: "all", in: row.Share, unless: isTimes,
 			so: "What is never negative cannot become less by more than all of it."},
 		{rule: "whole", left: "goodput", sign: "≤", right: "throughput", same: true, about: 0.01, in: row.BitRate,
 			unless: saying(saysLess), so: whole},
 		{rule: "total", left: "all_ways", sign: "=", right: "upward + downward", same: true,
-			unless: isBothAtOnce, so: wrong},
+			unless: isBothAtOnce, soft: maybeAlone, so: wrong},
 		{rule: "total", left: "idle", sign: "=", right: "all − user − system − iowait − irq − softirq − steal",
 			or: "cpus − user − system − iowait − irq − softirq − steal", same: true, unless: severalCPUs, so: wrong},
 		{rule: "whole", left: "part", sign: "≤", right: "all", in: row.Share, so: whole},
@@ -250,6 +324,8 @@ func spreads() []law {
 			same: true, so: wrong},
 		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ root2", same: true,
 			so: "No samples within this range deviate so much."},
+		{rule: "deviation", left: "jitter", sign: "≤", right: "delay_max − delay_min", soft: maybeApart,
+			so: "No two samples within this range differ so much."},
 		{rule: "in-flight", left: "latency_mean", sign: "≤", right: "connections ÷ request_rate", about: 0.25,
 			in: row.Duration, unless: isOpenLoop, so: "So many requests a second cannot each take this long on " +
 				"average (Little's law), unless a connection carries several at once, or the time before a request " +
@@ -284,4 +360,39 @@ func limits() []law {
 		{rule: "threads", left: "threads ÷ cores", sign: "whole", so: "Cores of one kind have the same number of " +
 			"threads each: unless the CPU has several kinds of cores, one of the two is a misprint."},
 	}
+}
+
+// hosts are the laws of what a host has.
+func hosts() []law {
+	const so = "No host has more CPUs for some of its work than it has."
+	return []law{
+		{rule: "whole", left: "isolated + housekeeping", sign: "≤", right: "host_cpus", in: row.Count,
+			unless: isNoHost, so: so},
+		{rule: "whole", left: "taken", sign: "≤", right: "host_cpus", in: row.Count, unless: isNoHost, so: so},
+		{rule: "whole", left: "cpu_at", sign: "≤", right: "host_cpus − 1", in: row.Count, unless: isNoHost,
+			soft: func(instance) string {
+				return "Numbers of CPUs begin with 0: the host has none of this number, unless some of them are offline."
+			}, so: so},
+	}
+}
+
+// ways are the laws of how long light and bits are on their way.
+func ways() []law {
+	const rule, so = "too-fast", "No signal is faster than light: the unit or a figure is wrong."
+	late := func(instance) string {
+		return "The last bit leaves that much after the first: a figure is wrong, or it did not cross the link."
+	}
+	all := []law{
+		{rule: rule, left: "round_trip", sign: "≥", right: "2 × fibre ÷ glass", unless: isElsewhere},
+		{rule: rule, left: "one_way", sign: "≥", right: "fibre ÷ glass", unless: isElsewhere},
+		{rule: rule, left: "round_trip", sign: "≥", right: "2 × distance ÷ light", unless: isElsewhere},
+		{rule: rule, left: "one_way", sign: "≥", right: "distance ÷ light", unless: isElsewhere},
+		{rule: rule, left: "round_trip", sign: "≥", right: "2 × message ÷ link", unless: isOneWay, soft: late},
+		{rule: rule, left: "round_trip", sign: "≥", right: "message ÷ link", unless: offLink, soft: late},
+		{rule: rule, left: "fetch", sign: "≥", right: "object ÷ link", unless: isNotFetched, soft: late},
+	}
+	for k := range all {
+		all[k].in, all[k].so = row.Duration, so
+	}
+	return all
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/formula"
 	"isolane.dev/isolane/claims/row"
 	"isolane.dev/isolane/quantity"
 )
@@ -23,8 +24,8 @@ func (t *table) order() []hit {
 	var hits []hit
 	ends := []string{"first", "lower", "last", "upper"}
 	use := func(w *row.Row) bool {
-		return w.Unit.Dim > row.Text && w.Qualifier != "limit" && w.Stat.Kind != "mean" &&
-			w.Stat.Kind != "deviation"
+		return w.Unit.Dim > row.Text && w.Qualifier != "limit" &&
+			slices.Contains([]string{"", "min", "percentile", "max"}, w.Stat.Kind)
 	}
 	for _, rows := range t.groups(use, func(w *row.Row) string {
 		stem := row.Drop(row.WordsOf(w.Stem), ends)
@@ -34,10 +35,15 @@ func (t *table) order() []hit {
 		slices.SortStableFunc(rows, func(a, b *row.Row) int { return cmp.Compare(a.Rank(), b.Rank()) })
 		repeated := false
 		for k := 1; k < len(rows); k++ {
-			repeated = repeated || rows[k-1].Rank() == rows[k].Rank() && t.base(rows[k-1]) != t.base(rows[k])
+			repeated = repeated || rows[k-1].Rank() == rows[k].Rank() && t.base(rows[k-1]) != t.base(rows[k]) &&
+				!isSameStat(rows[k-1], rows[k])
 		}
 		for k := 1; k < len(rows) && !repeated; k++ {
-			if a, b := rows[k-1], rows[k]; t.base(b).Below(t.base(a)) {
+			a, b := rows[k-1], rows[k]
+			if isSameStat(a, b) && t.base(a).Below(t.base(b)) {
+				a, b = b, a
+			}
+			if t.base(b).Below(t.base(a)) {
 				hits = append(hits, hit{rows: []*row.Row{a, b}, sum: []string{fmt.Sprintf("%s %s > %s %s", a.Metric,
 					t.printed(a), b.Metric, t.printed(b))},
 					so: "One of the two is wrong, or has the other's name or unit."})
@@ -45,6 +51,38 @@ func (t *table) order() []hit {
 		}
 	}
 	return append(hits, t.intervals()...)
+}
+
+// isSameStat is for two names of one statistic: P100 and the maximum, P50 and the median.
+func isSameStat(a, b *row.Row) bool {
+	return a.Stat == b.Stat && a.Measured() && b.Measured() && a.Has("p100", "median") != b.Has("p100", "median")
+}
+
+// averaged finds means of percentiles.
+func (t *table) averaged() []hit {
+	isMean := func(w *row.Row) bool { return w.Stat.Kind == "averaged" || saysMeanOf.MatchString(w.Prose) }
+	isTail := func(w *row.Row) bool {
+		return w.Stat.Rank > 50 && w.Stat.Rank < 100 && w.Unit.Dim == row.Duration
+	}
+	var hits []hit
+	for _, w := range keep(t.rows, func(w *row.Row) bool { return isMean(w) && isTail(w) && !w.IsChange() }) {
+		h := hit{rows: []*row.Row{w}, sum: []string{w.Metric + " " + t.printed(w) + " is a mean of percentiles"},
+			so: "A mean of percentiles is no percentile: that of all samples together is anywhere between the least " +
+				"and the largest of them."}
+		var terms []string
+		parts := keep(t.rows, func(o *row.Row) bool {
+			return o.Group == w.Group && o.Stem == w.Stem && o.Measured() && o.Stat.Rank == w.Stat.Rank && !isMean(o)
+		})
+		for _, p := range parts {
+			terms = append(terms, row.Thousands(p.Text))
+		}
+		if mean := t.sum(parts).Scaled(1 / float64(len(parts))); len(parts) > 1 && mean.Meets(t.base(w)) {
+			h.rows, h.sum = append(parts, w), []string{fmt.Sprintf("(%s) ÷ %d = %s, printed %s",
+				strings.Join(terms, " + "), len(parts), t.like(w, mean.Mid), t.printed(w))}
+		}
+		hits = append(hits, h)
+	}
+	return hits
 }
 
 // intervals finds means outside of their own confidence interval: rtt_mean, rtt_ci95_low, rtt_ci95_high.
@@ -98,6 +136,37 @@ func (t *table) repeats() []hit {
 	return hits
 }
 
+// oddUnit finds one figure in bytes among several of the same metric in bits, or the other way round, whose
+// number is like theirs and whose value is not.
+func (t *table) oddUnit() []hit {
+	const others, apart = 3, 3.
+	var hits []hit
+	use := func(w *row.Row) bool {
+		return w.Measured() && !w.IsSetup() && !saysOneHost.MatchString(w.Prose) &&
+			slices.Contains([]row.Dimension{row.SizeRate, row.BitRate}, w.Unit.Dim)
+	}
+	for _, rows := range t.groups(use, byMetric) {
+		for _, w := range rows {
+			rest := keep(rows, func(o *row.Row) bool { return o != w })
+			if len(rest) < others || slices.ContainsFunc(rest, func(o *row.Row) bool {
+				return o.Unit.Dim == w.Unit.Dim || o.UnitText != rest[0].UnitText || o.Conditions == w.Conditions
+			}) || !strings.EqualFold(w.UnitText[:1], rest[0].UnitText[:1]) {
+				continue
+			}
+			least, most := t.extremes(rest)
+			if v := t.base(w); w.Value.Mid < least.Value.Mid || w.Value.Mid > most.Value.Mid ||
+				v.Mid < apart*t.base(most).Mid && v.Mid*apart > t.base(least).Mid {
+				continue
+			}
+			hits = append(hits, hit{rows: append(rest, w), sum: []string{fmt.Sprintf(
+				"%s = %s; the others are from %s to %s", t.printed(w), row.Show(row.BitRate, t.base(w).Mid),
+				t.printed(least), t.printed(most))},
+				so: "In " + rest[0].UnitText + " it is one of them: the unit may be a misprint."})
+		}
+	}
+	return hits
+}
+
 // extremes are the least and the largest figure.
 func (t *table) extremes(rows []*row.Row) (least, most *row.Row) {
 	byBase := func(a, b *row.Row) int { return cmp.Compare(t.base(a).Mid, t.base(b).Mid) }
@@ -107,7 +176,7 @@ func (t *table) extremes(rows []*row.Row) (least, most *row.Row) {
 // derived holds "throughput per cpu" against the throughput and the CPUs, and "throughput rel quiet", in
 // percent, against the throughput here and where it is 100%.
 func (t *table) derived() []hit {
-	const f formula = "a ÷ b"
+	const f formula.Formula = "a ÷ b"
 	var hits []hit
 	use := func(w *row.Row) bool {
 		return w.Measured() && (w.After("rel") != "" && w.Unit.Dim == row.Share || w.After("per") != "")
@@ -123,7 +192,7 @@ func (t *table) derived() []hit {
 			if a == nil || b == nil || t.only(same) == nil || w.After("rel") != "" && a.Unit.Dim != b.Unit.Dim {
 				continue
 			}
-			v := f.value(func(name string) row.Span { return t.base([]*row.Row{a, b}[strings.Index("ab", name)]) })
+			v := f.Value(func(name string) row.Span { return t.base([]*row.Row{a, b}[strings.Index("ab", name)]) })
 			own := isOfLoad(w.After("per"))
 			if !v.Finite() || v.Meets(t.base(w)) || own && v.Scaled(1/ofLoad).Below(t.base(w)) &&
 				t.base(w).Below(v.Scaled(ofLoad)) {

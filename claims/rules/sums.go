@@ -115,6 +115,15 @@ func (t *table) isOfEach(f family, parts []*row.Row) bool {
 	return all.Meets(t.base(most)) || f.word == "all" && !all.Below(t.base(least)) && !t.base(most).Below(all)
 }
 
+// sum is what figures are together.
+func (t *table) sum(rows []*row.Row) row.Span {
+	sum := row.Exactly(0)
+	for _, w := range rows {
+		sum = row.Combine(sum, t.base(w), func(a, b float64) float64 { return a + b })
+	}
+	return sum
+}
+
 // totals are what up and down, the shares of a CPU's time, and streams or queues do not add up to.
 func (t *table) totals() []hit {
 	const about = 0.01 // of what is not measured at quite the same time
@@ -125,10 +134,7 @@ func (t *table) totals() []hit {
 			if t.isOfEach(f, parts) || slices.ContainsFunc(append(slices.Clone(parts), f.total), alone) {
 				continue
 			}
-			total, sum := t.base(f.total), row.Exactly(0)
-			for _, w := range parts {
-				sum = row.Combine(sum, t.base(w), func(a, b float64) float64 { return a + b })
-			}
+			total, sum := t.base(f.total), t.sum(parts)
 			h := hit{rows: append(slices.Clone(parts), f.total), so: wrong}
 			allowed := row.Span{Low: sum.Low * (1 - about), Mid: sum.Mid, High: sum.High * (1 + about)}
 			_, most := t.extremes(parts)

@@ -96,9 +96,9 @@ func (t *table) printed(w *row.Row) string {
 	}
 }
 
-// like prints a value in the unit of a row, and shares in percent.
+// like prints a value in the unit of a row, and shares in percent where it is not times.
 func (t *table) like(w *row.Row, v float64) string {
-	if w.Unit.Dim == row.Share {
+	if w.Unit.Dim == row.Share && w.Unit.Factor < 1 {
 		return row.Percent(v)
 	}
 	as := *w
@@ -159,7 +159,12 @@ func (t *table) find(c cell, name string, fits func(*row.Row) bool) *row.Row {
 	if wide := keep(r.setup[at.Group], fits); len(wide) > 0 {
 		return t.only(wide)
 	}
-	return t.only(keep(r.setup[at.Source], fits))
+	wide := keep(r.setup[at.Source], fits)
+	isOfIt := func(w *row.Row) bool { return len(w.Parts) > 0 && row.Covers(w.Parts, at.Parts) }
+	if of := keep(wide, isOfIt); of != nil { // what the setup says of the very conditions
+		wide = of
+	}
+	return t.only(wide)
 }
 
 func keep(rows []*row.Row, which func(*row.Row) bool) (kept []*row.Row) {

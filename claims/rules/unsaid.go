@@ -58,6 +58,7 @@ func each(line func(w *row.Row) string) func([]*row.Row) []string {
 func (t *table) lacks() []lack { return append(t.lacksOfResults(), t.lacksOfConditions()...) }
 
 func (t *table) lacksOfResults() []lack {
+	isTail := t.beside(byStem, func(w *row.Row) bool { return w.Stat.Kind != "mean" && w.IsResult() })
 	isRelative := func(w *row.Row) bool { return slices.Index(w.Words, "rel") > 0 && w.Unit.Dim == row.Share }
 	return []lack{
 		{rule: "no-absolute", of: isRelative, by: byMetric,
@@ -69,7 +70,11 @@ func (t *table) lacksOfResults() []lack {
 		{rule: "mean-only", of: func(w *row.Row) bool {
 			return w.Stat.Kind == "mean" && w.IsLatency() && w.IsResult()
 		}, by: byStem,
-			has: t.beside(byStem, func(w *row.Row) bool { return w.Stat.Kind != "mean" && w.IsResult() }),
+			has: func(w *row.Row) bool {
+				return isTail(w) || slices.ContainsFunc(t.of[w], func(o *row.Row) bool { // "99th percentile" has no stem
+					return o.Stem == "" && o.Stat.Rank > 0 && o.Unit.Dim == row.Duration
+				})
+			},
 			sum: func(rows []*row.Row) []string {
 				lines := []string{quantity.Count(len(rows), "mean") + "; no percentile, no maximum"}
 				c := t.of[rows[0]]
@@ -123,7 +128,8 @@ func (t *table) lacksOfConditions() []lack {
 			}),
 			so: "How much noise there was depends on the moment and on the machine: two runs do not have the same."},
 		{rule: "no-result", of: func(w *row.Row) bool {
-			return w.Unit.Dim == row.Count && isResult(w) && !w.IsSetup() && !w.Has("for") && len(w.Parts) > 0 &&
+			return w.Unit.Dim == row.Count && isResult(w) && !w.IsSetup() && len(w.Parts) > 0 &&
+				!w.Has(strings.Fields(countedWords+" for")...) &&
 				!slices.ContainsFunc(w.General, func(s string) bool { return s == "each" || s == "all" || s == "both" })
 		}, by: byConditions, has: func(w *row.Row) bool {
 			return slices.ContainsFunc(t.rows, func(o *row.Row) bool {
@@ -189,7 +195,7 @@ func (t *table) unbounded(w *row.Row) string {
 	case loops != nil && interval != nil && t.base(loops).Mid*t.base(interval).Mid > row.Year:
 		return fmt.Sprintf("%s × %s = %s is no duration of a run", t.printed(loops), t.printed(interval),
 			row.Show(row.Duration, t.base(loops).Mid*t.base(interval).Mid))
-	case samples == nil && t.find(c, "sampled", nil) == nil:
+	case samples == nil && t.find(c, "sampled", nil) == nil && !slices.ContainsFunc(c, t.roles["sampled"].fits):
 		return "no duration and no number of samples"
 	default:
 		return ""

@@ -1,4 +1,5 @@
-package rules
+// Package formula computes what formulas of published figures give, and writes them out with those figures.
+package formula
 
 import (
 	"go/ast"
@@ -12,9 +13,9 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// formula is such as "( sent − received ) ÷ sent", separated by spaces: + − × ÷ ( ), numbers, constants, and
+// Formula is such as "( sent − received ) ÷ sent", separated by spaces: + − × ÷ ( ), numbers, constants, and
 // names for which the caller has values and texts.
-type formula string
+type Formula string
 
 type constant struct {
 	value float64
@@ -28,25 +29,27 @@ func constants() map[string]constant {
 		"root2":    {math.Sqrt2, "√2"},
 		"smallest": {64, "64-byte frame"},
 		"gap":      {20, "20 of preamble and gap"}, // on the wire, in bytes
+		"light":    {299_792_458, "299,792 km/s"},  // in a vacuum
+		"glass":    {204_190_000, "204,190 km/s"},  // light in fibre
 		"wire":     {24, "24 bytes"},               // the gap and a checksum
 		"all":      {1, "100%"},
 		"bits":     {1, "8"},                                    // all values are in bytes
 		"head":     {1024, "1 KiB"},                             // of a reply, at most
 		"around":   {90, "90 bytes"},                            // headers, preamble and gap, about a packet
-		"tcp":      {tcp1500, row.Percent(tcp1500)},             // of a link is payload
-		"framing":  {1/tcp1500 - 1, row.Percent(1/tcp1500 - 1)}, // that frames add to it
+		"tcp":      {TCP1500, row.Percent(TCP1500)},             // of a link is payload
+		"framing":  {1/TCP1500 - 1, row.Percent(1/TCP1500 - 1)}, // that frames add to it
 	}
 }
 
-// tcp1500 and tcp9000 are what TCP with timestamps can carry of a link, by MTU: the payload of a segment over
+// TCP1500 and TCP9000 are what TCP with timestamps can carry of a link, by MTU: the payload of a segment over
 // its frame with preamble, checksum and gap.
 const (
-	tcp1500 = 1448. / 1538
-	tcp9000 = 8948. / 9038
+	TCP1500 = 1448. / 1538
+	TCP9000 = 8948. / 9038
 )
 
-// names are those that the caller has to know.
-func (f formula) names() []string {
+// Names are those that the caller has to know.
+func (f Formula) Names() []string {
 	var names []string
 	for _, word := range strings.Fields(string(f)) {
 		_, known := constants()[word]
@@ -58,9 +61,20 @@ func (f formula) names() []string {
 	return names
 }
 
-// text is the formula with figures for names.
-func (f formula) text(of func(name string) string) string {
-	words, names := strings.Fields(string(f)), f.names()
+// Alternatives are the formulas that "or" separates.
+func (f Formula) Alternatives() []Formula {
+	var all []Formula
+	for s := range strings.SplitSeq(string(f), " or ") {
+		if s != "" {
+			all = append(all, Formula(s))
+		}
+	}
+	return all
+}
+
+// Text is the formula with figures for names.
+func (f Formula) Text(of func(name string) string) string {
+	words, names := strings.Fields(string(f)), f.Names()
 	for k, word := range words {
 		if c, ok := constants()[word]; ok {
 			words[k] = c.text
@@ -71,8 +85,8 @@ func (f formula) text(of func(name string) string) string {
 	return strings.NewReplacer("( ", "(", " )", ")").Replace(strings.Join(words, " "))
 }
 
-// value is what it gives. It is an expression of Go, but for its signs.
-func (f formula) value(of func(name string) row.Span) row.Span {
+// Value is what it gives. It is an expression of Go, but for its signs.
+func (f Formula) Value(of func(name string) row.Span) row.Span {
 	e, err := parser.ParseExpr(strings.NewReplacer("−", "-", "×", "*", "÷", "/").Replace(string(f)))
 	if err != nil {
 		panic(err) // a formula of ours is wrong

@@ -158,6 +158,7 @@ func (r *reader) row() (*Row, error) {
 				"ratio or count; text, version or date where the value is no number", w.UnitText)
 	}
 	metric := runTimes.ReplaceAllString(w.Metric, "${1}duration$4")
+	metric = w.withoutUnit(metric)
 	w.Words, w.Parts = WordsOf(metric), partsOf(w.Config)
 	w.Stem, w.Stat = StatOf(metric)
 	w.Conditions = w.Group + "\x00" + Unordered(w.Parts)
@@ -180,8 +181,22 @@ func (r *reader) row() (*Row, error) {
 	return w, nil
 }
 
+// withoutUnit is a metric that says its unit too: "latency p99 (us)", "throughput_gbps".
+func (w *Row) withoutUnit(metric string) string {
+	none := []Dimension{Text, Other, ID, Count, Share}
+	if slices.Contains(none, w.Unit.Dim) || strings.EqualFold(w.UnitText, "min") {
+		return metric
+	}
+	name := strings.TrimRight(metric, ")]")
+	k := len(name) - len(w.UnitText)
+	if k < 2 || !strings.EqualFold(name[k:], w.UnitText) || !strings.ContainsRune("_([ ", rune(name[k-1])) {
+		return metric
+	}
+	return strings.TrimRight(name[:k], "_([ ")
+}
+
 // runTimes are other words for how long a measurement was.
-var runTimes = regexp.MustCompile(`(?i)(^|[_ -])(measurement|measuring|observation|test|trial|run)[_ -]` +
+var runTimes = regexp.MustCompile(`(?i)(^|[_ -])(measurement|measuring|test|trial|run)[_ -]` +
 	`(time|period|length)($|[_ -])`)
 
 var plain = regexp.MustCompile(`^-?\d+(\.\d+)?([eE][+-]?\d{1,3})?$`)

@@ -78,7 +78,8 @@ func units() map[string]Unit {
 
 var (
 	eventRate = regexp.MustCompile(`(?i)^([kmg]?)(?:(?:1|reqs?|requests?|ops?|packets?|pkts?|frames?|tx|conn|` +
-		`connections|msg|messages|events?|io|query|queries)/s(?:ec(?:ond)?)?|rps|pps|fps|qps|iops|tps|cps)$`)
+		`connections|msg|messages|events?|io|query|queries|trans|transactions?|records?|calls?|sessions?|flows?)` +
+		`/s(?:ec(?:ond)?)?|rps|pps|fps|qps|iops|tps|cps)$`)
 	dataUnit = regexp.MustCompile(`^(?:([kKmMgGtTpP])(i?))?(B|[Bb]ytes?|b|[Bb]its?)(/s|/sec|ps)?$`)
 )
 
@@ -102,6 +103,9 @@ func UnitOf(name string) (Unit, bool) {
 	}
 	if m := eventRate.FindStringSubmatch(name); m != nil {
 		return Unit{Dim: Rate, Factor: power(m[1], 1000)}, true
+	}
+	if rest, is := strings.CutSuffix(name, "bE"); is && rest != "" { // 25 GbE
+		name = rest + "bps"
 	}
 	m := dataUnit.FindStringSubmatch(name)
 	if m == nil {

@@ -159,7 +159,11 @@ func (c comparison) relative(of row.Dimension, loses bool) []formula.Formula {
 		all = all[:len(all)/2]
 	}
 	if c.Unit.Factor == 1 && c.IsChange() && !c.Has("speedup") { // "an improvement of 2x"
-		all = append(all, "a ÷ b", "b ÷ a")
+		times := []formula.Formula{"a ÷ b", "b ÷ a"}
+		if !isRate {
+			times = []formula.Formula{"b ÷ a", "a ÷ b"}
+		}
+		all = append(times, all...)
 	}
 	return all
 }

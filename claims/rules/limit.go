@@ -94,3 +94,69 @@ func (t *table) notIsolated() []hit {
 	}
 	return hits
 }
+
+// places are the names of CPUs, of ways and of power.
+func places() map[string]*role {
+	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
+	lengths := []row.Dimension{row.Length}
+	whatever := []string{"", "min", "mean", "percentile", "max"}
+	const cpus = "cpus cpu cores core vcpus vcpu pcpus threads count number of host"
+	return map[string]*role{
+		"taken":        {dims: counts, words: "isolated isolcpus pinned dedicated housekeeping", only: cpus},
+		"isolated":     {dims: counts, words: "isolated isolcpus", only: cpus},
+		"housekeeping": {dims: counts, words: "housekeeping", only: cpus},
+		"cpu_at":       {dims: []row.Dimension{row.ID}, words: "cpu cpus core affinity", asked: true},
+		"host_cpus": {dims: counts, words: "cpus threads hyperthreads processors",
+			only: "logical hardware online total number of count host server", fastest: true},
+		"distance": {dims: lengths, not: "fibre fiber"},
+		"fibre":    {dims: lengths, words: "fibre fiber", not: "hollow"},
+		"one_way": {dims: durations, words: "latency delay owd", stats: whatever,
+			not: notOnTheWay + " rtt ping round"},
+		"round_trip": {dims: durations, words: "rtt ping roundtrip round", not: notOnTheWay, stats: whatever},
+		"fetch": {dims: durations, words: "latency response", stats: whatever,
+			not: notOnTheWay + " rtt first byte ttfb connect dns tls handshake"},
+		"message": {dims: []row.Dimension{row.Size}, words: "frame packet message payload", nominal: true,
+			stats:    []string{""},
+			settings: "frame,frame size,packet,packet size,message,message size,payload,payload size"},
+		"power":     {dims: []row.Dimension{row.Power}, not: "rated tdp idle peak limit cap"},
+		"energy":    {dims: []row.Dimension{row.Energy}, not: "rel"},
+		"downtime":  {dims: durations, words: "downtime"},
+		"available": {dims: []row.Dimension{row.Share}, words: "availability uptime"},
+		"observed":  {dims: durations, words: "period duration observation"},
+	}
+}
+
+// hosts are the laws of what a host has.
+func hosts() []law {
+	const so = "No host has more CPUs for some of its work than it has."
+	return []law{
+		{rule: "whole", left: "isolated + housekeeping", sign: "≤", right: "host_cpus", in: row.Count,
+			unless: isNoHost, so: so},
+		{rule: "whole", left: "taken", sign: "≤", right: "host_cpus", in: row.Count, unless: isNoHost, so: so},
+		{rule: "whole", left: "cpu_at", sign: "≤", right: "host_cpus − 1", in: row.Count, unless: isNoHost,
+			soft: func(instance) string {
+				return "Numbers of CPUs begin with 0: the host has none of this number, unless some of them are offline."
+			}, so: so},
+	}
+}
+
+// ways are the laws of how long light and bits are on their way.
+func ways() []law {
+	const rule, so = "too-fast", "No signal is faster than light: the unit or a figure is wrong."
+	late := func(instance) string {
+		return "The last bit leaves that much after the first: a figure is wrong, or it did not cross the link."
+	}
+	all := []law{
+		{rule: rule, left: "round_trip", sign: "≥", right: "2 × fibre ÷ glass", unless: isElsewhere},
+		{rule: rule, left: "one_way", sign: "≥", right: "fibre ÷ glass", unless: isElsewhere},
+		{rule: rule, left: "round_trip", sign: "≥", right: "2 × distance ÷ light", unless: isElsewhere},
+		{rule: rule, left: "one_way", sign: "≥", right: "distance ÷ light", unless: isElsewhere},
+		{rule: rule, left: "round_trip", sign: "≥", right: "2 × message ÷ link", unless: isOneWay, soft: late},
+		{rule: rule, left: "round_trip", sign: "≥", right: "message ÷ link", unless: offLink, soft: late},
+		{rule: rule, left: "fetch", sign: "≥", right: "object ÷ link", unless: isNotFetched, soft: late},
+	}
+	for k := range all {
+		all[k].in, all[k].so = row.Duration, so
+	}
+	return all
+}

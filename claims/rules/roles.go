@@ -11,8 +11,9 @@ import (
 // Words of metrics.
 const (
 	failedWords  = "error errors failed timeout timeouts lost dropped missed offered target"
-	notArrived   = "lost loss dropped drop drops missed error errors failed"
+	notArrived   = "lost loss dropped drop drops missed error errors failed " + resentWords
 	copies       = "duplicates duplicate duplicated dups"
+	resentWords  = "retransmitted retransmits retransmission retransmissions retries resent"
 	packetWords  = "packets packet pkt pkts pps kpps mpps frame frames"
 	requestWords = "req reqs request requests rps krps qps responses"
 	countedWords = "hits misses drops dropped lost errors failed packets frames requests responses events " +
@@ -92,37 +93,6 @@ func events() map[string]string {
 		"queries": "query queries qps kqps", "operations": "operations op ops kops"}
 }
 
-// places are the names of CPUs, of ways and of power.
-func places() map[string]*role {
-	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
-	lengths := []row.Dimension{row.Length}
-	whatever := []string{"", "min", "mean", "percentile", "max"}
-	const cpus = "cpus cpu cores core vcpus vcpu pcpus threads count number of host"
-	return map[string]*role{
-		"taken":        {dims: counts, words: "isolated isolcpus pinned dedicated housekeeping", only: cpus},
-		"isolated":     {dims: counts, words: "isolated isolcpus", only: cpus},
-		"housekeeping": {dims: counts, words: "housekeeping", only: cpus},
-		"cpu_at":       {dims: []row.Dimension{row.ID}, words: "cpu cpus core affinity", asked: true},
-		"host_cpus": {dims: counts, words: "cpus threads hyperthreads processors",
-			only: "logical hardware online total number of count host server", fastest: true},
-		"distance": {dims: lengths, not: "fibre fiber"},
-		"fibre":    {dims: lengths, words: "fibre fiber", not: "hollow"},
-		"one_way": {dims: durations, words: "latency delay owd", stats: whatever,
-			not: notOnTheWay + " rtt ping round"},
-		"round_trip": {dims: durations, words: "rtt ping roundtrip round", not: notOnTheWay, stats: whatever},
-		"fetch": {dims: durations, words: "latency response", stats: whatever,
-			not: notOnTheWay + " rtt first byte ttfb connect dns tls handshake"},
-		"message": {dims: []row.Dimension{row.Size}, words: "frame packet message payload", nominal: true,
-			stats:    []string{""},
-			settings: "frame,frame size,packet,packet size,message,message size,payload,payload size"},
-		"power":     {dims: []row.Dimension{row.Power}, not: "rated tdp idle peak limit cap"},
-		"energy":    {dims: []row.Dimension{row.Energy}, not: "rel"},
-		"downtime":  {dims: durations, words: "downtime"},
-		"available": {dims: []row.Dimension{row.Share}, words: "availability uptime"},
-		"observed":  {dims: durations, words: "period duration observation"},
-	}
-}
-
 // balances are the names of what was sent and asked for, and of what became of it.
 func balances() map[string]*role {
 	counts, rates, shares := []row.Dimension{row.Count}, []row.Dimension{row.Rate}, []row.Dimension{row.Share}
@@ -134,6 +104,8 @@ func balances() map[string]*role {
 		"lost_share":    {dims: shares, words: "lost loss dropped", not: movedWords + " rel", change: true},
 		"failed":        {dims: counts, words: "error errors failed failures"},
 		"failed_share":  {dims: shares, words: "error errors failed failures", not: "rel over"},
+		"resent":        {dims: counts, words: resentWords},
+		"resent_share":  {dims: shares, words: resentWords, not: "rel over"},
 		"hits":          {dims: counts, words: "hits"},
 		"misses":        {dims: counts, words: "misses"},
 		"hit_rate":      {dims: shares, words: "hit hits", not: "rel over byte bytes"},
@@ -179,6 +151,8 @@ func parts() map[string]*role {
 		"goodput":    {dims: rates, words: "goodput"},
 		"throughput": {dims: rates, words: "throughput bandwidth", not: notMoved},
 		"upward":     {dims: amounts, words: "up upload uplink upstream tx ul"},
+		"read":       {dims: amounts, words: "read reads"},
+		"written":    {dims: amounts, words: "write writes written"},
 		"downward":   {dims: amounts, words: "down download downlink downstream rx dl"},
 		"all_ways": {dims: amounts, not: bothWays,
 			words: "total aggregate sum combined ul+dl dl+ul up+down down+up tx+rx rx+tx"},
@@ -278,6 +252,8 @@ func sums() []law {
 			or: "received_rate − sent_rate", unless: saying(saysMany), soft: maybeOthers, so: wrong},
 		{rule: "balance", left: "failed_share", sign: "=", right: "failed ÷ requests",
 			or: "failed ÷ ( requests + failed )", so: wrong},
+		{rule: "balance", left: "resent_share", sign: "=", right: "resent ÷ sent",
+			or: "resent ÷ ( sent + resent )", so: wrong},
 		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ requests",
 			or: "hits ÷ ( hits + misses )", so: wrong},
 		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ ( hits + misses )", same: true,
@@ -299,6 +275,7 @@ func sums() []law {
 			unless: saying(saysLess), so: whole},
 		{rule: "total", left: "all_ways", sign: "=", right: "upward + downward", same: true,
 			unless: isBothAtOnce, soft: maybeAlone, so: wrong},
+		{rule: "total", left: "all_ways", sign: "=", right: "read + written", same: true, so: wrong},
 		{rule: "total", left: "idle", sign: "=", right: "all − user − system − iowait − irq − softirq − steal",
 			or: "cpus − user − system − iowait − irq − softirq − steal", same: true, unless: severalCPUs, so: wrong},
 		{rule: "whole", left: "part", sign: "≤", right: "all", in: row.Share, so: whole},
@@ -360,39 +337,4 @@ func limits() []law {
 		{rule: "threads", left: "threads ÷ cores", sign: "whole", so: "Cores of one kind have the same number of " +
 			"threads each: unless the CPU has several kinds of cores, one of the two is a misprint."},
 	}
-}
-
-// hosts are the laws of what a host has.
-func hosts() []law {
-	const so = "No host has more CPUs for some of its work than it has."
-	return []law{
-		{rule: "whole", left: "isolated + housekeeping", sign: "≤", right: "host_cpus", in: row.Count,
-			unless: isNoHost, so: so},
-		{rule: "whole", left: "taken", sign: "≤", right: "host_cpus", in: row.Count, unless: isNoHost, so: so},
-		{rule: "whole", left: "cpu_at", sign: "≤", right: "host_cpus − 1", in: row.Count, unless: isNoHost,
-			soft: func(instance) string {
-				return "Numbers of CPUs begin with 0: the host has none of this number, unless some of them are offline."
-			}, so: so},
-	}
-}
-
-// ways are the laws of how long light and bits are on their way.
-func ways() []law {
-	const rule, so = "too-fast", "No signal is faster than light: the unit or a figure is wrong."
-	late := func(instance) string {
-		return "The last bit leaves that much after the first: a figure is wrong, or it did not cross the link."
-	}
-	all := []law{
-		{rule: rule, left: "round_trip", sign: "≥", right: "2 × fibre ÷ glass", unless: isElsewhere},
-		{rule: rule, left: "one_way", sign: "≥", right: "fibre ÷ glass", unless: isElsewhere},
-		{rule: rule, left: "round_trip", sign: "≥", right: "2 × distance ÷ light", unless: isElsewhere},
-		{rule: rule, left: "one_way", sign: "≥", right: "distance ÷ light", unless: isElsewhere},
-		{rule: rule, left: "round_trip", sign: "≥", right: "2 × message ÷ link", unless: isOneWay, soft: late},
-		{rule: rule, left: "round_trip", sign: "≥", right: "message ÷ link", unless: offLink, soft: late},
-		{rule: rule, left: "fetch", sign: "≥", right: "object ÷ link", unless: isNotFetched, soft: late},
-	}
-	for k := range all {
-		all[k].in, all[k].so = row.Duration, so
-	}
-	return all
 }

@@ -546,6 +546,25 @@ sql,64 clients,duration,s,300,`,
 pow,a,mean power,W,210,
 pow,a,duration,h,24,
 pow,a,energy,kWh,50.4>5.04,`,
+		"total/read and write": `
+ssd,mix,read_iops,kIOPS,91.2,
+ssd,mix,write_iops,kIOPS,39.1,
+ssd,mix,total_iops,kIOPS,150.3>130.3,`,
+		"balance/retransmissions": `
+wan,a,segments sent,count,500000,
+wan,a,retransmissions,count,2500,
+wan,a,retransmission rate,percent,5.0>0.5,`,
+		"comparison/units in metrics": `
+vr,virtio,throughput [Mpps],Mpps,9.3,
+vr,sriov,throughput [Mpps],Mpps,28.1,
+vr,sriov vs virtio,throughput increase,percent,302>202,`,
+		"comparison/times": `
+lat,lane,p99_us,us,19,
+lat,floating,p99_us,us,412,
+lat,lane vs floating,p99 improvement,x,12.7>21.7,`,
+		"over-line/GbE": `
+tr setup,tester,NIC speed,GbE,25,
+tr,64B frames,rate_mpps,Mpps,38.9>30.1,`,
 		"product/downtime": `
 sla,a,availability,percent,99.99,
 sla,a,downtime,min,526>52.6,
@@ -921,6 +940,17 @@ nas,tcp,throughput,Gbps,71.2,
 nas,tcp,throughput,GB/s,8.9,
 nas,rdma,throughput,Gbps,92.1,
 nas,smb,throughput,Gbps,7.4,`,
+		"one in bytes that is no link": `
+mem,1 VM,throughput,Gbps,9.3,
+mem,2 VMs,throughput,Gbps,18.5,
+mem,4 VMs,throughput,Gbps,23.4,
+mem,memory copy,throughput,GB/s,18.0,
+start,before,startup_time,s,12.4,
+start,after,startup_time,s,3.1,
+start,after vs before,startup_time_improvement,percent,75,
+start,after vs before,startup_time_improvement,x,4,
+kpi,a,availability,percent,99.97,
+kpi,a,observation period,years,3,`,
 		"statistics of statistics": `
 agg,5 runs,latency_p99_min,us,18,
 agg,5 runs,latency_p99_max,us,25,

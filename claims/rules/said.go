@@ -35,6 +35,7 @@ var (
 	saysNotMean = regexp.MustCompile(`\b(?:peak|ramp|warm ?up)\b`)
 	saysMeanOf  = regexp.MustCompile(`\b(?:mean|average|averaged|avg) (?:of|over|across) (?:all |the )?` +
 		`(?:\d+ )?(?:runs|nodes|hosts|instances|pods|trials|repetitions|servers|clients|threads|intervals)\b`)
+	saysMemory = regexp.MustCompile(`\b(?:memory|memcpy|copy|disks?|nvme|ssd|cache|pcie|dma|storage)\b`)
 	saysEcho   = regexp.MustCompile(`\b(?:ping|echo|icmp|sockperf|ping pong)\b`)
 	saysPoints = regexp.MustCompile(`\b(?:pp|percent(age)? points?)\b`)
 	saysAlone  = regexp.MustCompile(`\b(?:alone|separate(ly)?|one at a time|one by one|each by itself)\b`)

@@ -120,7 +120,7 @@ func (t *table) repeats() []hit {
 	var hits []hit
 	use := func(w *row.Row) bool { return w.Unit.Dim > row.Other && !w.IsBound() && w.Qualifier != "limit" }
 	for _, rows := range t.groups(use, func(w *row.Row) string {
-		return fmt.Sprint(byFigure(w), w.Unit.Dim)
+		return fmt.Sprint(byFigure(w), w.Unit.Dim, w.IsChange() && w.Unit.Factor == 1) // 75% less is 4x less
 	}) {
 		least, most := t.extremes(rows)
 		if !t.base(least).Below(t.base(most)) {
@@ -143,6 +143,7 @@ func (t *table) oddUnit() []hit {
 	var hits []hit
 	use := func(w *row.Row) bool {
 		return w.Measured() && !w.IsSetup() && !saysOneHost.MatchString(w.Prose) &&
+			!saysMemory.MatchString(w.Prose) &&
 			slices.Contains([]row.Dimension{row.SizeRate, row.BitRate}, w.Unit.Dim)
 	}
 	for _, rows := range t.groups(use, byMetric) {

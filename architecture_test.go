@@ -151,7 +151,7 @@ change                2600       40  a process of ours puts back what it set bef
 change/netdev         2550       50  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/formula         150        5  out of claims/rules
-claims/row             900       45  out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
+claims/row             950       45  out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
 claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cmd/isolane           1750        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cmd/isolane/cli        100        5  cobra's errors in our words, help that fits the terminal

@@ -18,6 +18,7 @@ func TestBadInput(t *testing.T) {
 		"no metric":  {"scenario,config,unit,value\n", "line 1: no column metric: expected a header with"},
 		"ragged":     {head + row + "web,a,rtt_p50\n", "line 3, column 7: 3 fields, expected 6 as in the header"},
 		"unit":       {head + "web,a,rtt_p50,furlongs,20,\n", `line 2, column 15: unit: "furlongs": expected a unit such as us`},
+		"long unit":  {head + "web,a,rtt_p50,us" + strings.Repeat("/W", 1<<20) + ",20,\n", `line 2, column 15: unit: "us/W/W`},
 		"no unit":    {head + "web,a,rtt_p50,,20,\n", `line 2, column 15: unit: "": expected a unit`},
 		"NaN":        {head + "web,a,rtt_p50,us,NaN,\n", `line 2, column 18: value: "NaN": expected a plain decimal number`},
 		"infinite":   {head + "web,a,rtt_p50,us,1e999,\n", `line 2, column 18: value: "1e999": is too large`},

@@ -99,6 +99,31 @@ func Drop(words, which []string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return slices.Contains(which, w) })
 }
 
+// Keep are the rows for which something holds, all where nothing is asked.
+func Keep(rows []*Row, which func(*Row) bool) (kept []*Row) {
+	for _, w := range rows {
+		if which == nil || which(w) {
+			kept = append(kept, w)
+		}
+	}
+	return kept
+}
+
+// Grouped returns items by what key says, in their order.
+func Grouped[S ~[]E, E any](items S, key func(E) string) []S {
+	at := map[string]int{}
+	var groups []S
+	for _, item := range items {
+		k, known := at[key(item)]
+		if !known {
+			k = len(groups)
+			at[key(item)], groups = k, append(groups, nil)
+		}
+		groups[k] = append(groups[k], item)
+	}
+	return groups
+}
+
 // Rank is the place of a row among the statistics of one figure, or the ends of its range.
 func (w *Row) Rank() float64 {
 	switch {

@@ -27,6 +27,7 @@ const (
 	Length
 	Power
 	Energy
+	PerPower // bytes a second for each watt
 )
 
 // Unit has the factor to seconds, bytes (also for bits), or per second of them, to metres, watts or joules.
@@ -85,7 +86,8 @@ var (
 
 // UnitOf knows a unit by its name. The case matters where b is a bit and B a byte.
 func UnitOf(name string) (Unit, bool) {
-	if name == "M" { // a million, not a metre
+	const longest = 60
+	if name == "M" || len(name) > longest { // a million is no metre
 		return Unit{}, false
 	}
 	for names, known := range units() {
@@ -109,6 +111,11 @@ func UnitOf(name string) (Unit, bool) {
 	}
 	m := dataUnit.FindStringSubmatch(name)
 	if m == nil {
+		if of, is := strings.CutSuffix(name, "/W"); is && !strings.Contains(of, "/W") {
+			if u, _ := UnitOf(of); u.Dim == BitRate {
+				return Unit{Dim: PerPower, Factor: u.Factor}, true
+			}
+		}
 		return Unit{Dim: Other, Factor: 1}, isRatio(name)
 	}
 	isBytes, perSecond := m[3] == "B" || strings.EqualFold(m[3][:min(4, len(m[3]))], "byte"), m[4] != ""

@@ -18,6 +18,7 @@ type instance struct {
 	t     *table
 	names []string
 	rows  map[string]*row.Row
+	first *row.Row // of the configuration
 }
 
 // instances are the figures of the table for which a law must hold.
@@ -38,7 +39,7 @@ func (t *table) instances(l law) []instance {
 			each = t.roles[l.each].own[c[0]]
 		}
 		for _, w := range each {
-			i := instance{l, t, names, map[string]*row.Row{}}
+			i := instance{l, t, names, map[string]*row.Row{}, c[0]}
 			if !i.fill(c, w) {
 				continue
 			}
@@ -72,7 +73,7 @@ func (i instance) fill(c cell, each *row.Row) bool {
 			like = i.rest(name, w)
 		}
 		i.rows[name] = w
-		if first, ok := i.t.of[w]; ok && first[0] == c[0] {
+		if first, ok := i.t.of[w]; ok && first[0] == c[0] || !ok && i.once {
 			own++
 		}
 	}
@@ -220,9 +221,12 @@ func (i instance) sum() string {
 	}
 }
 
-// figures are the rows of an instance; what a configuration says is none.
+// figures are the rows of an instance; what a configuration says is none, and shown by its first row.
 func (i instance) figures() []*row.Row {
 	var rows []*row.Row
+	if i.once && !i.rows[i.names[len(i.names)-1]].IsInTable() {
+		rows = append(rows, i.first)
+	}
 	for _, name := range i.names {
 		if w := i.rows[name]; w.IsInTable() && !slices.Contains(rows, w) {
 			rows = append(rows, w)
@@ -234,7 +238,7 @@ func (i instance) figures() []*row.Row {
 
 // alike are the instances of a law with the same units in one source.
 func (t *table) alike(l law) [][]instance {
-	return grouped(t.instances(l), func(i instance) string {
+	return row.Grouped(t.instances(l), func(i instance) string {
 		key := i.rows[i.names[0]].Source
 		for _, name := range i.names {
 			key += "\x00" + i.rows[name].UnitText

@@ -72,7 +72,7 @@ func (t *table) notIsolated() []hit {
 		var inside []string
 		for _, c := range t.cells {
 			named := slices.Contains(c[0].General, "isolcpus") || slices.Contains(c[0].General, "isolated")
-			ids := keep(c, func(o *row.Row) bool { return o.Unit.Dim == row.ID && o.Has("cpu", "cpus") })
+			ids := row.Keep(c, func(o *row.Row) bool { return o.Unit.Dim == row.ID && o.Has("cpu", "cpus") })
 			if !named || c[0].Source != w.Source || len(ids) == 0 || len(h.sum) == mostSums {
 				continue
 			}
@@ -120,6 +120,7 @@ func places() map[string]*role {
 			settings: "frame,frame size,packet,packet size,message,message size,payload,payload size"},
 		"power":     {dims: []row.Dimension{row.Power}, not: "rated tdp idle peak limit cap"},
 		"energy":    {dims: []row.Dimension{row.Energy}, not: "rel"},
+		"per_power": {dims: []row.Dimension{row.PerPower}},
 		"downtime":  {dims: durations, words: "downtime"},
 		"available": {dims: []row.Dimension{row.Share}, words: "availability uptime"},
 		"observed":  {dims: durations, words: "period duration observation"},
@@ -133,6 +134,10 @@ func hosts() []law {
 		{rule: "whole", left: "isolated + housekeeping", sign: "≤", right: "host_cpus", in: row.Count,
 			unless: isNoHost, so: so},
 		{rule: "whole", left: "taken", sign: "≤", right: "host_cpus", in: row.Count, unless: isNoHost, so: so},
+		{rule: "whole", left: "cpus", sign: "≤", right: "host_cpus", once: true, in: row.Count, unless: isNoHost,
+			soft: func(instance) string {
+				return "Unless virtual CPUs share those of the host, or they are of several hosts, a figure is wrong."
+			}, so: so},
 		{rule: "whole", left: "cpu_at", sign: "≤", right: "host_cpus − 1", in: row.Count, unless: isNoHost,
 			soft: func(instance) string {
 				return "Numbers of CPUs begin with 0: the host has none of this number, unless some of them are offline."

@@ -224,6 +224,8 @@ func products() []law {
 			or: "loops × interval ÷ workers", so: wrong},
 		{rule: "product", left: "energy", sign: "=", right: "power × run", about: asked, soft: maybeApart,
 			so: wrong, unless: saying(saysNotMean)},
+		{rule: "product", left: "per_power", sign: "=", right: "moved ÷ power", about: asked, soft: maybeApart,
+			so: wrong},
 		{rule: "product", left: "downtime", sign: "=", right: "( all − available ) × observed", about: asked,
 			so: wrong},
 	}

@@ -97,7 +97,7 @@ func Audit(ctx context.Context, from io.Reader) (claims.Report, error) {
 		return claims.Report{}, err
 	}
 	r := claims.Report{APIVersion: "isolane.dev/v1alpha2", Kind: "Claims", Rows: len(rows),
-		Findings: []claims.Finding{}, Sources: len(grouped[cell](rows, bySource))}
+		Findings: []claims.Finding{}, Sources: len(row.Grouped[cell](rows, bySource))}
 	for _, w := range rows {
 		r.Table = append(r.Table, w.AsFigure())
 	}

@@ -505,6 +505,9 @@ box setup,server,housekeeping_cpus,count,8,`,
 		"whole/pinned CPUs": `
 box setup,server,logical_cpus,count,32,
 box setup,vnf,pinned_cpus,count,40>24,`,
+		"whole/CPUs in the configuration": `
+box setup,server,logical_cpus,count,32,
+box,cpus=64>24,throughput,Gbps,18.0,`,
 		"whole/number of a CPU": `
 box setup,server,logical_cpus,count,32,
 box setup,cyclictest,affinity_cpu,cpu_id,32>31,`,
@@ -565,6 +568,10 @@ lat,lane vs floating,p99 improvement,x,12.7>21.7,`,
 		"over-line/GbE": `
 tr setup,tester,NIC speed,GbE,25,
 tr,64B frames,rate_mpps,Mpps,38.9>30.1,`,
+		"product/efficiency": `
+pow,a,throughput,Gbps,80,
+pow,a,power,W,400,
+pow,a,efficiency,Gbps/W,0.40>0.20,`,
 		"product/downtime": `
 sla,a,availability,percent,99.99,
 sla,a,downtime,min,526>52.6,

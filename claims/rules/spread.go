@@ -65,12 +65,13 @@ func (t *table) averaged() []hit {
 		return w.Stat.Rank > 50 && w.Stat.Rank < 100 && w.Unit.Dim == row.Duration
 	}
 	var hits []hit
-	for _, w := range keep(t.rows, func(w *row.Row) bool { return isMean(w) && isTail(w) && !w.IsChange() }) {
+	use := func(w *row.Row) bool { return isMean(w) && isTail(w) && !w.IsChange() }
+	for _, w := range row.Keep(t.rows, use) {
 		h := hit{rows: []*row.Row{w}, sum: []string{w.Metric + " " + t.printed(w) + " is a mean of percentiles"},
 			so: "A mean of percentiles is no percentile: that of all samples together is anywhere between the least " +
 				"and the largest of them."}
 		var terms []string
-		parts := keep(t.rows, func(o *row.Row) bool {
+		parts := row.Keep(t.rows, func(o *row.Row) bool {
 			return o.Group == w.Group && o.Stem == w.Stem && o.Measured() && o.Stat.Rank == w.Stat.Rank && !isMean(o)
 		})
 		for _, p := range parts {
@@ -96,7 +97,7 @@ func (t *table) intervals() []hit {
 				continue
 			}
 			of, around := row.StatOf(stem)
-			middles := keep(c, func(w *row.Row) bool { // the mean, also where a median may be meant
+			middles := row.Keep(c, func(w *row.Row) bool { // the mean, also where a median may be meant
 				return w.Measured() && w.Unit.Dim == end.Unit.Dim && w.Stem == of && (w.Stat.Kind == "mean" ||
 					w.Stat.Rank == 50 && around.Kind == "")
 			})
@@ -148,7 +149,7 @@ func (t *table) oddUnit() []hit {
 	}
 	for _, rows := range t.groups(use, byMetric) {
 		for _, w := range rows {
-			rest := keep(rows, func(o *row.Row) bool { return o != w })
+			rest := row.Keep(rows, func(o *row.Row) bool { return o != w })
 			if len(rest) < others || slices.ContainsFunc(rest, func(o *row.Row) bool {
 				return o.Unit.Dim == w.Unit.Dim || o.UnitText != rest[0].UnitText || o.Conditions == w.Conditions
 			}) || !strings.EqualFold(w.UnitText[:1], rest[0].UnitText[:1]) {
@@ -189,7 +190,7 @@ func (t *table) derived() []hit {
 			if w.After("per") != "" {
 				b = t.number(w, w.After("per"))
 			}
-			same := keep(t.of[w], func(o *row.Row) bool { return slices.Equal(o.Words, w.Words) })
+			same := row.Keep(t.of[w], func(o *row.Row) bool { return slices.Equal(o.Words, w.Words) })
 			if a == nil || b == nil || t.only(same) == nil || w.After("rel") != "" && a.Unit.Dim != b.Unit.Dim {
 				continue
 			}
@@ -199,7 +200,7 @@ func (t *table) derived() []hit {
 				t.base(w).Below(v.Scaled(ofLoad)) {
 				continue
 			}
-			h := hit{rows: keep([]*row.Row{a, b, w}, (*row.Row).IsInTable), so: "One of the three is wrong."}
+			h := hit{rows: row.Keep([]*row.Row{a, b, w}, (*row.Row).IsInTable), so: "One of the three is wrong."}
 			if own {
 				h.severity, h.so = claims.Suspicious, "A load generator takes it over intervals of each: it is seldom "+
 					"the total by their number, but not so far off."

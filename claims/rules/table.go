@@ -24,7 +24,7 @@ type table struct {
 func tableOf(rows []*row.Row) *table {
 	t := &table{rows: rows, of: map[*row.Row]cell{}, binary: map[[2]string]bool{}, roles: roles(),
 		links: map[string]links{}}
-	t.cells = grouped[cell](rows, byConditions)
+	t.cells = row.Grouped[cell](rows, byConditions)
 	for _, c := range t.cells {
 		for _, w := range c {
 			t.of[w] = c
@@ -46,7 +46,7 @@ func tableOf(rows []*row.Row) *table {
 			}
 		}
 	}
-	for _, c := range grouped[cell](rows, bySource) {
+	for _, c := range row.Grouped[cell](rows, bySource) {
 		t.links[c[0].Source] = t.linksOf(c)
 	}
 	return t
@@ -54,22 +54,7 @@ func tableOf(rows []*row.Row) *table {
 
 // groups returns the rows for which use holds, by what key says, in the order of the table.
 func (t *table) groups(use func(*row.Row) bool, key func(*row.Row) string) []cell {
-	return grouped[cell](keep(t.rows, use), key)
-}
-
-// grouped returns items by what key says, in their order.
-func grouped[S ~[]E, E any](items S, key func(E) string) []S {
-	at := map[string]int{}
-	var groups []S
-	for _, item := range items {
-		k, known := at[key(item)]
-		if !known {
-			k = len(groups)
-			at[key(item)], groups = k, append(groups, nil)
-		}
-		groups[k] = append(groups[k], item)
-	}
-	return groups
+	return row.Grouped[cell](row.Keep(t.rows, use), key)
 }
 
 // base is a figure in seconds, bytes or per second of them, as the other figures say that its unit is meant.
@@ -141,7 +126,7 @@ func (r *role) fits(w *row.Row) bool {
 // conditions, else the setup's. Where there are several values it is none.
 func (t *table) find(c cell, name string, fits func(*row.Row) bool) *row.Row {
 	r, at := t.roles[name], c[0]
-	if own := keep(r.own[at], fits); len(own) > 0 && !r.fastest {
+	if own := row.Keep(r.own[at], fits); len(own) > 0 && !r.fastest {
 		return t.only(own)
 	}
 	if said := at.Said(r.dims[0], strings.Split(r.settings, ",")...); said != nil {
@@ -156,24 +141,15 @@ func (t *table) find(c cell, name string, fits func(*row.Row) bool) *row.Row {
 		}
 		return most
 	}
-	if wide := keep(r.setup[at.Group], fits); len(wide) > 0 {
+	if wide := row.Keep(r.setup[at.Group], fits); len(wide) > 0 {
 		return t.only(wide)
 	}
-	wide := keep(r.setup[at.Source], fits)
+	wide := row.Keep(r.setup[at.Source], fits)
 	isOfIt := func(w *row.Row) bool { return len(w.Parts) > 0 && row.Covers(w.Parts, at.Parts) }
-	if of := keep(wide, isOfIt); of != nil { // what the setup says of the very conditions
+	if of := row.Keep(wide, isOfIt); of != nil { // what the setup says of the very conditions
 		wide = of
 	}
 	return t.only(wide)
-}
-
-func keep(rows []*row.Row, which func(*row.Row) bool) (kept []*row.Row) {
-	for _, w := range rows {
-		if which == nil || which(w) {
-			kept = append(kept, w)
-		}
-	}
-	return kept
 }
 
 // only is the one value that rows have.

@@ -266,6 +266,9 @@ net,quiet,throughput_rel_quiet,percent,100,
 net,vf,throughput_rel_quiet,percent,118,
 -net,link (the limiter of the 118% result),rate,Gbps,10,limit
 net,quiet,throughput,Gbps,8.00,`,
+		"too-few-samples/packets": `
+echo,lane,packets,count,20000>2000000,
+echo,lane,rtt_p99.999,us,71,`,
 		"too-few-samples/rate": `
 web,a,requests_per_s,req/s,10.0>9000.0,
 web,a,latency_p99.9,ms,20,

@@ -1077,7 +1077,7 @@ func consistent(r *rand.Rand, runs int) string {
 	add("setup", "workload", "object_size", unit, kilo, "")
 	add("setup", "nic", "link_rate", "Gbps", 100, "")
 	add("setup", "load", "test_duration", "s", run, "")
-	base, quiet := 0., 0.
+	base, quiet, bridge := 0., 0., map[string]float64{}
 	for _, path := range slices.Repeat([]string{"bridge", "vf"}, runs) {
 		for _, noise := range []string{"quiet", "noisy"} {
 			config := fmt.Sprintf("path=%s; %s; connections=1000", path, noise)
@@ -1104,6 +1104,23 @@ func consistent(r *rand.Rand, runs int) string {
 			hits := 100 * r.Float64()
 			add("web", config, "hit_rate", "percent", hits, "")
 			add("web", config, "miss_rate", "percent", 100-hits, "")
+			add("web", config, "hits", "count", math.Round(hits*1e4), "")
+			add("web", config, "misses", "count", math.Round((100-hits)*1e4), "")
+			power, read, written := 100+300*r.Float64(), 90*r.Float64(), 40*r.Float64()
+			add("web", config, "mean power", "W", power, "")
+			add("web", config, "energy", "Wh", power*run/3600, "")
+			add("web", config, "efficiency", "Gbps/W", bytesPerSecond*8/1e9/power, "")
+			add("web", config, "read iops", "kIOPS", read, "")
+			add("web", config, "write iops", "kIOPS", written, "")
+			add("web", config, "total iops", "kIOPS", read+written, "")
+			for _, state := range []string{"usr", "sys", "soft"} {
+				add("web", config, "%"+state, "percent", hits/3, "")
+			}
+			add("web", config, "%idle", "percent", 100-hits, "")
+			if path == "vf" && runs == 1 {
+				add("web", config, "requests_per_s_gain_vs_bridge", "percent", 100*(rate/bridge[noise]-1), "")
+			}
+			bridge[noise] = rate
 			if base == 0 {
 				base = rate
 			}

@@ -972,6 +972,8 @@ agg,median of 5 runs,latency_p99,us,21,`,
 box setup,server,logical_cpus,count,64,
 box setup,VMs,total_vcpus,count,96,
 box setup,4 nodes,dedicated_cpus_total,count,240,
+box setup,4 nodes,pinned_cpus,count,240,
+box,cpus=128; two hosts,throughput,Gbps,18.0,
 vm setup,guest,cpus,count,4,
 vm setup,guest,cpu_last,cpu_id,7,`,
 		"a server's counters": `

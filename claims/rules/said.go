@@ -35,11 +35,12 @@ var (
 	saysNotMean = regexp.MustCompile(`\b(?:peak|ramp|warm ?up)\b`)
 	saysMeanOf  = regexp.MustCompile(`\b(?:mean|average|averaged|avg) (?:of|over|across) (?:all |the )?` +
 		`(?:\d+ )?(?:runs|nodes|hosts|instances|pods|trials|repetitions|servers|clients|threads|intervals)\b`)
-	saysMemory = regexp.MustCompile(`\b(?:memory|memcpy|copy|disks?|nvme|ssd|cache|pcie|dma|storage)\b`)
-	saysEcho   = regexp.MustCompile(`\b(?:ping|echo|icmp|sockperf|ping pong)\b`)
-	saysPoints = regexp.MustCompile(`\b(?:pp|percent(age)? points?)\b`)
-	saysAlone  = regexp.MustCompile(`\b(?:alone|separate(ly)?|one at a time|one by one|each by itself)\b`)
-	saysNone   = regexp.MustCompile(`\b(?:(no|without) \w+|\w+ (off|no|none|disabled))\b`)
+	saysMemory  = regexp.MustCompile(`\b(?:memory|memcpy|copy|disks?|nvme|ssd|cache|pcie|dma|storage)\b`)
+	saysSeveral = regexp.MustCompile(`\b(?:nodes|hosts|servers|machines|clusters?|vms|pods|guests|each|all)\b`)
+	saysEcho    = regexp.MustCompile(`\b(?:ping|echo|icmp|sockperf|ping pong)\b`)
+	saysPoints  = regexp.MustCompile(`\b(?:pp|percent(age)? points?)\b`)
+	saysAlone   = regexp.MustCompile(`\b(?:alone|separate(ly)?|one at a time|one by one|each by itself)\b`)
+	saysNone    = regexp.MustCompile(`\b(?:(no|without) \w+|\w+ (off|no|none|disabled))\b`)
 )
 
 // links are how many a source has, as its setup, its links and its texts say, and whether they are one bond.
@@ -201,7 +202,12 @@ func isNoHost(i instance) bool {
 	is := func(names ...string) bool {
 		return slices.ContainsFunc(w.General, func(s string) bool { return slices.Contains(names, s) })
 	}
-	return is("vm", "vms", "guest", "container", "pod", "vnf", "instance", "client", "generator", "cluster") ||
+	for _, o := range i.rows {
+		if saysSeveral.MatchString(o.Prose) || saysSeveral.MatchString(i.first.Prose) {
+			return true
+		}
+	}
+	return is("vm", "guest", "container", "pod", "vnf", "instance", "client", "generator") ||
 		!w.Has("logical", "hardware", "hyperthreads", "online", "host", "server") &&
 			!is("host", "server", "node", "dut", "machine", "hypervisor")
 }

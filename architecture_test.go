@@ -41,14 +41,15 @@ func imports() map[string][]string {
 		"boot":          {"cpuset", "host", "plan"},
 		"audit":         {"cpuset", "host", "host/settings", "host/task", "quantity", "terminal"},
 		"claims":        {"quantity", "terminal"},
-		"claims/rules":  {"claims", "quantity"},
-		"plan":          {"cpuset", "host", "lane", "quantity"},
-		"plan/stock":    {"cpuset", "host", "lane", "plan"}, // only for the two below
-		"plan/search":   {"cpuset", "host", "lane", "plan", "plan/stock", "quantity"},
-		"plan/solver":   {"cpuset", "host", "lane", "plan", "plan/search", "plan/stock", "quantity"},
-		"cores":         {"cpuset", "lane", "plan"},
-		"draw":          {"cpuset", "host", "plan", "quantity", "terminal"},
-		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
+		"claims/row":    {"claims"}, "claims/formula": {"claims/row"},
+		"claims/rules": {"claims", "claims/formula", "claims/row", "quantity"},
+		"plan":         {"cpuset", "host", "lane", "quantity"},
+		"plan/stock":   {"cpuset", "host", "lane", "plan"}, // only for the two below
+		"plan/search":  {"cpuset", "host", "lane", "plan", "plan/stock", "quantity"},
+		"plan/solver":  {"cpuset", "host", "lane", "plan", "plan/search", "plan/stock", "quantity"},
+		"cores":        {"cpuset", "lane", "plan"},
+		"draw":         {"cpuset", "host", "plan", "quantity", "terminal"},
+		"knob":         {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
 		"enforce": {"change", "change/netdev", "cpuset", "enforce/attached", "enforce/merge", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan"},
 		"enforce/adopt":    {"change", "enforce", "host", "host/cgroup", "journal", "knob"},
@@ -149,8 +150,10 @@ boot                   400       10  pools of hugepages that somebody else has
 change                2600       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2550       50  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
-claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
 cli                    300       15  exit codes and -o, out of cmd/isolane, also for the hub's commands
+claims/formula         150        5  out of claims/rules
+claims/row             950       45  out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
+claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cmd/isolane           1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10

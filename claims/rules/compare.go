@@ -7,14 +7,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"isolane.dev/isolane/claims/formula"
+	"isolane.dev/isolane/claims/row"
 )
 
 // comparison is a row that compares two configurations: "cache on vs off", "guest minus host".
 type comparison struct {
-	*row
-	a, b  []string // what the sides may be called
-	fixed []part   // conditions that hold for both sides
-	words []string // of the metric that is compared
+	*row.Row
+	a, b  []string   // what the sides may be called
+	fixed []row.Part // conditions that hold for both sides
+	words []string   // of the metric that is compared
 	minus bool
 }
 
@@ -23,70 +26,83 @@ const mostPairs = 200
 
 const mostSums = 20 // that are written out of one comparison
 
-var sides = regexp.MustCompile(`^(.+?) (vs\.?|versus|minus|over|against) (.+)$`)
+// saysBase is for what others are held against, never the other way round.
+var saysBase = regexp.MustCompile(`(?i)^(?:baseline|default|before|original|vanilla|stock|unpatched|` +
+	`unoptimi[sz]ed)\b`)
 
 // comparisons are those rows.
 func (t *table) comparisons() []comparison {
-	measures := strings.Fields(changeWords + " claimed ratio over factor times faster slower")
+	measures := strings.Fields(row.ChangeWords + " claimed ratio over factor times faster slower vs versus")
 	var all []comparison
 	for _, w := range t.rows {
-		c := comparison{row: w}
-		for _, p := range w.parts {
-			m := sides.FindStringSubmatch(p.value)
-			if p.key != "" || m == nil || c.a != nil {
-				c.fixed = append(c.fixed, p)
-				continue
-			}
-			// "cache on vs off": the factor may stand before the first side only.
-			c.a, c.b, c.minus = []string{m[1]}, []string{m[3]}, m[2] == "minus"
-			if k := strings.LastIndex(m[1], " "); k > 0 {
-				c.a, c.b = append(c.a, m[1][k+1:]), append(c.b, m[1][:k]+" "+m[3])
-			}
+		c := comparison{Row: w}
+		c.a, c.b, c.fixed, c.minus = w.Sides()
+		if k := slices.IndexFunc(w.Words, isVersus); c.a == nil && k > 0 && w.Has(namesRatio()...) {
+			t.takeBase(&c, strings.Join(w.Words[k+1:], " "))
 		}
-		if k := slices.Index(w.words, "over"); k > 0 && k+1 < len(w.words) && c.a != nil {
-			c.a, c.b = []string{w.words[k-1]}, []string{w.words[k+1]}
+		if k := slices.Index(w.Words, "over"); k > 0 && k+1 < len(w.Words) && c.a != nil {
+			c.a, c.b = []string{w.Words[k-1]}, []string{w.Words[k+1]}
 		}
-		c.words = drop(w.words, slices.Concat(measures, wordsOf(strings.Join(append(c.a, c.b...), " "))))
-		if c.stat.kind == "max" || c.stat.kind == "min" { // of the gains, where no figure has that word itself
-			named := func(o *row) bool { return o != w && sameFigure(o.words, c.words) }
+		c.words = row.Drop(w.Words, slices.Concat(measures, row.WordsOf(strings.Join(append(c.a, c.b...), " "))))
+		if c.Has("max", "maximum", "min", "minimum") { // of the gains, where no figure has that word itself
+			named := func(o *row.Row) bool { return o != w && sameFigure(o.Words, c.words) }
 			if !slices.ContainsFunc(t.rows, named) {
-				c.words = drop(c.words, []string{"max", "maximum", "min", "minimum"})
+				c.words = row.Drop(c.words, []string{"max", "maximum", "min", "minimum"})
 			}
 		}
-		if c.a != nil && len(c.words) > 0 && len(c.words) < len(w.words) && w.unit.dim != text {
+		if c.a != nil && len(c.words) > 0 && len(c.words) < len(w.Words) && w.Unit.Dim != row.Text {
 			all = append(all, c)
 		}
 	}
 	return all
 }
 
+func isVersus(word string) bool { return word == "vs" || word == "versus" }
+
+func namesRatio() []string { return strings.Fields(row.ChangeWords + " ratio factor times") }
+
+// takeBase is for a metric that names the other side: "gain_vs_default" of a configuration that differs from
+// that in one condition.
+func (t *table) takeBase(c *comparison, base string) {
+	for k, p := range c.Parts {
+		fixed := slices.Delete(slices.Clone(c.Parts), k, k+1)
+		if slices.ContainsFunc(t.rows, func(o *row.Row) bool {
+			rest, is := row.Without(o.Parts, row.IsOne(base))
+			return is && o.Source == c.Source && row.Unordered(rest) == row.Unordered(fixed)
+		}) {
+			c.a, c.b, c.fixed = []string{p.String()}, []string{base}, fixed
+			return
+		}
+	}
+}
+
 // sameFigure says whether metrics are of one quantity: ops_rate and ops are.
 func sameFigure(a, b []string) bool {
-	return slices.Equal(drop(a, []string{"rate"}), drop(b, []string{"rate"}))
+	return slices.Equal(row.Drop(a, []string{"rate"}), row.Drop(b, []string{"rate"}))
 }
 
 // pairs are the figures that a comparison is about: those of configurations that differ in nothing else, and
 // where there are none, loosely, those that differ in more.
-func (t *table) pairs(c comparison) (pairs [][2]*row, loosely bool) {
-	ofB := map[string][]*row{} // by all but the side
-	var sideA, sideB []*row
+func (t *table) pairs(c comparison) (pairs [][2]*row.Row, loosely bool) {
+	ofB := map[string][]*row.Row{} // by all but the side
+	var sideA, sideB []*row.Row
 	var keysA []string
 	for _, w := range t.rows {
-		if !sameFigure(w.words, c.words) || w == c.row || w.source != c.source ||
-			w.unit.dim == text || !w.measured() || !covers(c.fixed, w.parts) {
+		if !sameFigure(w.Words, c.words) || w == c.Row || w.Source != c.Source ||
+			w.Unit.Dim == row.Text || !w.Measured() || !row.Covers(c.fixed, w.Parts) {
 			continue
 		}
-		key := func(rest []part) string { return fmt.Sprint(w.group, "\x00", w.measure(), unordered(rest)) }
-		if rest, is := without(w.parts, isOne(c.a...)); is {
+		key := func(rest []row.Part) string { return fmt.Sprint(w.Group, "\x00", w.Measure(), row.Unordered(rest)) }
+		if rest, is := row.Without(w.Parts, row.IsOne(c.a...)); is {
 			sideA, keysA = append(sideA, w), append(keysA, key(rest))
 		}
-		if rest, is := without(w.parts, isOne(c.b...)); is {
+		if rest, is := row.Without(w.Parts, row.IsOne(c.b...)); is {
 			sideB, ofB[key(rest)] = append(sideB, w), append(ofB[key(rest)], w)
 		}
 	}
 	for k, a := range sideA {
 		for _, b := range ofB[keysA[k]] {
-			if pairs = append(pairs, [2]*row{a, b}); len(pairs) > mostPairs {
+			if pairs = append(pairs, [2]*row.Row{a, b}); len(pairs) > mostPairs {
 				return nil, false
 			}
 		}
@@ -96,8 +112,8 @@ func (t *table) pairs(c comparison) (pairs [][2]*row, loosely bool) {
 	}
 	for _, a := range sideA {
 		for _, b := range sideB {
-			if a.group == b.group && a.measure() == b.measure() {
-				pairs = append(pairs, [2]*row{a, b})
+			if a.Group == b.Group && a.Measure() == b.Measure() {
+				pairs = append(pairs, [2]*row.Row{a, b})
 			}
 		}
 	}
@@ -106,51 +122,67 @@ func (t *table) pairs(c comparison) (pairs [][2]*row, loosely bool) {
 
 // formulas are what a comparison may mean, the likeliest first. "A vs B" does not say which is the baseline,
 // and an improvement of a time has several meanings.
-func (c comparison) formulas(of dimension) []formula {
-	loses := c.has("loss", "reduction", "decrease", "drop", "saving", "savings")
-	differences := []formula{"a − b", "b − a"}
+func (c comparison) formulas(of row.Dimension) []formula.Formula {
+	loses := c.Has("loss", "reduction", "decrease", "drop", "saving", "savings")
+	differences := []formula.Formula{"a − b", "b − a"}
 	if loses {
-		differences = []formula{"b − a", "a − b"}
+		differences = []formula.Formula{"b − a", "a − b"}
 	}
-	if c.unit.dim == of && (c.minus || of != share || c.inPoints()) {
+	if c.Unit.Dim == of && (c.minus || of != row.Share || c.inPoints()) {
 		return differences
 	}
 	relative := c.relative(of, loses)
-	if of == share && c.isChange() && !c.has("speedup") { // "20% less" of a share may be in points all the same
+	if of == row.Share && c.IsChange() && !c.Has("speedup") { // "20% less" of a share may be in points
 		return append(relative, differences...)
 	}
 	return relative
 }
 
-// relative are the formulas of a comparison that is no difference.
-func (c comparison) relative(of dimension, loses bool) []formula {
+// relative are the formulas of a comparison that is no difference. Their first half has b as the baseline.
+func (c comparison) relative(of row.Dimension, loses bool) []formula.Formula {
+	isRate := slices.Contains([]row.Dimension{row.Rate, row.SizeRate, row.BitRate}, of)
+	isFaster := c.Has("speedup", "faster") && (isRate || of == row.Duration)
+	isBase := saysBase.MatchString(c.b[0]) && !saysBase.MatchString(c.a[0])
+	all := []formula.Formula{"a ÷ b − 1", "b ÷ a − 1"}
 	switch {
 	case loses:
-		return []formula{"1 − a ÷ b", "1 − b ÷ a"}
-	case !c.isChange() || c.has("speedup"):
-		return []formula{"a ÷ b", "b ÷ a"}
-	case of == duration:
-		return []formula{"1 − a ÷ b", "b ÷ a − 1", "a ÷ b − 1", "1 − b ÷ a"}
-	default:
-		return []formula{"a ÷ b − 1", "b ÷ a − 1"}
+		all = []formula.Formula{"1 − a ÷ b", "1 − b ÷ a"}
+	case isFaster && of == row.Duration:
+		all = []formula.Formula{"b ÷ a", "a ÷ b"}
+	case !c.IsChange() || c.Has("speedup"):
+		all, isBase = []formula.Formula{"a ÷ b", "b ÷ a"}, isBase && isFaster
+	case of == row.Duration || !isRate && c.Has("improvement"):
+		isBase = isBase && c.Has("improvement")
+		all = []formula.Formula{"1 − a ÷ b", "b ÷ a − 1", "a ÷ b − 1", "1 − b ÷ a"}
 	}
+	if isBase || isFaster && c.Value.Below(row.Exactly(1)) { // who calls it a speed-up means the first side
+		all = all[:len(all)/2]
+	}
+	if c.Unit.Factor == 1 && c.IsChange() && !c.Has("speedup") { // "an improvement of 2x"
+		times := []formula.Formula{"a ÷ b", "b ÷ a"}
+		if !isRate {
+			times = []formula.Formula{"b ÷ a", "a ÷ b"}
+		}
+		all = append(times, all...)
+	}
+	return all
 }
 
 // inPoints says whether a difference of shares is in percentage points.
-func (c comparison) inPoints() bool { return c.unit.points || saysPoints.MatchString(c.prose) }
+func (c comparison) inPoints() bool { return c.Unit.Points || saysPoints.MatchString(c.Prose) }
 
 func (t *table) compared() []hit {
 	var hits []hit
 	for _, c := range t.comparisons() {
 		pairs, loosely := t.pairs(c)
-		if len(pairs) == 0 || c.unit.points && pairs[0][0].unit.dim != share {
+		if len(pairs) == 0 || c.Unit.Points && pairs[0][0].Unit.Dim != row.Share {
 			continue
 		}
-		h := hit{rows: []*row{c.row}}
-		for k, f := range c.formulas(pairs[0][0].unit.dim) {
-			all := make([]span, len(pairs))
+		h := hit{rows: []*row.Row{c.Row}}
+		for k, f := range c.formulas(pairs[0][0].Unit.Dim) {
+			all := make([]row.Span, len(pairs))
 			for n, p := range pairs {
-				all[n] = f.value(func(name string) span { return t.base(p[strings.Index("ab", name)]) })
+				all[n] = f.Value(func(name string) row.Span { return t.base(p[strings.Index("ab", name)]) })
 			}
 			so := t.verdict(c, all, loosely)
 			if so == "" {
@@ -163,9 +195,9 @@ func (t *table) compared() []hit {
 			h.so = so
 			for n, p := range pairs {
 				if h.rows = append(h.rows, p[0], p[1]); n < mostSums {
-					sum := f.text(func(name string) string { return thousands(p[strings.Index("ab", name)].text) })
-					h.sum = append(h.sum, fmt.Sprintf("lines %d and %d: %s = %s", p[0].line, p[1].line, sum,
-						t.like(c.row, all[n].mid)))
+					sum := f.Text(func(name string) string { return row.Thousands(p[strings.Index("ab", name)].Text) })
+					h.sum = append(h.sum, fmt.Sprintf("lines %d and %d: %s = %s", p[0].Line, p[1].Line, sum,
+						t.like(c.Row, all[n].Mid)))
 				}
 			}
 		}
@@ -181,57 +213,59 @@ func (t *table) compared() []hit {
 }
 
 // verdict holds what is claimed against what the figures give: "" where they agree, or there is no result.
-func (t *table) verdict(c comparison, all []span, loosely bool) string {
-	claim := t.base(c.row)
+func (t *table) verdict(c comparison, all []row.Span, loosely bool) string {
+	claim := t.base(c.Row)
 	least, most, given := all[0], all[0], false
 	for _, v := range all {
-		if !v.finite() {
+		if !v.Finite() {
 			return ""
 		}
-		if v.mid < least.mid {
+		if v.Mid < least.Mid {
 			least = v
 		}
-		if v.mid > most.mid {
+		if v.Mid > most.Mid {
 			most = v
 		}
-		given = given || v.meets(claim)
+		given = given || v.Meets(claim)
 	}
-	said := strings.ToLower(c.quoted + " " + c.metric + " " + c.config)
-	upTo := strings.Contains(said, "up to") || strings.Contains(said, "at most") || c.stat.kind == "max"
-	from := strings.Contains(said, "at least") || c.stat.kind == "min"
+	said := strings.ToLower(c.Quoted + " " + c.Metric + " " + c.Config)
+	upTo := strings.Contains(said, "up to") || strings.Contains(said, "at most") || c.Has("max", "maximum")
+	from := strings.Contains(said, "at least") || c.Has("min", "minimum")
 	switch {
 	case loosely && !given:
 		return "No two figures that this may be about give it."
-	case loosely, len(all) == 1 && given, upTo && most.meets(claim), from && least.meets(claim):
+	case loosely, len(all) == 1 && given, upTo && most.Meets(claim), from && least.Meets(claim):
 		return ""
 	case len(all) == 1:
-		return fmt.Sprintf("Printed as %s, the figures give %s.", t.printed(c.row), t.like(c.row, all[0].mid))
-	case upTo && least.meets(claim):
+		return fmt.Sprintf("Printed as %s, the figures give %s.", t.printed(c.Row), t.like(c.Row, all[0].Mid))
+	case upTo && least.Meets(claim):
 		return fmt.Sprintf("\"Up to\" %s is the least of %d, not the most: they are from %s to %s.",
-			t.printed(c.row), len(all), t.like(c.row, least.mid), t.like(c.row, most.mid))
-	case upTo, from, claim.below(least), most.below(claim):
-		return fmt.Sprintf("Printed as %s, the figures are from %s to %s.", t.printed(c.row),
-			t.like(c.row, least.mid), t.like(c.row, most.mid))
+			t.printed(c.Row), len(all), t.like(c.Row, least.Mid), t.like(c.Row, most.Mid))
+	case upTo, from, claim.Below(least), most.Below(claim):
+		return fmt.Sprintf("Printed as %s, the figures are from %s to %s.", t.printed(c.Row),
+			t.like(c.Row, least.Mid), t.like(c.Row, most.Mid))
 	}
 	return ""
 }
 
 // others says how the times of the compared cells differ: what a claim about something else leaves out.
-func (t *table) others(pairs [][2]*row) []string {
+func (t *table) others(pairs [][2]*row.Row) []string {
 	ends := map[string][2]float64{}
 	var names, lines []string
 	for _, p := range pairs {
 		for _, a := range t.of[p[0]] {
-			k := slices.IndexFunc(t.of[p[1]], func(b *row) bool { return a.metric == b.metric && a.unit == b.unit })
-			if a.metric == p[0].metric || a.unit.dim != duration || k < 0 || t.base(t.of[p[1]][k]).low <= 0 {
+			k := slices.IndexFunc(t.of[p[1]], func(b *row.Row) bool {
+				return a.Metric == b.Metric && a.Unit == b.Unit
+			})
+			if a.Metric == p[0].Metric || a.Unit.Dim != row.Duration || k < 0 || t.base(t.of[p[1]][k]).Low <= 0 {
 				continue
 			}
-			r := t.base(a).mid / t.base(t.of[p[1]][k]).mid
-			was, known := ends[a.metric]
+			r := t.base(a).Mid / t.base(t.of[p[1]][k]).Mid
+			was, known := ends[a.Metric]
 			if !known {
-				names, was = append(names, a.metric), [2]float64{r, r}
+				names, was = append(names, a.Metric), [2]float64{r, r}
 			}
-			ends[a.metric] = [2]float64{min(was[0], r), max(was[1], r)}
+			ends[a.Metric] = [2]float64{min(was[0], r), max(was[1], r)}
 		}
 	}
 	for _, name := range names {
@@ -252,12 +286,12 @@ func (t *table) confounded() []hit {
 			continue
 		}
 		a, b := pairs[0][0], pairs[0][1]
-		only := func(w, other *row) string {
-			rest, _ := without(w.parts, func(p part) bool { return slices.Contains(other.parts, p) })
-			return fmt.Sprintf("only line %d: %s", w.line, list(rest))
+		only := func(w, other *row.Row) string {
+			rest, _ := row.Without(w.Parts, func(p row.Part) bool { return slices.Contains(other.Parts, p) })
+			return fmt.Sprintf("only line %d: %s", w.Line, row.List(rest))
 		}
-		hits = append(hits, hit{rows: []*row{c.row, a, b}, sum: []string{only(a, b), only(b, a)}, so: fmt.Sprintf(
-			"%s is the effect of all of it together, not of %s alone.", t.printed(c.row), c.a[0])})
+		hits = append(hits, hit{rows: []*row.Row{c.Row, a, b}, sum: []string{only(a, b), only(b, a)},
+			so: fmt.Sprintf("%s is the effect of all of it together, not of %s alone.", t.printed(c.Row), c.a[0])})
 	}
 	return hits
 }
@@ -267,35 +301,35 @@ func (t *table) confounded() []hit {
 func (t *table) sameGoal() []hit {
 	const about = 0.05
 	var hits []hit
-	use := func(w *row) bool {
-		k := slices.Index(w.words, "for")
-		return k > 0 && k+1 < len(w.words) && w.unit.dim == count && w.measured()
+	use := func(w *row.Row) bool {
+		k := slices.Index(w.Words, "for")
+		return k > 0 && k+1 < len(w.Words) && w.Unit.Dim == row.Count && w.Measured()
 	}
 	for _, rows := range t.groups(use, byMetric) {
-		slices.SortStableFunc(rows, func(a, b *row) int { return cmp.Compare(b.value.mid, a.value.mid) })
+		slices.SortStableFunc(rows, func(a, b *row.Row) int { return cmp.Compare(b.Value.Mid, a.Value.Mid) })
 		for _, b := range rows[1:] {
-			h := hit{rows: []*row{rows[0], b}}
+			h := hit{rows: []*row.Row{rows[0], b}}
 			for _, x := range t.goal(rows[0]) {
 				for _, y := range t.goal(b) {
-					small, large := t.base(x).mid, t.base(y).mid
-					if !slices.Equal(x.words, y.words) || x.unit != y.unit || small <= 0 || rows[0].value.mid <= 0 ||
+					small, large := t.base(x).Mid, t.base(y).Mid
+					if !slices.Equal(x.Words, y.Words) || x.Unit != y.Unit || small <= 0 || rows[0].Value.Mid <= 0 ||
 						math.Abs(large/small-1) < about {
 						continue
 					}
-					each := func(n, w *row) float64 { return t.base(w).mid / n.value.mid }
+					each := func(n, w *row.Row) float64 { return t.base(w).Mid / n.Value.Mid }
 					h.rows = append(h.rows, x, y)
-					if x.unit.dim == sizeRate {
-						h.sum = append(h.sum, fmt.Sprintf("%s × 8 = %s, %s × 8 = %s", t.printed(x), show(bitRate, small),
-							t.printed(y), show(bitRate, large)))
+					if x.Unit.Dim == row.SizeRate {
+						h.sum = append(h.sum, fmt.Sprintf("%s × 8 = %s, %s × 8 = %s", t.printed(x),
+							row.Show(row.BitRate, small), t.printed(y), row.Show(row.BitRate, large)))
 					}
-					h.sum = append(h.sum, fmt.Sprintf("%s ÷ %s = %s", t.printed(y), t.printed(x), number(large/small)),
-						fmt.Sprintf("%s ÷ %s = %s each, %s ÷ %s = %s each: × %s", t.printed(y), b.text,
-							t.like(y, each(b, y)), t.printed(x), rows[0].text, t.like(x, each(rows[0], x)),
-							number(each(b, y)/each(rows[0], x))))
+					h.sum = append(h.sum, fmt.Sprintf("%s ÷ %s = %s", t.printed(y), t.printed(x), row.Number(large/small)),
+						fmt.Sprintf("%s ÷ %s = %s each, %s ÷ %s = %s each: × %s", t.printed(y), b.Text,
+							t.like(y, each(b, y)), t.printed(x), rows[0].Text, t.like(x, each(rows[0], x)),
+							row.Number(each(b, y)/each(rows[0], x))))
 				}
 			}
 			h.so = "They did not reach the same, so these numbers cannot be compared as they are."
-			if len(h.rows) > 2 && t.base(h.rows[3]).mid > t.base(h.rows[2]).mid {
+			if len(h.rows) > 2 && t.base(h.rows[3]).Mid > t.base(h.rows[2]).Mid {
 				h.so += " The smaller number reached more: for the same, they differ by more than printed."
 			}
 			if h.sum != nil {
@@ -307,11 +341,11 @@ func (t *table) sameGoal() []hit {
 }
 
 // goal is what was measured in the configuration of a claim with the number that it says.
-func (t *table) goal(claim *row) []*row {
-	number := part{strings.Join(claim.words[:slices.Index(claim.words, "for")], " "), claim.text}
-	want := unordered(append(slices.Clone(claim.parts), number))
-	return slices.DeleteFunc(slices.Clone(t.rows), func(w *row) bool {
-		return w.conditions != claim.group+"\x00"+want || !w.measured() ||
-			!slices.Contains([]dimension{rate, sizeRate, bitRate}, w.unit.dim)
+func (t *table) goal(claim *row.Row) []*row.Row {
+	number := row.Part{Key: strings.Join(claim.Words[:slices.Index(claim.Words, "for")], " "), Value: claim.Text}
+	want := row.Unordered(append(slices.Clone(claim.Parts), number))
+	return slices.DeleteFunc(slices.Clone(t.rows), func(w *row.Row) bool {
+		return w.Conditions != claim.Group+"\x00"+want || !w.Measured() ||
+			!slices.Contains([]row.Dimension{row.Rate, row.SizeRate, row.BitRate}, w.Unit.Dim)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/formula"
+	"isolane.dev/isolane/claims/row"
 )
 
 // instance is a law with the figures of a cell.
@@ -15,15 +17,16 @@ type instance struct {
 	law
 	t     *table
 	names []string
-	rows  map[string]*row
+	rows  map[string]*row.Row
+	first *row.Row // of the configuration
 }
 
 // instances are the figures of the table for which a law must hold.
 func (t *table) instances(l law) []instance {
-	names := slices.DeleteFunc(append(l.right.names(), l.left.names()...), func(name string) bool {
+	names := slices.DeleteFunc(append(l.right.Names(), l.left.Names()...), func(name string) bool {
 		return t.roles[name] == nil
 	})
-	if l.each == "" && l.sign != "=" && !l.once && len(l.left.names()) == 1 {
+	if l.each == "" && l.sign != "=" && !l.once && len(l.left.Names()) == 1 {
 		l.each = string(l.left)
 	}
 	if l.each != "" && !slices.Contains(names, l.each) {
@@ -31,13 +34,16 @@ func (t *table) instances(l law) []instance {
 	}
 	var all []instance
 	for _, c := range t.cells {
-		each := []*row{nil}
+		each := []*row.Row{nil}
 		if l.each != "" {
 			each = t.roles[l.each].own[c[0]]
 		}
 		for _, w := range each {
-			i := instance{l, t, names, map[string]*row{}}
-			if i.fill(c, w) && (l.unless == nil || !l.unless(i)) {
+			i := instance{l, t, names, map[string]*row.Row{}, c[0]}
+			if !i.fill(c, w) {
+				continue
+			}
+			if i.also(c); l.unless == nil || !l.unless(i) {
 				i.other(c)
 				all = append(all, i)
 			}
@@ -47,7 +53,7 @@ func (t *table) instances(l law) []instance {
 }
 
 // fill finds the figures, false where one is missing.
-func (i instance) fill(c cell, each *row) bool {
+func (i instance) fill(c cell, each *row.Row) bool {
 	own := 0
 	var like []string
 	if each != nil {
@@ -56,7 +62,7 @@ func (i instance) fill(c cell, each *row) bool {
 	for _, name := range i.names {
 		w := each
 		if name != i.each {
-			w = i.t.find(c, name, func(w *row) bool {
+			w = i.t.find(c, name, func(w *row.Row) bool {
 				return !i.same || like == nil || slices.Equal(i.rest(name, w), like)
 			})
 		}
@@ -67,7 +73,7 @@ func (i instance) fill(c cell, each *row) bool {
 			like = i.rest(name, w)
 		}
 		i.rows[name] = w
-		if first, ok := i.t.of[w]; ok && first[0] == c[0] {
+		if first, ok := i.t.of[w]; ok && first[0] == c[0] || !ok && i.once {
 			own++
 		}
 	}
@@ -76,7 +82,7 @@ func (i instance) fill(c cell, each *row) bool {
 	case "=":
 		return own >= 2
 	case "whole":
-		return own >= 2 && a.quoted == b.quoted && (a.quoted != "" || a.isSetup()) // of one CPU
+		return own >= 2 && a.Quoted == b.Quoted && (a.Quoted != "" || a.IsSetup()) // of one CPU
 	default:
 		return own >= 1
 	}
@@ -84,36 +90,53 @@ func (i instance) fill(c cell, each *row) bool {
 
 // other finds what the other right side needs beside the figures of the law; without it there is none.
 func (i *instance) other(c cell) {
-	for _, name := range i.or.names() {
-		if i.rows[name] == nil {
-			i.rows[name] = i.t.find(c, name, func(*row) bool { return true })
+	all := i.or.Alternatives()
+	i.or = ""
+	for _, f := range all {
+		missing := slices.ContainsFunc(f.Names(), func(name string) bool {
+			if i.rows[name] == nil {
+				i.rows[name] = i.t.find(c, name, nil)
+			}
+			return i.rows[name] == nil
+		})
+		if !missing {
+			i.or = formula.Formula(strings.TrimPrefix(string(i.or+" or "+f), " or "))
 		}
-		if i.rows[name] == nil {
-			i.or = ""
-			return
+	}
+}
+
+// also adds to the left side what its configuration has of a law's further parts.
+func (i *instance) also(c cell) {
+	for name := range strings.FieldsSeq(i.plus) {
+		like := i.rest(i.each, i.rows[i.each])
+		w := i.t.find(c, name, func(w *row.Row) bool { return slices.Equal(i.rest(name, w), like) })
+		if w != nil {
+			i.rows[name], i.left = w, i.left+" + "+formula.Formula(name)
+			i.names = slices.Concat(i.names, []string{name})
 		}
 	}
 }
 
 // rest is what a metric has beside the words of its role and the statistic: packet of packets_sent.
-func (i instance) rest(name string, w *row) []string {
+func (i instance) rest(name string, w *row.Row) []string {
 	words := []string{}
-	for _, word := range drop(wordsOf(w.stem), strings.Fields(i.t.roles[name].words)) {
+	generic := append(strings.Fields(i.t.roles[name].words), "rate", "ratio")
+	for _, word := range row.Drop(row.WordsOf(w.Stem), generic) {
 		words = append(words, strings.TrimSuffix(word, "s"))
 	}
 	return words
 }
 
-func (i instance) get(name string) span {
+func (i instance) get(name string) row.Span {
 	switch {
 	case name == "above":
-		return exactly(1 - i.rows[i.each].stat.rank/100)
+		return row.Exactly(1 - i.rows[i.each].Stat.Rank/100)
 	case name == "below":
-		return exactly(i.rows[i.each].stat.rank / 100)
+		return row.Exactly(i.rows[i.each].Stat.Rank / 100)
 	case name == "link":
-		return exactly(i.t.base(i.rows[name]).mid * i.times())
+		return row.Exactly(i.t.base(i.rows[name]).Mid * i.times())
 	case i.t.roles[name].nominal:
-		return exactly(i.t.base(i.rows[name]).mid)
+		return row.Exactly(i.t.base(i.rows[name]).Mid)
 	default:
 		return i.t.base(i.rows[name])
 	}
@@ -121,65 +144,65 @@ func (i instance) get(name string) span {
 
 // holds says whether the figures agree within their digits, and with what else the law allows.
 func (i instance) holds() bool {
-	left := i.left.value(i.get)
-	if i.or != "" {
+	left := i.left.Value(i.get)
+	for _, f := range i.or.Alternatives() {
 		either := i
-		either.right, either.or = i.or, ""
-		if either.holds() {
+		if either.right, either.or = f, ""; either.holds() {
 			return true
 		}
 	}
 	if i.sign == "whole" {
-		return !left.finite() || left.mid >= 1 && left.mid == math.Trunc(left.mid)
+		return !left.Finite() || left.Mid >= 1 && left.Mid == math.Trunc(left.Mid)
 	}
-	right := i.right.value(i.get)
+	right := i.right.Value(i.get)
 	if i.more != "" {
-		right.high += i.more.value(i.get).high
+		right.High += i.more.Value(i.get).High
 	}
 	if i.less != "" {
-		right.low = max(0, right.low-i.less.value(i.get).high)
+		right.Low = max(0, right.Low-i.less.Value(i.get).High)
 	}
-	right.low, right.high = right.low*(1-i.about), right.high*(1+i.about)
+	right.Low, right.High = right.Low*(1-i.about), right.High*(1+i.about)
 	switch {
-	case !left.finite() || !right.finite():
+	case !left.Finite() || !right.Finite():
 		return true
 	case i.sign == "≤":
-		return !right.below(left)
+		return !right.Below(left)
 	case i.sign == "≥":
-		return !left.below(right)
+		return !left.Below(right)
 	default:
-		return left.meets(right)
+		return left.Meets(right)
 	}
 }
 
 func (i instance) text(name string) string {
 	switch name {
 	case "above":
-		return "(1 − " + percent(i.rows[i.each].stat.rank/100) + ")"
+		return "(1 − " + row.Percent(i.rows[i.each].Stat.Rank/100) + ")"
 	case "below":
-		return percent(i.rows[i.each].stat.rank / 100)
+		return row.Percent(i.rows[i.each].Stat.Rank / 100)
 	case "link":
 		if n := i.times(); n > 1 {
-			return i.t.printed(i.rows[name]) + " × " + number(n)
+			return i.t.printed(i.rows[name]) + " × " + row.Number(n)
 		}
 	}
 	return i.t.printed(i.rows[name])
 }
 
 // side writes out one side of an inequality.
-func (i instance) side(f formula) string {
-	names, s := f.names(), f.text(i.text)
-	value := show(i.in, f.value(i.get).mid)
-	if like := i.rows[string(i.left)]; i.in == text && like != nil {
-		value = i.t.like(like, f.value(i.get).mid)
+func (i instance) side(f formula.Formula) string {
+	names, s := f.Names(), f.Text(i.text)
+	value := row.Show(i.in, f.Value(i.get).Mid)
+	if like := i.rows[string(i.left)]; i.in == row.Text && like != nil {
+		value = i.t.like(like, f.Value(i.get).Mid)
 	}
 	switch {
-	case len(names) == 1 && string(f) == names[0] && i.rows[names[0]].unit.dim == sizeRate && i.in == bitRate:
+	case len(names) == 1 && string(f) == names[0] && i.in == row.BitRate &&
+		i.rows[names[0]].Unit.Dim == row.SizeRate:
 		return s + " × 8 = " + value
 	case !strings.Contains(string(f), " ") && !strings.Contains(s, " × "):
 		return s
-	case i.in == duration && f.value(i.get).mid > 86400:
-		return s + " = " + number(f.value(i.get).mid) + " s = " + value
+	case i.in == row.Duration && f.Value(i.get).Mid > 86400:
+		return s + " = " + row.Number(f.Value(i.get).Mid) + " s = " + value
 	default:
 		return s + " = " + value
 	}
@@ -190,32 +213,35 @@ func (i instance) sum() string {
 	switch i.sign {
 	case "=":
 		w := i.rows[string(i.left)]
-		return i.right.text(i.text) + " = " + i.t.like(w, i.right.value(i.get).mid) + ", printed " + i.t.printed(w)
+		return i.right.Text(i.text) + " = " + i.t.like(w, i.right.Value(i.get).Mid) + ", printed " + i.t.printed(w)
 	case "whole":
-		return i.left.text(i.text) + " = " + number(i.left.value(i.get).mid) + ", no whole number"
+		return i.left.Text(i.text) + " = " + row.Number(i.left.Value(i.get).Mid) + ", no whole number"
 	default:
 		return i.side(i.left) + map[string]string{"≤": " > ", "≥": " < "}[i.sign] + i.side(i.right)
 	}
 }
 
-// figures are the rows of an instance; what a configuration says is none.
-func (i instance) figures() []*row {
-	var rows []*row
+// figures are the rows of an instance; what a configuration says is none, and shown by its first row.
+func (i instance) figures() []*row.Row {
+	var rows []*row.Row
+	if i.once && !i.rows[i.names[len(i.names)-1]].IsInTable() {
+		rows = append(rows, i.first)
+	}
 	for _, name := range i.names {
-		if w := i.rows[name]; w.isInTable() && !slices.Contains(rows, w) {
+		if w := i.rows[name]; w.IsInTable() && !slices.Contains(rows, w) {
 			rows = append(rows, w)
 		}
 	}
-	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.line, b.line) })
+	slices.SortFunc(rows, func(a, b *row.Row) int { return cmp.Compare(a.Line, b.Line) })
 	return rows
 }
 
 // alike are the instances of a law with the same units in one source.
 func (t *table) alike(l law) [][]instance {
-	return grouped(t.instances(l), func(i instance) string {
-		key := i.rows[i.names[0]].source
+	return row.Grouped(t.instances(l), func(i instance) string {
+		key := i.rows[i.names[0]].Source
 		for _, name := range i.names {
-			key += "\x00" + i.rows[name].unitText
+			key += "\x00" + i.rows[name].UnitText
 		}
 		return key
 	})
@@ -250,12 +276,12 @@ func (t *table) binaryUnits() []hit {
 	var hits []hit
 	for _, l := range slices.DeleteFunc(laws(), func(l law) bool { return l.sign != "=" }) {
 		for _, group := range t.alike(l) {
-			source := group[0].figures()[0].source
+			source := group[0].figures()[0].Source
 			readings := [][]string{nil, nil} // as printed, all units binary, each alone
 			for _, w := range group[0].figures() {
-				if w.unit.binary != 0 && !slices.Contains(readings[1], w.unitText) {
-					readings[1] = append(readings[1], w.unitText)
-					readings = append(readings, []string{w.unitText})
+				if w.Unit.Binary != 0 && !slices.Contains(readings[1], w.UnitText) {
+					readings[1] = append(readings[1], w.UnitText)
+					readings = append(readings, []string{w.UnitText})
 				}
 			}
 			best, counts := 0, make([]int, len(readings))
@@ -283,9 +309,9 @@ func (t *table) asBinary(group []instance, source string, units []string, printe
 	}
 	var names []string
 	for _, u := range units {
-		known, _ := unitOf(u)
-		more := 100 * (known.binary/known.factor - 1)
-		names = append(names, fmt.Sprintf("%s as %s, which is %.1f%% more", u, binaryName(u), more))
+		known, _ := row.UnitOf(u)
+		more := 100 * (known.Binary/known.Factor - 1)
+		names = append(names, fmt.Sprintf("%s as %s, which is %.1f%% more", u, row.BinaryName(u), more))
 	}
 	for _, i := range group {
 		if i.holds() {
@@ -301,7 +327,7 @@ func (t *table) asBinary(group []instance, source string, units []string, printe
 // broken are the figures for which the laws of a rule do not hold.
 func (t *table) broken(rule string) []hit {
 	var hits []hit
-	seen := map[*row]bool{} // figures that an earlier law has
+	seen := map[*row.Row]bool{} // figures that an earlier law has
 	for _, l := range laws() {
 		if l.rule != rule {
 			continue
@@ -333,7 +359,7 @@ func (i instance) hit(agree, all int) hit {
 	if i.sign != "=" {
 		return h
 	}
-	source := h.rows[0].source
+	source := h.rows[0].Source
 	undo := i.t.reading(source, nil)
 	if i.holds() {
 		h.sum = append(h.sum, "in decimal units: "+i.sum())

@@ -5,6 +5,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"isolane.dev/isolane/claims/formula"
+	"isolane.dev/isolane/claims/row"
 )
 
 // atLimit finds what is within 1% of what a link can carry.
@@ -13,19 +16,21 @@ func (t *table) atLimit() []hit {
 	ceilings := []struct {
 		name  string
 		share float64
-	}{{"TCP payload at MTU 1500", tcp1500}, {"TCP payload at MTU 9000", tcp9000}, {"the link", 1}}
+	}{{"TCP payload at MTU 1500", formula.TCP1500}, {"TCP payload at MTU 9000", formula.TCP9000},
+		{"the link", 1}}
 	var hits []hit
-	for _, i := range t.instances(law{left: "moved", sign: "≤", right: "link", in: bitRate, unless: offLink}) {
+	carried := law{left: "moved", sign: "≤", right: "link", in: row.BitRate, unless: offLink}
+	for _, i := range t.instances(carried) {
 		w, link := i.rows["moved"], i.rows["link"]
-		full := i.get("link").mid
-		v := t.base(w).mid / full
+		full := i.get("link").Mid
+		v := t.base(w).Mid / full
 		for _, c := range ceilings {
 			if math.Abs(v/c.share-1) > near || v > 1 && c.share < 1 {
 				continue
 			}
-			hits = append(hits, hit{rows: []*row{link, w}, sum: []string{i.side(i.left), fmt.Sprintf(
-				"%s × %s (%s) = %s; %.1f%% of it", i.text("link"), percent(c.share), c.name,
-				show(bitRate, c.share*full), 100*v/c.share)},
+			hits = append(hits, hit{rows: []*row.Row{link, w}, sum: []string{i.side(i.left), fmt.Sprintf(
+				"%s × %s (%s) = %s; %.1f%% of it", i.text("link"), row.Percent(c.share), c.name,
+				row.Show(row.BitRate, c.share*full), 100*v/c.share)},
 				so: "Perhaps the link is the limit, not what was measured: read it as \"at least\"."})
 			break
 		}
@@ -36,21 +41,21 @@ func (t *table) atLimit() []hit {
 // limited finds what a row with the qualifier limit ended: the largest share of a baseline beside it.
 func (t *table) limited() []hit {
 	var hits []hit
-	use := func(w *row) bool {
-		return w.qualifier == "limit" && w.unit.dim == bitRate || w.measured() && w.unit.dim == share &&
-			w.has("rel") && w.has(strings.Fields(movedWords)...)
+	use := func(w *row.Row) bool {
+		return w.Qualifier == "limit" && w.Unit.Dim == row.BitRate || w.Measured() && w.Unit.Dim == row.Share &&
+			w.Has("rel") && w.Has(strings.Fields(movedWords)...)
 	}
-	for _, rows := range t.groups(use, func(w *row) string { return w.group }) {
-		k := slices.IndexFunc(rows, func(w *row) bool { return w.qualifier == "limit" })
-		shares := slices.DeleteFunc(slices.Clone(rows), func(w *row) bool { return w.qualifier == "limit" })
+	for _, rows := range t.groups(use, func(w *row.Row) string { return w.Group }) {
+		k := slices.IndexFunc(rows, func(w *row.Row) bool { return w.Qualifier == "limit" })
+		shares := slices.DeleteFunc(slices.Clone(rows), func(w *row.Row) bool { return w.Qualifier == "limit" })
 		if k < 0 || len(shares) < 2 {
 			continue
 		}
 		_, most := t.extremes(shares)
-		hits = append(hits, hit{rows: []*row{rows[k], most}, sum: []string{fmt.Sprintf(
+		hits = append(hits, hit{rows: []*row.Row{rows[k], most}, sum: []string{fmt.Sprintf(
 			"%s of the baseline is %s at most: %s ÷ %s = %s is the baseline at most", t.printed(most),
-			t.printed(rows[k]), t.printed(rows[k]), percent(t.base(most).mid),
-			show(bitRate, t.base(rows[k]).mid/t.base(most).mid))},
+			t.printed(rows[k]), t.printed(rows[k]), row.Percent(t.base(most).Mid),
+			row.Show(row.BitRate, t.base(rows[k]).Mid/t.base(most).Mid))},
 			so: fmt.Sprintf("The table names a limit: read it as \"at least %s\".", t.printed(most))})
 	}
 	return hits
@@ -60,24 +65,24 @@ func (t *table) limited() []hit {
 func (t *table) notIsolated() []hit {
 	var hits []hit
 	for _, w := range t.rows {
-		if w.unit.dim != id || !w.has("affinity") {
+		if w.Unit.Dim != row.ID || !w.Has("affinity") {
 			continue
 		}
 		h := hit{so: "Bound so where those CPUs are isolated, it measured a CPU that everybody uses."}
 		var inside []string
 		for _, c := range t.cells {
-			named := slices.Contains(c[0].general, "isolcpus") || slices.Contains(c[0].general, "isolated")
-			ids := keep(c, func(o *row) bool { return o.unit.dim == id && o.has("cpu", "cpus") })
-			if !named || c[0].source != w.source || len(ids) == 0 || len(h.sum) == mostSums {
+			named := slices.Contains(c[0].General, "isolcpus") || slices.Contains(c[0].General, "isolated")
+			ids := row.Keep(c, func(o *row.Row) bool { return o.Unit.Dim == row.ID && o.Has("cpu", "cpus") })
+			if !named || c[0].Source != w.Source || len(ids) == 0 || len(h.sum) == mostSums {
 				continue
 			}
 			first, last := t.extremes(ids)
-			where := fmt.Sprintf("%s-%s (%s)", first.text, last.text, c[0].config)
+			where := fmt.Sprintf("%s-%s (%s)", first.Text, last.Text, c[0].Config)
 			if first == last {
-				where = fmt.Sprintf("%s (%s)", first.text, c[0].config)
+				where = fmt.Sprintf("%s (%s)", first.Text, c[0].Config)
 			}
-			if w.value.mid < first.value.mid || w.value.mid > last.value.mid {
-				h.rows, h.sum = append(h.rows, ids...), append(h.sum, "CPU "+w.text+" is not in "+where)
+			if w.Value.Mid < first.Value.Mid || w.Value.Mid > last.Value.Mid {
+				h.rows, h.sum = append(h.rows, ids...), append(h.sum, "CPU "+w.Text+" is not in "+where)
 			} else {
 				inside = append(inside, "but it is in "+where)
 			}
@@ -88,4 +93,75 @@ func (t *table) notIsolated() []hit {
 		}
 	}
 	return hits
+}
+
+// places are the names of CPUs, of ways and of power.
+func places() map[string]*role {
+	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
+	lengths := []row.Dimension{row.Length}
+	whatever := []string{"", "min", "mean", "percentile", "max"}
+	const cpus = "cpus cpu cores core vcpus vcpu pcpus threads count number of host"
+	return map[string]*role{
+		"taken":        {dims: counts, words: "isolated isolcpus pinned dedicated housekeeping", only: cpus},
+		"isolated":     {dims: counts, words: "isolated isolcpus", only: cpus},
+		"housekeeping": {dims: counts, words: "housekeeping", only: cpus},
+		"cpu_at":       {dims: []row.Dimension{row.ID}, words: "cpu cpus core affinity", asked: true},
+		"host_cpus": {dims: counts, words: "cpus threads hyperthreads processors",
+			only: "logical hardware online total number of count host server", fastest: true},
+		"distance": {dims: lengths, not: "fibre fiber"},
+		"fibre":    {dims: lengths, words: "fibre fiber", not: "hollow"},
+		"one_way": {dims: durations, words: "latency delay owd", stats: whatever,
+			not: notOnTheWay + " rtt ping round"},
+		"round_trip": {dims: durations, words: "rtt ping roundtrip round", not: notOnTheWay, stats: whatever},
+		"fetch": {dims: durations, words: "latency response", stats: whatever,
+			not: notOnTheWay + " rtt first byte ttfb connect dns tls handshake"},
+		"message": {dims: []row.Dimension{row.Size}, words: "frame packet message payload", nominal: true,
+			stats:    []string{""},
+			settings: "frame,frame size,packet,packet size,message,message size,payload,payload size"},
+		"power":     {dims: []row.Dimension{row.Power}, not: "rated tdp idle peak limit cap"},
+		"energy":    {dims: []row.Dimension{row.Energy}, not: "rel"},
+		"per_power": {dims: []row.Dimension{row.PerPower}},
+		"downtime":  {dims: durations, words: "downtime"},
+		"available": {dims: []row.Dimension{row.Share}, words: "availability uptime"},
+		"observed":  {dims: durations, words: "period duration observation"},
+	}
+}
+
+// hosts are the laws of what a host has.
+func hosts() []law {
+	const so = "No host has more CPUs for some of its work than it has."
+	return []law{
+		{rule: "whole", left: "isolated + housekeeping", sign: "≤", right: "host_cpus", in: row.Count,
+			unless: isNoHost, so: so},
+		{rule: "whole", left: "taken", sign: "≤", right: "host_cpus", in: row.Count, unless: isNoHost, so: so},
+		{rule: "whole", left: "cpus", sign: "≤", right: "host_cpus", once: true, in: row.Count, unless: isNoHost,
+			soft: func(instance) string {
+				return "Unless virtual CPUs share those of the host, or they are of several hosts, a figure is wrong."
+			}, so: so},
+		{rule: "whole", left: "cpu_at", sign: "≤", right: "host_cpus − 1", in: row.Count, unless: isNoHost,
+			soft: func(instance) string {
+				return "Numbers of CPUs begin with 0: the host has none of this number, unless some of them are offline."
+			}, so: so},
+	}
+}
+
+// ways are the laws of how long light and bits are on their way.
+func ways() []law {
+	const rule, so = "too-fast", "No signal is faster than light: the unit or a figure is wrong."
+	late := func(instance) string {
+		return "The last bit leaves that much after the first: a figure is wrong, or it did not cross the link."
+	}
+	all := []law{
+		{rule: rule, left: "round_trip", sign: "≥", right: "2 × fibre ÷ glass", unless: isElsewhere},
+		{rule: rule, left: "one_way", sign: "≥", right: "fibre ÷ glass", unless: isElsewhere},
+		{rule: rule, left: "round_trip", sign: "≥", right: "2 × distance ÷ light", unless: isElsewhere},
+		{rule: rule, left: "one_way", sign: "≥", right: "distance ÷ light", unless: isElsewhere},
+		{rule: rule, left: "round_trip", sign: "≥", right: "2 × message ÷ link", unless: isOneWay, soft: late},
+		{rule: rule, left: "round_trip", sign: "≥", right: "message ÷ link", unless: offLink, soft: late},
+		{rule: rule, left: "fetch", sign: "≥", right: "object ÷ link", unless: isNotFetched, soft: late},
+	}
+	for k := range all {
+		all[k].in, all[k].so = row.Duration, so
+	}
+	return all
 }

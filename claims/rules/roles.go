@@ -3,28 +3,33 @@ package rules
 import (
 	"maps"
 	"slices"
+
+	"isolane.dev/isolane/claims/formula"
+	"isolane.dev/isolane/claims/row"
 )
 
 // Words of metrics.
 const (
 	failedWords  = "error errors failed timeout timeouts lost dropped missed offered target"
-	notArrived   = "lost loss dropped drop drops missed error errors failed"
+	notArrived   = "lost loss dropped drop drops missed error errors failed " + resentWords
 	copies       = "duplicates duplicate duplicated dups"
+	resentWords  = "retransmitted retransmits retransmission retransmissions retries resent"
 	packetWords  = "packets packet pkt pkts pps kpps mpps frame frames"
 	requestWords = "req reqs request requests rps krps qps responses"
-	movedWords   = "transfer throughput goodput bandwidth traffic"
-	notMoved     = "link nic port interface line memory disk storage cache pcie rel aggregate total offered " +
+	countedWords = "hits misses drops dropped lost errors failed packets frames requests responses events " +
+		"transactions queries operations ops interrupts switches migrations cycles instructions sent received"
+	movedWords = "transfer throughput goodput bandwidth traffic"
+	notMoved   = "link nic port interface line memory disk storage cache pcie rel aggregate total offered " +
 		bothWays
-	bothWays     = "bidirectional bidir duplex"
-	latencyWords = "latency rtt delay response jitter wakeup ping"
-	changeWords  = "loss gain diff difference delta change offset skew drift increase decrease reduction " +
-		"improvement drop saving savings speedup slowdown overhead"
+	bothWays    = "bidirectional bidir duplex"
+	notOnTheWay = "jitter variation wakeup scheduling queue queueing processing interrupt service"
 )
 
 // roles are the names of formulas.
 func roles() map[string]*role {
-	counts, durations, shares := []dimension{count}, []dimension{duration}, []dimension{share}
-	rates, sizes := []dimension{rate}, []dimension{size}
+	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
+	shares, bitRates := []row.Dimension{row.Share}, []row.Dimension{row.BitRate}
+	rates, sizes := []row.Dimension{row.Rate}, []row.Dimension{row.Size}
 	const loops = "samples loops iterations cycles activations"
 	all := map[string]*role{
 		"request_rate": {dims: rates, words: requestWords, not: failedWords},
@@ -35,15 +40,15 @@ func roles() map[string]*role {
 		"packet": {dims: sizes, words: "packet pkt", nominal: true, settings: "packet,packet size,pkt,pkt size"},
 		"frame":  {dims: sizes, words: "frame", nominal: true, settings: "frame,frame size"},
 		"block":  {dims: sizes, words: "block bs", nominal: true},
-		"moved":  {dims: []dimension{sizeRate, bitRate}, words: movedWords, not: notMoved},
-		"moved_both": {dims: []dimension{sizeRate, bitRate}, words: bothWays,
+		"moved":  {dims: []row.Dimension{row.SizeRate, row.BitRate}, words: movedWords, not: notMoved},
+		"moved_both": {dims: []row.Dimension{row.SizeRate, row.BitRate}, words: bothWays,
 			not: "link nic port interface line rel"},
 		"workers":     {dims: counts, words: "threads", only: "measuring", settings: "threads"},
-		"moved_bytes": {dims: []dimension{sizeRate}, words: movedWords, not: notMoved},
-		"moved_bits":  {dims: []dimension{bitRate}, words: movedWords, not: notMoved},
-		"stated_bits": {dims: []dimension{bitRate}, words: movedWords, not: notMoved, asked: true,
+		"moved_bytes": {dims: []row.Dimension{row.SizeRate}, words: movedWords, not: notMoved},
+		"moved_bits":  {dims: bitRates, words: movedWords, not: notMoved},
+		"stated_bits": {dims: bitRates, words: movedWords, not: notMoved, asked: true,
 			stats: []string{"", "mean", "max"}},
-		"stored": {dims: []dimension{sizeRate}, words: movedWords + " disk"},
+		"stored": {dims: []row.Dimension{row.SizeRate}, words: movedWords + " disk"},
 		"volume": {dims: sizes, words: "total transferred transfer volume"},
 		"run": {dims: durations, words: "duration runtime elapsed",
 			settings: "duration,test duration,run duration,runtime,run time,test time"},
@@ -61,36 +66,54 @@ func roles() map[string]*role {
 		"hit":  {dims: shares, words: "hit success", not: "rel over ratio"},
 		"miss": {dims: shares, words: "miss failure", not: "rel over ratio"},
 		"cpu_use": {dims: shares, words: "cpu cpus", not: "rel over per client host total system steal " +
-			changeWords},
+			row.ChangeWords},
 		"cpus":        {dims: counts, words: "cpus", only: "as written per cpu socket", settings: "cpus"},
 		"connections": {dims: counts, words: "connections concurrency", settings: "connections"},
 		"cores":       {dims: counts, words: "cores", only: "as written per cpu socket"},
 		"threads":     {dims: counts, words: "threads", only: "as written per cpu socket"},
 		"links": {dims: counts, words: "link links port ports nic nics interface interfaces uplinks slaves",
 			only: "count number num of n total used active bond bonded per host server node dut card each"},
-		"link": {dims: []dimension{bitRate}, words: "link nic port interface line", not: movedWords, asked: true,
+		"link": {dims: bitRates, words: "link nic port interface line", not: movedWords, asked: true,
 			nominal: true, fastest: true},
 	}
 	maps.Copy(all, balances())
 	maps.Copy(all, statistics())
 	maps.Copy(all, parts())
+	maps.Copy(all, places())
+	for name, words := range events() {
+		all[name+"_rate"] = &role{dims: rates, words: words, not: failedWords}
+		all[name] = &role{dims: counts, words: words, not: failedWords}
+	}
 	return all
+}
+
+// events are what else is counted and has a rate.
+func events() map[string]string {
+	return map[string]string{"transactions": "transaction transactions tps ktps",
+		"queries": "query queries qps kqps", "operations": "operations op ops kops"}
 }
 
 // balances are the names of what was sent and asked for, and of what became of it.
 func balances() map[string]*role {
-	counts, rates, shares := []dimension{count}, []dimension{rate}, []dimension{share}
+	counts, rates, shares := []row.Dimension{row.Count}, []row.Dimension{row.Rate}, []row.Dimension{row.Share}
 	return map[string]*role{
-		"sent":          {dims: counts, words: "sent transmitted", not: notArrived},
-		"received":      {dims: counts, words: "received delivered", not: notArrived + " " + copies},
-		"duplicates":    {dims: counts, words: copies},
-		"lost":          {dims: counts, words: "lost loss dropped", change: true},
-		"lost_share":    {dims: shares, words: "lost loss dropped", not: movedWords + " rel", change: true},
-		"failed":        {dims: counts, words: "error errors failed failures"},
-		"failed_share":  {dims: shares, words: "error errors failed failures", not: "rel over"},
+		"sent":         {dims: counts, words: "sent transmitted", not: notArrived},
+		"received":     {dims: counts, words: "received delivered", not: notArrived + " " + copies},
+		"duplicates":   {dims: counts, words: copies},
+		"lost":         {dims: counts, words: "lost loss dropped", change: true},
+		"lost_share":   {dims: shares, words: "lost loss dropped", not: movedWords + " rel", change: true},
+		"failed":       {dims: counts, words: "error errors failed failures"},
+		"failed_share": {dims: shares, words: "error errors failed failures", not: "rel over"},
+		"probes": {dims: counts, words: "packets pkts frames datagrams",
+			only: "sent transmitted total number of count measured"},
+		"resent":        {dims: counts, words: resentWords},
+		"resent_share":  {dims: shares, words: resentWords, not: "rel over"},
 		"hits":          {dims: counts, words: "hits"},
 		"misses":        {dims: counts, words: "misses"},
-		"hit_rate":      {dims: shares, words: "hit", not: "rel over"},
+		"hit_rate":      {dims: shares, words: "hit hits", not: "rel over byte bytes"},
+		"miss_rate":     {dims: shares, words: "miss misses", not: "rel over byte bytes"},
+		"tx_count":      {dims: counts, words: "tx", not: notArrived},
+		"rx_count":      {dims: counts, words: "rx", not: notArrived},
 		"sent_rate":     {dims: rates, words: "tx sent transmitted offered", not: notArrived},
 		"received_rate": {dims: rates, words: "rx received delivered forwarded", not: notArrived},
 		"lost_rate": {dims: rates, words: "lost loss dropped drop drops", change: true,
@@ -100,39 +123,50 @@ func balances() map[string]*role {
 
 // statistics are the names of times and of their statistics.
 func statistics() map[string]*role {
-	durations := []dimension{duration}
-	amounts := []dimension{count, duration, rate, size, bits, sizeRate, bitRate}
+	durations := []row.Dimension{row.Duration}
+	amounts := []row.Dimension{row.Count, row.Duration, row.Rate, row.Size, row.Bits, row.SizeRate, row.BitRate,
+		row.Power, row.Energy}
 	return map[string]*role{
-		"latency_mean": {dims: durations, words: latencyWords, stats: []string{"mean"}},
-		"latency": {dims: durations, words: latencyWords, not: "first ttfb connect",
+		"latency_mean": {dims: durations, words: row.LatencyWords, stats: []string{"mean"}},
+		"latency": {dims: durations, words: row.LatencyWords, not: "first ttfb connect",
 			stats: []string{"min", "mean", "percentile", "max"}},
-		"percentile_time": {dims: durations, words: latencyWords, stats: []string{"percentile"}},
+		"percentile_time": {dims: durations, words: row.LatencyWords, stats: []string{"percentile"}},
 		"min":             {dims: amounts, stats: []string{"min"}},
 		"max":             {dims: amounts, stats: []string{"max"}},
 		"mean":            {dims: amounts, stats: []string{"mean"}},
 		"deviation":       {dims: amounts, stats: []string{"deviation"}},
 		"percentile":      {dims: amounts, stats: []string{"percentile"}},
+		"jitter": {dims: durations, words: "jitter pdv ipdv variation",
+			stats: []string{"", "mean", "percentile", "max"}},
+		"delay_min": {dims: durations, words: "latency rtt delay ping owd", not: "jitter variation",
+			stats: []string{"min"}},
+		"delay_max": {dims: durations, words: "latency rtt delay ping owd", not: "jitter variation",
+			stats: []string{"max"}},
 	}
 }
 
 // parts are the names of parts that add up, and of their wholes.
 func parts() map[string]*role {
-	shares, rates := []dimension{share}, []dimension{sizeRate, bitRate}
-	amounts := []dimension{count, rate, size, sizeRate, bitRate}
+	shares, rates := []row.Dimension{row.Share}, []row.Dimension{row.SizeRate, row.BitRate}
+	amounts := []row.Dimension{row.Count, row.Rate, row.Size, row.SizeRate, row.BitRate}
 	return map[string]*role{
 		"goodput":    {dims: rates, words: "goodput"},
 		"throughput": {dims: rates, words: "throughput bandwidth", not: notMoved},
-		"upward":     {dims: amounts, words: "up upload uplink upstream tx"},
-		"downward":   {dims: amounts, words: "down download downlink downstream rx"},
-		"all_ways":   {dims: amounts, words: "total aggregate sum combined", not: bothWays},
-		"iowait":     {dims: shares, words: "iowait wa", not: "rel over"},
-		"irq":        {dims: shares, words: "irq hardirq hi", not: "rel over"},
-		"softirq":    {dims: shares, words: "softirq soft si", not: "rel over"},
-		"steal":      {dims: shares, words: "steal st stolen", not: "rel over"},
-		"user":       {dims: shares, words: "user usr", not: "rel over"},
-		"system":     {dims: shares, words: "system sys", not: "rel over"},
-		"idle":       {dims: shares, words: "idle", not: "rel over"},
-		"busy":       {dims: shares, words: "busy used utilization utilisation usage", not: "rel over"},
+		"upward":     {dims: amounts, words: "up upload uplink upstream tx ul"},
+		"read":       {dims: amounts, words: "read reads"},
+		"written":    {dims: amounts, words: "write writes written"},
+		"downward":   {dims: amounts, words: "down download downlink downstream rx dl"},
+		"all_ways": {dims: amounts, not: bothWays,
+			words: "total aggregate sum combined ul+dl dl+ul up+down down+up tx+rx rx+tx"},
+		"nice":    {dims: shares, words: "nice", not: "rel over"},
+		"iowait":  {dims: shares, words: "iowait wa", not: "rel over"},
+		"irq":     {dims: shares, words: "irq hardirq hi", not: "rel over"},
+		"softirq": {dims: shares, words: "softirq soft si", not: "rel over"},
+		"steal":   {dims: shares, words: "steal st stolen", not: "rel over"},
+		"user":    {dims: shares, words: "user usr", not: "rel over"},
+		"system":  {dims: shares, words: "system sys", not: "rel over"},
+		"idle":    {dims: shares, words: "idle", not: "rel over"},
+		"busy":    {dims: shares, words: "busy used utilization utilisation usage", not: "rel over"},
 		"link_use": {dims: shares, words: "utilization utilisation usage",
 			only: "link nic port interface line rate"},
 	}
@@ -142,16 +176,17 @@ func parts() map[string]*role {
 // is another way to compute it, or its limit. Equal sides need two figures of the configuration itself.
 type law struct {
 	rule       string
-	left       formula
+	left       formula.Formula
 	sign       string // = ≤ ≥, or "whole" where the left side is a whole number and not 0
-	right      formula
-	each       string    // the name that takes each figure of a configuration; else each has one
-	once       bool      // the left side has one value in a configuration
-	same       bool      // the metrics are the same but for the words of their roles
-	more, less formula   // that the right side may be, besides the printed digits
-	or         formula   // another right side, where its figures are there: then either must hold
-	about      float64   // share of the right side that it may be off
-	in         dimension // of the sides, to print them
+	right      formula.Formula
+	each       string          // the name that takes each figure of a configuration; else each has one
+	once       bool            // the left side has one value in a configuration
+	same       bool            // the metrics are the same but for the words of their roles
+	plus       string          // names that add to the left side where the configuration has them
+	more, less formula.Formula // that the right side may be, besides the printed digits
+	or         formula.Formula // other right sides, where their figures are there: then any must hold
+	about      float64         // share of the right side that it may be off
+	in         row.Dimension   // of the sides, to print them
 	so         string
 	unless     func(i instance) bool   // the table says what takes the law's ground away
 	soft       func(i instance) string // why a finding is only suspicious, "" where it is not
@@ -166,12 +201,12 @@ const (
 )
 
 // laws are in base units: seconds, bytes, and per second of them.
-func laws() []law { return slices.Concat(products(), sums(), spreads(), limits()) }
+func laws() []law { return slices.Concat(products(), sums(), spreads(), limits(), hosts(), ways()) }
 
 // products are the laws of rates, sizes and times.
 func products() []law {
 	const asked = 0.02 // a run is seldom as long as asked for
-	return []law{
+	all := []law{
 		{rule: "product", left: "moved_bytes", sign: "=", right: "request_rate × object",
 			more: "request_rate × head", so: wrong, unless: isLess},
 		{rule: "product", left: "moved_bits", sign: "=", right: "request_rate × object × bits",
@@ -189,7 +224,18 @@ func products() []law {
 			unless: saying(saysNotMean)},
 		{rule: "product", left: "run", sign: "=", right: "loops × interval", about: asked,
 			or: "loops × interval ÷ workers", so: wrong},
+		{rule: "product", left: "energy", sign: "=", right: "power × run", about: asked, soft: maybeApart,
+			so: wrong, unless: saying(saysNotMean)},
+		{rule: "product", left: "per_power", sign: "=", right: "moved ÷ power", about: asked, soft: maybeApart,
+			so: wrong},
+		{rule: "product", left: "downtime", sign: "=", right: "( all − available ) × observed", about: asked,
+			so: wrong},
 	}
+	for _, name := range slices.Sorted(maps.Keys(events())) {
+		all = append(all, law{rule: "product", left: formula.Formula(name), sign: "=", about: asked, same: true,
+			right: formula.Formula(name + "_rate × run"), so: wrong, unless: saying(saysNotMean)})
+	}
+	return all
 }
 
 // sums are the laws of parts and wholes.
@@ -204,41 +250,51 @@ func sums() []law {
 		{rule: "balance", left: "lost_share", sign: "=", right: "( sent_rate − received_rate ) ÷ sent_rate",
 			or: "( received_rate − sent_rate ) ÷ received_rate", unless: saying(saysMany), soft: maybeOthers,
 			so: wrong},
+		{rule: "balance", left: "lost_share", sign: "=", right: "( tx_count − rx_count ) ÷ tx_count",
+			or: "( rx_count − tx_count ) ÷ rx_count", unless: saying(saysMany), soft: maybeOthers, so: wrong},
 		{rule: "balance", left: "lost_rate", sign: "=", right: "sent_rate − received_rate",
 			or: "received_rate − sent_rate", unless: saying(saysMany), soft: maybeOthers, so: wrong},
 		{rule: "balance", left: "failed_share", sign: "=", right: "failed ÷ requests",
 			or: "failed ÷ ( requests + failed )", so: wrong},
+		{rule: "balance", left: "resent_share", sign: "=", right: "resent ÷ sent",
+			or: "resent ÷ ( sent + resent )", so: wrong},
 		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ requests",
 			or: "hits ÷ ( hits + misses )", so: wrong},
-		{rule: "whole", left: "lost", sign: "≤", right: "sent", same: true, in: count, so: whole},
-		{rule: "whole", left: "cpu_use", sign: "≤", right: "cpus × all", in: share,
+		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ ( hits + misses )", same: true,
+			unless: ofRequests, so: wrong},
+		{rule: "balance", left: "miss_rate", sign: "=", right: "misses ÷ ( hits + misses )", same: true,
+			unless: ofRequests, so: wrong},
+		{rule: "whole", left: "lost", sign: "≤", right: "sent", same: true, in: row.Count, so: whole},
+		{rule: "whole", left: "cpu_use", sign: "≤", right: "cpus × all", in: row.Share,
 			so: "A CPU is busy 100% of the time at most."},
-		{rule: "whole", left: "miss", sign: "≤", right: "all − hit", same: true, in: share,
+		{rule: "whole", left: "miss", sign: "≤", right: "all − hit", same: true, in: row.Share,
 			so: "The two are parts of one whole."},
-		{rule: "whole", left: "user + system + idle", sign: "≤", right: "all", or: "cpus", same: true, in: share,
-			unless: severalCPUs, so: "The three are parts of one whole."},
-		{rule: "whole", left: "busy + idle", sign: "≤", right: "all", or: "cpus", same: true, in: share,
+		{rule: "whole", left: "idle", plus: "user nice system iowait irq softirq steal", sign: "≤", right: "all",
+			or: "cpus", same: true, in: row.Share, unless: isInTotal, so: "They are parts of one whole."},
+		{rule: "whole", left: "busy + idle", sign: "≤", right: "all", or: "cpus", same: true, in: row.Share,
 			unless: severalCPUs, so: "The two are parts of one whole."},
-		{rule: "whole", left: "reduced", sign: "≤", right: "all", in: share,
+		{rule: "whole", left: "reduced", sign: "≤", right: "all", in: row.Share, unless: isTimes,
 			so: "What is never negative cannot become less by more than all of it."},
-		{rule: "whole", left: "goodput", sign: "≤", right: "throughput", same: true, about: 0.01, in: bitRate,
+		{rule: "whole", left: "goodput", sign: "≤", right: "throughput", same: true, about: 0.01, in: row.BitRate,
 			unless: saying(saysLess), so: whole},
 		{rule: "total", left: "all_ways", sign: "=", right: "upward + downward", same: true,
-			unless: isBothAtOnce, so: wrong},
+			unless: isBothAtOnce, soft: maybeAlone, so: wrong},
+		{rule: "total", left: "all_ways", sign: "=", right: "read + written", same: true, so: wrong,
+			soft: maybeApart},
 		{rule: "total", left: "idle", sign: "=", right: "all − user − system − iowait − irq − softirq − steal",
 			or: "cpus − user − system − iowait − irq − softirq − steal", same: true, unless: severalCPUs, so: wrong},
-		{rule: "whole", left: "part", sign: "≤", right: "all", in: share, so: whole},
-		{rule: "whole", left: "lost_share", sign: "≤", right: "all", in: share, so: whole},
+		{rule: "whole", left: "part", sign: "≤", right: "all", in: row.Share, so: whole},
+		{rule: "whole", left: "lost_share", sign: "≤", right: "all", in: row.Share, so: whole},
 	}
 }
 
 // spreads are the laws of statistics, and of one quantity in two units.
 func spreads() []law {
 	return []law{
-		{rule: "same-quantity", left: "stated_bits", sign: "≤", right: "moved_bytes × bits ÷ tcp", in: bitRate,
+		{rule: "same-quantity", left: "stated_bits", sign: "≤", right: "moved_bytes × bits ÷ tcp", in: row.BitRate,
 			once: true,
 			so:   "Bytes and bits are not the same quantity, even with frames of MTU 1500; smaller ones add more."},
-		{rule: "same-quantity", left: "moved_bits", sign: "≥", right: "moved_bytes × bits", in: bitRate,
+		{rule: "same-quantity", left: "moved_bits", sign: "≥", right: "moved_bytes × bits", in: row.BitRate,
 			once: true, so: "Bytes and bits are not the same quantity."},
 		{rule: "mean", left: "mean", sign: "≥", right: "min", same: true,
 			so: wrong},
@@ -250,33 +306,37 @@ func spreads() []law {
 			same: true, so: wrong},
 		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ root2", same: true,
 			so: "No samples within this range deviate so much."},
+		{rule: "deviation", left: "jitter", sign: "≤", right: "delay_max − delay_min", soft: maybeApart,
+			so: "No two samples within this range differ so much."},
 		{rule: "in-flight", left: "latency_mean", sign: "≤", right: "connections ÷ request_rate", about: 0.25,
-			in: duration, unless: isOpenLoop, so: "So many requests a second cannot each take this long on average " +
-				"(Little's law), unless a connection carries several at once, or the time before a request could be " +
-				"sent is counted."},
+			in: row.Duration, unless: isOpenLoop, so: "So many requests a second cannot each take this long on " +
+				"average (Little's law), unless a connection carries several at once, or the time before a request " +
+				"could be sent is counted."},
 	}
 }
 
 // limits are the laws of time, of samples and of links.
 func limits() []law {
 	return []law{
-		{rule: "too-long", left: "run", sign: "≤", right: "year", in: duration,
+		{rule: "too-long", left: "run", sign: "≤", right: "year", in: row.Duration,
 			so: "The unit or the figure is wrong."},
-		{rule: "too-long", left: "loops × interval", sign: "≤", right: "year", in: duration,
+		{rule: "too-long", left: "loops × interval", sign: "≤", right: "year", in: row.Duration,
 			so: "Whatever was measured ended earlier: how long it was and how many samples it has is not known."},
-		{rule: "longer-than-run", left: "latency", sign: "≤", right: "run", in: duration,
+		{rule: "longer-than-run", left: "latency", sign: "≤", right: "run", in: row.Duration,
 			so: "A unit or a figure is wrong, or the measurement went on after its end."},
 		{rule: "too-few-samples", left: "samples × above", sign: "≥", right: "1",
 			each: "percentile_time", so: few},
+		{rule: "too-few-samples", left: "probes × above", sign: "≥", right: "1", each: "percentile_time", so: few},
 		{rule: "too-few-samples", left: "request_rate × run × above", sign: "≥", right: "1",
 			each: "percentile_time", so: few},
-		{rule: "over-line", left: "moved", sign: "≤", right: "link", in: bitRate, unless: offLink, so: beyond},
-		{rule: "over-line", left: "packet_rate × ( packet + gap )", sign: "≤", right: "link", in: bitRate,
+		{rule: "over-line", left: "moved", sign: "≤", right: "link", in: row.BitRate, unless: offLink, so: beyond},
+		{rule: "over-line", left: "packet_rate × ( packet + gap )", sign: "≤", right: "link", in: row.BitRate,
 			unless: offLink, so: beyond},
-		{rule: "over-line", left: "packet_rate × ( frame + gap )", sign: "≤", right: "link", in: bitRate,
+		{rule: "over-line", left: "packet_rate × ( frame + gap )", sign: "≤", right: "link", in: row.BitRate,
 			unless: offLink, so: beyond},
-		{rule: "over-line", left: "moved_both", sign: "≤", right: "link", in: bitRate, unless: offLink, so: beyond},
-		{rule: "over-line", left: "moved", sign: "≤", right: "link_use × link", in: bitRate, unless: offLink,
+		{rule: "over-line", left: "moved_both", sign: "≤", right: "link", in: row.BitRate, unless: offLink,
+			so: beyond},
+		{rule: "over-line", left: "moved", sign: "≤", right: "link_use × link", in: row.BitRate, unless: offLink,
 			so: "The use of the link, its rate or what it carried is wrong, or they are of different times."},
 		{rule: "over-line", left: "packet_rate", sign: "≤", right: "link ÷ bits ÷ ( smallest + gap )",
 			unless: isSized, so: beyond},

@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/row"
 )
 
 // rule is one kind of finding. One without check has its laws in laws(), or what figures need in lacks().
@@ -29,7 +30,7 @@ type rule struct {
 
 // hit is what a rule finds.
 type hit struct {
-	rows     []*row
+	rows     []*row.Row
 	sum      []string
 	so       string
 	severity claims.Severity // in place of the rule's
@@ -51,12 +52,15 @@ func rules() []rule {
 		{"order", "a lower statistic, or end of a range, is above a higher one", claims.Impossible, (*table).order},
 		{"deviation", "the deviation is larger than the range allows", claims.Impossible, nil},
 		{"too-long", "nobody has measured for so long", claims.Impossible, nil},
+		{"too-fast", "faster than light, or than the link", claims.Impossible, nil},
 		{"mean", "the mean cannot be that of these statistics", claims.Suspicious, nil},
 		{"repeat", "one figure has several values", claims.Suspicious, (*table).repeats},
 		{"same-quantity", "two figures for one quantity differ", claims.Suspicious, nil},
+		{"odd-unit", "one figure is in bytes, the others in bits", claims.Suspicious, (*table).oddUnit},
 		{"same-goal", "numbers that are not enough for the same goal", claims.Suspicious, (*table).sameGoal},
 		{"in-flight", "more requests are in flight than there are connections", claims.Suspicious, nil},
 		{"too-few-samples", "a percentile of too few samples", claims.Suspicious, nil},
+		{"averaged", "a mean of percentiles", claims.Suspicious, (*table).averaged},
 		{"longer-than-run", "a latency is longer than the run", claims.Suspicious, nil},
 		{"over-line", "more than the link carries", claims.Suspicious, nil},
 		{"at-limit", "a value at the limit of the link: it is at least this", claims.Suspicious, (*table).atLimit},
@@ -88,14 +92,14 @@ func (r rule) hits(t *table) []hit {
 
 // Audit reads a table, as docs/claims.md describes it, and checks it. An error names the line.
 func Audit(ctx context.Context, from io.Reader) (claims.Report, error) {
-	rows, err := read(from)
+	rows, err := row.Read(from)
 	if err != nil {
 		return claims.Report{}, err
 	}
 	r := claims.Report{APIVersion: "isolane.dev/v1alpha2", Kind: "Claims", Rows: len(rows),
-		Findings: []claims.Finding{}, Sources: len(grouped[cell](rows, func(w *row) string { return w.source }))}
+		Findings: []claims.Finding{}, Sources: len(row.Grouped[cell](rows, bySource))}
 	for _, w := range rows {
-		r.Table = append(r.Table, w.asFigure())
+		r.Table = append(r.Table, w.AsFigure())
 	}
 	t := tableOf(rows)
 	for _, rule := range rules() {
@@ -107,7 +111,7 @@ func Audit(ctx context.Context, from io.Reader) (claims.Report, error) {
 				Sum: h.sum, Conclusion: h.so}
 			for k, w := range h.rows {
 				if !slices.Contains(h.rows[:k], w) {
-					f.Figures = append(f.Figures, w.asFigure())
+					f.Figures = append(f.Figures, w.AsFigure())
 				}
 			}
 			r.Findings = append(r.Findings, f)

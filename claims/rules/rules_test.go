@@ -266,6 +266,9 @@ net,quiet,throughput_rel_quiet,percent,100,
 net,vf,throughput_rel_quiet,percent,118,
 -net,link (the limiter of the 118% result),rate,Gbps,10,limit
 net,quiet,throughput,Gbps,8.00,`,
+		"too-few-samples/packets": `
+echo,lane,packets,count,20000>2000000,
+echo,lane,rtt_p99.999,us,71,`,
 		"too-few-samples/rate": `
 web,a,requests_per_s,req/s,10.0>9000.0,
 web,a,latency_p99.9,ms,20,
@@ -463,6 +466,139 @@ dns,a,lookup_time_ci95_high,ms,5.50,`,
 ovs,kernel,cpu_load,percent,72,
 ovs,offload,cpu_load,percent,48,
 ovs,kernel minus offload,cpu_load_difference,pp,33>24,`,
+		"too-fast": `
+wan setup,Madrid to Miami,fibre_length,km,6900>690,
+wan setup,Madrid to Lisbon,fibre_length,km,600,
+wan,Madrid to Miami,rtt_min,ms,31.2,
+wan,Madrid to Lisbon,rtt_min,ms,7.9,`,
+		"too-fast/one way": `
+edge setup,,distance,mi,900>90,
+edge,a,latency_p50,ms,2.2,`,
+		"too-fast/echo": `
+lan setup,switch,link_rate,Mbps,100>1000,
+lan,ping; frame=1500B,rtt_min,us,150,`,
+		"too-fast/object": `
+cdn setup,edge,link_rate,Gbps,1>10,
+cdn,plain,object_size,MB,4,
+cdn,plain,latency_p50,ms,20,`,
+		"odd-unit": `
+vm,1 queue,throughput,Gbit/s,8.1,
+vm,2 queues,throughput,Gbit/s,15.2,
+vm,4 queues,throughput,GB/s>Gbit/s,19.4,
+vm,8 queues,throughput,Gbit/s,24.0,`,
+		"averaged": `
+http,run 1,latency_p99,ms,11.0,
+http,run 2,latency_p99,ms,31.0,
+http,average of 2 runs>all requests,latency_p99,ms,21.0,`,
+		"averaged/metric": `
+http,a,latency_p99_mean>latency_p99,ms,21.0,`,
+		"order/P100": `
+osl,cpu 4,latency_p100,us,8>11,
+osl,cpu 4,latency_max,us,11,
+osl setup,,runtime,h,12,`,
+		"whole/times and softirq": `
+mp,a,%usr,percent,30.9,
+mp,a,%sys,percent,12.2,
+mp,a,%soft,percent,31.5>4.5,
+mp,a,%idle,percent,52.4,`,
+		"whole/isolated CPUs": `
+box setup,server,logical_cpus,count,64,
+box setup,server,isolated_cpus,count,60>56,
+box setup,server,housekeeping_cpus,count,8,`,
+		"whole/pinned CPUs": `
+box setup,server,logical_cpus,count,32,
+box setup,vnf,pinned_cpus,count,40>24,`,
+		"whole/CPUs in the configuration": `
+box setup,server,logical_cpus,count,32,
+box,cpus=64>24,throughput,Gbps,18.0,`,
+		"whole/number of a CPU": `
+box setup,server,logical_cpus,count,32,
+box setup,cyclictest,affinity_cpu,cpu_id,32>31,`,
+		"balance/hits and misses": `
+cdn,edge,hits,count,412000,
+cdn,edge,misses,count,103000,
+cdn,edge,hit_ratio,percent,75.0>80.0,
+cdn,edge,miss_ratio,percent,20.0,`,
+		"balance/tx and rx counts": `
+gen,512B,tx packets,count,23496240,
+gen,512B,rx packets,count,23489190,
+gen,512B,loss,percent,0.30>0.03,`,
+		"deviation/jitter": `
+ptp,loaded,delay_min,us,14.4,
+ptp,loaded,delay_max,us,26.1,
+ptp,loaded,delay_variation,us,21.7>11.7,
+ptp setup,,measurement time,min,60,`,
+		"deviation/std dev": `
+rtt,a,min latency,us,10.1,
+rtt,a,max latency,us,14.9,
+rtt,a,latency std dev,us,12.3>1.3,
+rtt,a,samples,count,100000,`,
+		"derived/cores in words": `
+vpp,4 worker cores,throughput,Gbps,22.4,
+vpp,4 worker cores,throughput_per_core,Gbps,7.6>5.6,`,
+		"in-flight/connections in words": `
+web,100 connections,requests/s,req/s,84000,
+web,100 connections,mean latency,ms,11.9>1.19,
+web,100 connections,p99 latency,ms,19.0,`,
+		"product/whole hours": `
+cyc setup,rt-tests,interval,us,1000,
+cyc,a,loops,count,360000>3600000,
+cyc,a,duration,h,1,`,
+		"product/transactions": `
+sql,64 clients,tps,tps,21900,
+sql,64 clients,transactions,count,1314000>6570000,
+sql,64 clients,duration,s,300,`,
+		"product/energy": `
+pow,a,mean power,W,210,
+pow,a,duration,h,24,
+pow,a,energy,kWh,50.4>5.04,`,
+		"total/read and write": `
+ssd,mix,read_iops,kIOPS,91.2,
+ssd,mix,write_iops,kIOPS,39.1,
+ssd,mix,total_iops,kIOPS,150.3>130.3,`,
+		"balance/retransmissions": `
+wan,a,segments sent,count,500000,
+wan,a,retransmissions,count,2500,
+wan,a,retransmission rate,percent,5.0>0.5,`,
+		"comparison/units in metrics": `
+vr,virtio,throughput [Mpps],Mpps,9.3,
+vr,sriov,throughput [Mpps],Mpps,28.1,
+vr,sriov vs virtio,throughput increase,percent,302>202,`,
+		"comparison/times": `
+lat,lane,p99_us,us,19,
+lat,floating,p99_us,us,412,
+lat,lane vs floating,p99 improvement,x,12.7>21.7,`,
+		"over-line/GbE": `
+tr setup,tester,NIC speed,GbE,25,
+tr,64B frames,rate_mpps,Mpps,38.9>30.1,`,
+		"product/efficiency": `
+pow,a,throughput,Gbps,80,
+pow,a,power,W,400,
+pow,a,efficiency,Gbps/W,0.40>0.20,`,
+		"product/downtime": `
+sla,a,availability,percent,99.99,
+sla,a,downtime,min,526>52.6,
+sla,a,observation period,d,365,`,
+		"total/UL+DL": `
+upf,a,UL throughput,Gbps,12.4,
+upf,a,DL throughput,Gbps,61.8,
+upf,a,UL+DL throughput,Gbps,84.2>74.2,`,
+		"comparison/slash": `
+web,bridge,requests_per_s,req/s,41200,
+web,sriov,requests_per_s,req/s,61900,
+web,sriov/bridge,requests_per_s_ratio,ratio,1.35>1.50,`,
+		"comparison/the wrong way": `
+ids,af_packet,processing_time,s,412,
+ids,dpdk,processing_time,s,187,
+ids,dpdk vs af_packet,processing_time_speedup,x,0.45>2.2,`,
+		"comparison/the wrong base": `
+kv,baseline,throughput,kops/s,1000,
+kv,tuned,throughput,kops/s,1250,
+kv,tuned vs baseline,throughput_gain,percent,20>25,`,
+		"comparison/the base in the metric": `
+lane,default,throughput,Gbps,6.2,
+lane,pinned,throughput,Gbps,7.9,
+lane,pinned,throughput_gain_vs_default,percent,72>27,`,
 		"ambiguous-unit": `
 web setup,,object_size,Mb>Mbit,1,`,
 	}
@@ -775,8 +911,8 @@ dns,b,lookup_time_ci95_low,ms,3.8,
 dns,b,lookup_time_ci95_high,ms,4.3,`,
 		"units that are compared with themselves only": `
 pow,a,energy_p50,kJ,1.2,
-pow,a,energy_p99,J,900,
-pow,a,energy,kWh,0.3,
+pow,a,energy_p99,J,1900,
+pow,a,energy,kWh,0.25,
 pow,a,energy,Wh,250,
 pow,a,fan,rpm,9000,
 mem,a,speed,MT/s,5600,
@@ -786,6 +922,81 @@ pod,a,cpu_limit,vCPU,4,
 sip,a,calls,cps,800,
 fwd,a,cost,cycles/packet,88,
 srv,a,price,EUR/core,210,`,
+		"a reduction and a slowdown by a factor, an improvement of what is less": `
+aes,software,throughput,Gbps,1.2,
+aes,offload,throughput,Gbps,38.4,
+aes,software vs offload,throughput_slowdown,x,32,
+llc,default,llc_misses,count,1200000,
+llc,CAT,llc_misses,count,780000,
+llc,CAT vs default,llc_misses_improvement,percent,35,
+llc,CAT vs default,llc_misses_reduction,x,1.54,`,
+		"round trips of nearby, of a satellite and of one host": `
+leo setup,London to New York,distance,km,5570,
+leo,London to New York,rtt_min,ms,44,
+lan setup,switch,link_rate,Gbps,1,
+lan,ping; frame=1518B,rtt_min,us,31,
+lan,veth pair; frame=1518B,rtt_min,us,9,
+lan,cut through; frame=1518B,latency_min,us,0.4,`,
+		"objects out of a cache": `
+cdn setup,edge,link_rate,Gbps,1,
+cdn,browser cache,object_size,MB,2,
+cdn,browser cache,latency_p50,ms,0.4,
+cdn,gzip,object_size,MB,2,
+cdn,gzip,latency_p50,ms,6.0,
+cdn,plain,object_size,MB,2,
+cdn,plain,ttfb_p50,ms,1.2,`,
+		"a figure in bits and bytes": `
+nas,tcp,throughput,Gbps,71.2,
+nas,tcp,throughput,GB/s,8.9,
+nas,rdma,throughput,Gbps,92.1,
+nas,smb,throughput,Gbps,7.4,`,
+		"one in bytes that is no link": `
+mem,1 VM,throughput,Gbps,9.3,
+mem,2 VMs,throughput,Gbps,18.5,
+mem,4 VMs,throughput,Gbps,23.4,
+mem,memory copy,throughput,GB/s,18.0,
+start,before,startup_time,s,12.4,
+start,after,startup_time,s,3.1,
+start,after vs before,startup_time_improvement,percent,75,
+start,after vs before,startup_time_improvement,x,4,
+kpi,a,availability,percent,99.97,
+kpi,a,observation period,years,3,`,
+		"statistics of statistics": `
+agg,5 runs,latency_p99_min,us,18,
+agg,5 runs,latency_p99_max,us,25,
+agg,5 runs,latency_p99_stddev,us,30,
+agg,5 runs,latency_p99,us,21,
+agg,5 runs,latency_p99.9,us,24,
+agg,median of 5 runs,latency_p99,us,21,`,
+		"more virtual CPUs than the host has": `
+box setup,server,logical_cpus,count,64,
+box setup,VMs,total_vcpus,count,96,
+box setup,4 nodes,dedicated_cpus_total,count,240,
+box setup,4 nodes,pinned_cpus,count,240,
+box,cpus=128; two hosts,throughput,Gbps,18.0,
+vm setup,guest,cpus,count,4,
+vm setup,guest,cpu_last,cpu_id,7,`,
+		"a server's counters": `
+web,a,rx packets,count,1200000,
+web,a,tx packets,count,3400000,
+web,a,drops,count,0,
+web,a,requests/s,req/s,6667,
+web,a,queries,count,1200000,
+web,a,duration,s,60,`,
+		"jitter of a call": `
+sip,a,latency_mean,ms,63.0,
+sip,a,latency_p95,ms,141,
+sip,a,jitter,ms,22.4,
+sip,a,CPU TDP,W,205,
+sip,a,duration,min,60,
+sip,a,energy,Wh,411,`,
+		"several NUMA nodes, and counters of some of the CPUs": `
+big,2 NUMA nodes; 16 cores,throughput,Gbps,92,
+big,2 NUMA nodes; 16 cores,throughput_per_core,Gbps,5.75,
+big,4 isolated cpus,cpu_usage,percent,780,
+l2,a,L1 hits,count,990,
+l2,a,L1 misses,count,10,
+l2,a,L2 hit rate,percent,80.0,`,
 		"less than no gain": `
 v,a,throughput,Gbps,9.0,
 v,b,throughput,Gbps,9.3,
@@ -868,7 +1079,7 @@ func consistent(r *rand.Rand, runs int) string {
 	add("setup", "workload", "object_size", unit, kilo, "")
 	add("setup", "nic", "link_rate", "Gbps", 100, "")
 	add("setup", "load", "test_duration", "s", run, "")
-	base, quiet := 0., 0.
+	base, quiet, bridge := 0., 0., map[string]float64{}
 	for _, path := range slices.Repeat([]string{"bridge", "vf"}, runs) {
 		for _, noise := range []string{"quiet", "noisy"} {
 			config := fmt.Sprintf("path=%s; %s; connections=1000", path, noise)
@@ -895,6 +1106,23 @@ func consistent(r *rand.Rand, runs int) string {
 			hits := 100 * r.Float64()
 			add("web", config, "hit_rate", "percent", hits, "")
 			add("web", config, "miss_rate", "percent", 100-hits, "")
+			add("web", config, "hits", "count", math.Round(hits*1e4), "")
+			add("web", config, "misses", "count", math.Round((100-hits)*1e4), "")
+			power, read, written := 100+300*r.Float64(), 90*r.Float64(), 40*r.Float64()
+			add("web", config, "mean power", "W", power, "")
+			add("web", config, "energy", "Wh", power*run/3600, "")
+			add("web", config, "efficiency", "Gbps/W", bytesPerSecond*8/1e9/power, "")
+			add("web", config, "read iops", "kIOPS", read, "")
+			add("web", config, "write iops", "kIOPS", written, "")
+			add("web", config, "total iops", "kIOPS", read+written, "")
+			for _, state := range []string{"usr", "sys", "soft"} {
+				add("web", config, "%"+state, "percent", hits/3, "")
+			}
+			add("web", config, "%idle", "percent", 100-hits, "")
+			if path == "vf" && runs == 1 {
+				add("web", config, "requests_per_s_gain_vs_bridge", "percent", 100*(rate/bridge[noise]-1), "")
+			}
+			bridge[noise] = rate
 			if base == 0 {
 				base = rate
 			}

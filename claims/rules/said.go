@@ -1,11 +1,13 @@
 package rules
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/claims/row"
 )
 
 // What tables say in words: of the prose of a row, which is in small letters with single spaces.
@@ -18,14 +20,11 @@ var (
 		`(two|different|other|remote) (hosts?|nodes?|machines?|servers?)|` +
 		`between (hosts|nodes|machines|servers))\b`)
 	saysBothWays = regexp.MustCompile(`\b(?:both (directions|ways)|bidir(ectional)?|duplex|two way|` +
-		`(rx|up|download) ?(\+|and|plus) ?(tx|down|upload)|` +
-		`(tx|down|upload) ?(\+|and|plus) ?(rx|up|download))\b`)
+		`(rx|up|ul|download) ?(\+|and|plus) ?(tx|down|dl|upload)|` +
+		`(tx|down|dl|upload) ?(\+|and|plus) ?(rx|up|ul|download))\b`)
 	saysBond = regexp.MustCompile(`\b(?:bond\d?|bonded|bonding|lacp|m?lag|802\.3ad|ecmp|` +
 		`link aggregation|multipath|mptcp)\b`)
-	saysLinks = regexp.MustCompile(`\b(?:(\d{1,3}|two|both|three|four|six|eight|dual|quad) ?` +
-		`(?:[x×] ?(?:\S+ ){0,4}\d+ ?g(?:b|be|bps|bit)?|(?:links?|ports?|nics?|interfaces|uplinks|homed)))\b`)
-	saysLinksAre = regexp.MustCompile(`\b(?:(?:links|ports|nics|interfaces|uplinks) (\d{1,3}))\b`)
-	saysLess     = regexp.MustCompile(`\b(?:gzip|brotli|deflate|zstd|lz4|compress(ed|ion)|` +
+	saysLess = regexp.MustCompile(`\b(?:gzip|brotli|deflate|zstd|lz4|compress(ed|ion)|` +
 		`cached?|304|not modified|dedup\w*)\b`)
 	saysOutside = regexp.MustCompile(`\b(?:vxlan|geneve|gre|ipsec|esp|wireguard|gtp|` +
 		`tunnels?|mpls|srv6|qinq|imix|encap\w*)\b`)
@@ -34,34 +33,15 @@ var (
 	saysOpenLoop = regexp.MustCompile(`\b(?:open loop|wrk2|coordinated omission|` +
 		`(planned|intended|scheduled) start|pipelin\w+|http2|http 2|http3|h2load|multiplex\w*|target|offered)\b`)
 	saysNotMean = regexp.MustCompile(`\b(?:peak|ramp|warm ?up)\b`)
+	saysMeanOf  = regexp.MustCompile(`\b(?:mean|average|averaged|avg) (?:of|over|across) (?:all |the )?` +
+		`(?:\d+ )?(?:runs|nodes|hosts|instances|pods|trials|repetitions|servers|clients|threads|intervals)\b`)
+	saysMemory  = regexp.MustCompile(`\b(?:memory|memcpy|copy|disks?|nvme|ssd|cache|pcie|dma|storage)\b`)
+	saysSeveral = regexp.MustCompile(`\b(?:nodes|hosts|servers|machines|clusters?|vms|pods|guests|each|all)\b`)
+	saysEcho    = regexp.MustCompile(`\b(?:ping|echo|icmp|sockperf|ping pong)\b`)
 	saysPoints  = regexp.MustCompile(`\b(?:pp|percent(age)? points?)\b`)
 	saysAlone   = regexp.MustCompile(`\b(?:alone|separate(ly)?|one at a time|one by one|each by itself)\b`)
 	saysNone    = regexp.MustCompile(`\b(?:(no|without) \w+|\w+ (off|no|none|disabled))\b`)
 )
-
-// proseOf is all that a row says in words.
-func (w *row) proseOf() string {
-	words := slices.Concat(w.general, w.words, wordsOf(w.quoted))
-	if w.unit.dim == text {
-		words = append(words, wordsOf(w.text)...)
-	}
-	return strings.Join(words, " ")
-}
-
-// linksIn is how many links are named, 0 where none are.
-func linksIn(prose string) float64 {
-	most := 0.
-	for _, m := range slices.Concat(saysLinks.FindAllStringSubmatch(prose, -1),
-		saysLinksAre.FindAllStringSubmatch(prose, -1)) {
-		n, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			n = map[string]float64{"two": 2, "both": 2, "dual": 2, "three": 3, "four": 4, "quad": 4, "six": 6,
-				"eight": 8}[m[1]]
-		}
-		most = max(most, n)
-	}
-	return most
-}
 
 // links are how many a source has, as its setup, its links and its texts say, and whether they are one bond.
 type links struct {
@@ -69,23 +49,23 @@ type links struct {
 	bond   bool
 }
 
-func (t *table) linksOf(rows []*row) links {
+func (t *table) linksOf(rows []*row.Row) links {
 	var l links
 	for _, w := range rows {
 		if t.roles["links"].fits(w) {
-			l.number = max(l.number, w.value.mid)
+			l.number = max(l.number, w.Value.Mid)
 		}
-		if w.isSetup() || w.unit.dim == text || t.roles["link"].fits(w) {
-			l.number = max(l.number, linksIn(w.prose))
-			l.bond = l.bond || saysBond.MatchString(w.prose)
+		if w.IsSetup() || w.Unit.Dim == row.Text || t.roles["link"].fits(w) {
+			l.number = max(l.number, w.Links())
+			l.bond = l.bond || saysBond.MatchString(w.Prose)
 		}
 	}
 	return l
 }
 
 // carrier is the row of an instance that a link carries.
-func (i instance) carrier() *row {
-	for _, name := range []string{"moved", "moved_both", "packet_rate"} {
+func (i instance) carrier() *row.Row {
+	for _, name := range []string{"moved", "moved_both", "packet_rate", "round_trip", "fetch"} {
 		if w := i.rows[name]; w != nil {
 			return w
 		}
@@ -99,8 +79,8 @@ func (i instance) times() float64 {
 	if w == nil {
 		return 1
 	}
-	n := max(1, i.t.links[w.source].number, linksIn(w.prose))
-	if saysBothWays.MatchString(w.prose) {
+	n := max(1, i.t.links[w.Source].number, w.Links())
+	if saysBothWays.MatchString(w.Prose) {
 		n *= 2
 	}
 	return n
@@ -109,16 +89,17 @@ func (i instance) times() float64 {
 // offLink says whether a figure is of traffic that no link carries, or one of nobody says how many.
 func offLink(i instance) bool {
 	w := i.carrier()
-	bond := i.t.links[w.source].bond || saysBond.MatchString(w.prose)
-	number := max(i.t.links[w.source].number, linksIn(w.prose))
-	return saysOneHost.MatchString(w.prose) && !saysHosts.MatchString(w.prose) || bond && number < 2
+	bond := i.t.links[w.Source].bond || saysBond.MatchString(w.Prose)
+	number := max(i.t.links[w.Source].number, w.Links())
+	return saysOneHost.MatchString(w.Prose) && !saysHosts.MatchString(w.Prose) || bond && number < 2
 }
 
 // says is for what the figures of an instance, or the texts of their configuration, say: not "cache=off".
 func (i instance) says(what *regexp.Regexp) bool {
-	says := func(w *row) bool { return what.MatchString(saysNone.ReplaceAllString(w.prose, "")) }
+	says := func(w *row.Row) bool { return what.MatchString(saysNone.ReplaceAllString(w.Prose, "")) }
 	for _, w := range i.rows {
-		if says(w) || slices.ContainsFunc(i.t.of[w], func(o *row) bool { return o.unit.dim == text && says(o) }) {
+		texts := func(o *row.Row) bool { return o.Unit.Dim == row.Text && says(o) }
+		if says(w) || slices.ContainsFunc(i.t.of[w], texts) {
 			return true
 		}
 	}
@@ -132,7 +113,7 @@ func saying(what *regexp.Regexp) func(instance) bool {
 
 // isLess is for replies that are compressed or come out of a cache: fewer bytes than objects.
 func isLess(i instance) bool {
-	return i.says(saysLess) && i.left.value(i.get).below(i.right.value(i.get))
+	return i.says(saysLess) && i.left.Value(i.get).Below(i.right.Value(i.get))
 }
 
 // isCounted is for a loss of which what was received says more.
@@ -147,27 +128,30 @@ func isSized(i instance) bool {
 }
 
 func isOpenLoop(i instance) bool {
-	return i.says(saysOpenLoop) || slices.ContainsFunc(i.t.of[i.rows["latency_mean"]], func(w *row) bool {
-		return w.unit.dim == rate && w.has("target", "offered", "planned", "intended")
+	return i.says(saysOpenLoop) || slices.ContainsFunc(i.t.of[i.rows["latency_mean"]], func(w *row.Row) bool {
+		return w.Unit.Dim == row.Rate && w.Has("target", "offered", "planned", "intended")
 	})
 }
 
-// isBothAtOnce is for a total of both directions at once beside each alone.
+// isBothAtOnce is for a total of both directions at once beside each alone, which is not much more.
 func isBothAtOnce(i instance) bool {
+	const about = 1.05
 	w := i.rows["all_ways"]
-	words := strings.Join(slices.Concat(w.words, wordsOf(w.quoted)), " ")
-	return saysBothWays.MatchString(words) || strings.Contains(words, "at once")
+	words := strings.Join(slices.Concat(w.Words, row.WordsOf(w.Quoted)), " ")
+	return (saysBothWays.MatchString(words) || strings.Contains(words, "at once")) &&
+		i.t.base(w).Below(i.right.Value(i.get).Scaled(about))
 }
 
 // maybeOthers says why what was sent and what was received may not be the same traffic.
 func maybeOthers(i instance) string {
-	for _, p := range [][2]string{{"sent", "received"}, {"sent_rate", "received_rate"}} {
+	for _, p := range [][2]string{{"sent", "received"}, {"sent_rate", "received_rate"},
+		{"tx_count", "rx_count"}} {
 		switch sent, received := i.rows[p[0]], i.rows[p[1]]; {
 		case sent == nil || received == nil:
-		case i.t.base(sent).below(i.t.base(received)):
+		case i.t.base(sent).Below(i.t.base(received)):
 			return "More was received than sent: copies or several receivers, or the two were counted at different " +
 				"places or times. Nothing can be said of what was lost."
-		case sent.has("tx") || received.has("rx"):
+		case sent.Has("tx") || received.Has("rx"):
 			return "One of the figures is wrong, or what was sent and received is traffic of two directions."
 		}
 	}
@@ -179,9 +163,67 @@ func maybeOthers(i instance) string {
 func severalCPUs(i instance) bool {
 	sum, most := 0., 0.
 	for _, w := range i.rows {
-		if v := i.t.base(w).mid; w.unit.dim == share {
+		if v := i.t.base(w).Mid; w.Unit.Dim == row.Share {
 			sum, most = sum+v, max(most, v)
 		}
 	}
 	return most > 1 || sum > 1.5 && math.Abs(sum-math.Round(sum)) < 0.01
+}
+
+// maybeApart says why figures of one configuration may not be of the same traffic or time.
+func maybeApart(instance) string {
+	return "One of the figures is wrong, or they are of different traffic or times."
+}
+
+// maybeAlone says why a total may not be that of its parts.
+func maybeAlone(i instance) string {
+	if saysBothWays.MatchString(strings.Join(i.rows["all_ways"].Words, " ")) {
+		return "Unless each direction was measured alone, one of the figures is wrong."
+	}
+	return ""
+}
+
+// isInTotal is for shares of a CPU's time that another law adds up.
+func isInTotal(i instance) bool {
+	return severalCPUs(i) || len(i.rows) == 8 || len(i.rows) == 7 && i.rows["nice"] == nil
+}
+
+// ofRequests is for hits of which the number of requests says more.
+func ofRequests(i instance) bool {
+	return slices.ContainsFunc(i.t.of[i.rows["hits"]], i.t.roles["requests"].fits)
+}
+
+// isTimes is for a reduction by a factor: 4x less.
+func isTimes(i instance) bool { return i.rows["reduced"].Unit.Factor == 1 }
+
+// isNoHost is for CPUs of which the table does not say that they are all of a host.
+func isNoHost(i instance) bool {
+	w := i.rows["host_cpus"]
+	is := func(names ...string) bool {
+		return slices.ContainsFunc(w.General, func(s string) bool { return slices.Contains(names, s) })
+	}
+	for _, o := range i.rows {
+		if saysSeveral.MatchString(o.Prose) || saysSeveral.MatchString(i.first.Prose) {
+			return true
+		}
+	}
+	return is("vm", "guest", "container", "pod", "vnf", "instance", "client", "generator") ||
+		!w.Has("logical", "hardware", "hyperthreads", "online", "host", "server") &&
+			!is("host", "server", "node", "dut", "machine", "hypervisor")
+}
+
+// isOneWay is for round trips of which nobody says that they bring back what they took.
+func isOneWay(i instance) bool {
+	return offLink(i) || !i.says(saysEcho)
+}
+
+// isElsewhere is for a length that the table may not mean for the way of a latency.
+func isElsewhere(i instance) bool {
+	way := cmp.Or(i.rows["distance"], i.rows["fibre"])
+	return !way.IsOf(cmp.Or(i.rows["one_way"], i.rows["round_trip"]))
+}
+
+// isNotFetched is for objects that may not have crossed the link as they are.
+func isNotFetched(i instance) bool {
+	return offLink(i) || i.says(saysLess) || i.rows["object"].Stat.Kind != ""
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/formula"
+	"isolane.dev/isolane/claims/row"
 	"isolane.dev/isolane/quantity"
 )
 
@@ -21,23 +23,29 @@ var confidence = regexp.MustCompile(`(^| )(ci|confidence( interval)?)( ?(90|95|9
 func (t *table) order() []hit {
 	var hits []hit
 	ends := []string{"first", "lower", "last", "upper"}
-	use := func(w *row) bool {
-		return w.unit.dim > text && w.qualifier != "limit" && w.stat.kind != "mean" && w.stat.kind != "deviation"
+	use := func(w *row.Row) bool {
+		return w.Unit.Dim > row.Text && w.Qualifier != "limit" &&
+			slices.Contains([]string{"", "min", "percentile", "max"}, w.Stat.Kind)
 	}
-	for _, rows := range t.groups(use, func(w *row) string {
-		stem := drop(wordsOf(w.stem), ends)
-		return fmt.Sprint(w.conditions, "\x00", stem, w.measure(), w.stat.kind == "",
-			w.unit.dim == id || !w.has(ends...))
+	for _, rows := range t.groups(use, func(w *row.Row) string {
+		stem := row.Drop(row.WordsOf(w.Stem), ends)
+		return fmt.Sprint(w.Conditions, "\x00", stem, w.Measure(), w.Stat.Kind == "",
+			w.Unit.Dim == row.ID || !w.Has(ends...))
 	}) {
-		slices.SortStableFunc(rows, func(a, b *row) int { return cmp.Compare(a.rank(), b.rank()) })
+		slices.SortStableFunc(rows, func(a, b *row.Row) int { return cmp.Compare(a.Rank(), b.Rank()) })
 		repeated := false
 		for k := 1; k < len(rows); k++ {
-			repeated = repeated || rows[k-1].rank() == rows[k].rank() && t.base(rows[k-1]) != t.base(rows[k])
+			repeated = repeated || rows[k-1].Rank() == rows[k].Rank() && t.base(rows[k-1]) != t.base(rows[k]) &&
+				!isSameStat(rows[k-1], rows[k])
 		}
 		for k := 1; k < len(rows) && !repeated; k++ {
-			if a, b := rows[k-1], rows[k]; t.base(b).below(t.base(a)) {
-				hits = append(hits, hit{rows: []*row{a, b}, sum: []string{fmt.Sprintf("%s %s > %s %s", a.metric,
-					t.printed(a), b.metric, t.printed(b))},
+			a, b := rows[k-1], rows[k]
+			if isSameStat(a, b) && t.base(a).Below(t.base(b)) {
+				a, b = b, a
+			}
+			if t.base(b).Below(t.base(a)) {
+				hits = append(hits, hit{rows: []*row.Row{a, b}, sum: []string{fmt.Sprintf("%s %s > %s %s", a.Metric,
+					t.printed(a), b.Metric, t.printed(b))},
 					so: "One of the two is wrong, or has the other's name or unit."})
 			}
 		}
@@ -45,31 +53,64 @@ func (t *table) order() []hit {
 	return append(hits, t.intervals()...)
 }
 
+// isSameStat is for two names of one statistic: P100 and the maximum, P50 and the median.
+func isSameStat(a, b *row.Row) bool {
+	return a.Stat == b.Stat && a.Measured() && b.Measured() && a.Has("p100", "median") != b.Has("p100", "median")
+}
+
+// averaged finds means of percentiles.
+func (t *table) averaged() []hit {
+	isMean := func(w *row.Row) bool { return w.Stat.Kind == "averaged" || saysMeanOf.MatchString(w.Prose) }
+	isTail := func(w *row.Row) bool {
+		return w.Stat.Rank > 50 && w.Stat.Rank < 100 && w.Unit.Dim == row.Duration
+	}
+	var hits []hit
+	use := func(w *row.Row) bool { return isMean(w) && isTail(w) && !w.IsChange() }
+	for _, w := range row.Keep(t.rows, use) {
+		h := hit{rows: []*row.Row{w}, sum: []string{w.Metric + " " + t.printed(w) + " is a mean of percentiles"},
+			so: "A mean of percentiles is no percentile: that of all samples together is anywhere between the least " +
+				"and the largest of them."}
+		var terms []string
+		parts := row.Keep(t.rows, func(o *row.Row) bool {
+			return o.Group == w.Group && o.Stem == w.Stem && o.Measured() && o.Stat.Rank == w.Stat.Rank && !isMean(o)
+		})
+		for _, p := range parts {
+			terms = append(terms, row.Thousands(p.Text))
+		}
+		if mean := t.sum(parts).Scaled(1 / float64(len(parts))); len(parts) > 1 && mean.Meets(t.base(w)) {
+			h.rows, h.sum = append(parts, w), []string{fmt.Sprintf("(%s) ÷ %d = %s, printed %s",
+				strings.Join(terms, " + "), len(parts), t.like(w, mean.Mid), t.printed(w))}
+		}
+		hits = append(hits, h)
+	}
+	return hits
+}
+
 // intervals finds means outside of their own confidence interval: rtt_mean, rtt_ci95_low, rtt_ci95_high.
 func (t *table) intervals() []hit {
 	var hits []hit
 	for _, c := range t.cells {
 		for _, end := range c {
-			stem := confidence.ReplaceAllString(strings.Join(end.words, " "), "")
-			isLow, isHigh := end.has("low", "lower", "min"), end.has("high", "upper", "max")
-			if stem == strings.Join(end.words, " ") || isLow == isHigh || end.unit.dim <= id {
+			stem := confidence.ReplaceAllString(strings.Join(end.Words, " "), "")
+			isLow, isHigh := end.Has("low", "lower", "min"), end.Has("high", "upper", "max")
+			if stem == strings.Join(end.Words, " ") || isLow == isHigh || end.Unit.Dim <= row.ID {
 				continue
 			}
-			of, around := statOf(stem)
-			middles := keep(c, func(w *row) bool { // the mean, also where a median may be meant
-				return w.measured() && w.unit.dim == end.unit.dim && w.stem == of && (w.stat.kind == "mean" ||
-					w.stat.rank == 50 && around.kind == "")
+			of, around := row.StatOf(stem)
+			middles := row.Keep(c, func(w *row.Row) bool { // the mean, also where a median may be meant
+				return w.Measured() && w.Unit.Dim == end.Unit.Dim && w.Stem == of && (w.Stat.Kind == "mean" ||
+					w.Stat.Rank == 50 && around.Kind == "")
 			})
 			w := t.only(middles)
-			if w != nil && (w.stat.kind != "mean" || around.kind != "" && around.kind != "mean") {
+			if w != nil && (w.Stat.Kind != "mean" || around.Kind != "" && around.Kind != "mean") {
 				continue
 			}
-			if w == nil || isLow && !t.base(w).below(t.base(end)) || isHigh && !t.base(end).below(t.base(w)) {
+			if w == nil || isLow && !t.base(w).Below(t.base(end)) || isHigh && !t.base(end).Below(t.base(w)) {
 				continue
 			}
 			sign := map[bool]string{true: " < ", false: " > "}[isLow]
-			hits = append(hits, hit{rows: []*row{w, end}, so: "A mean lies inside of its own interval.",
-				sum: []string{w.metric + " " + t.printed(w) + sign + end.metric + " " + t.printed(end)}})
+			hits = append(hits, hit{rows: []*row.Row{w, end}, so: "A mean lies inside of its own interval.",
+				sum: []string{w.Metric + " " + t.printed(w) + sign + end.Metric + " " + t.printed(end)}})
 		}
 	}
 	return hits
@@ -78,17 +119,17 @@ func (t *table) intervals() []hit {
 // repeats finds several values of one figure. They may be repeated measurements.
 func (t *table) repeats() []hit {
 	var hits []hit
-	use := func(w *row) bool { return w.unit.dim > other && !w.isBound() && w.qualifier != "limit" }
-	for _, rows := range t.groups(use, func(w *row) string {
-		return fmt.Sprint(byFigure(w), w.unit.dim)
+	use := func(w *row.Row) bool { return w.Unit.Dim > row.Other && !w.IsBound() && w.Qualifier != "limit" }
+	for _, rows := range t.groups(use, func(w *row.Row) string {
+		return fmt.Sprint(byFigure(w), w.Unit.Dim, w.IsChange() && w.Unit.Factor == 1) // 75% less is 4x less
 	}) {
 		least, most := t.extremes(rows)
-		if !t.base(least).below(t.base(most)) {
+		if !t.base(least).Below(t.base(most)) {
 			continue
 		}
 		sum := quantity.Count(len(rows), "value") + ", from " + t.printed(least) + " to " + t.printed(most)
-		if low := t.base(least).mid; low > 0 {
-			sum += ": " + t.printed(most) + " ÷ " + t.printed(least) + " = " + number(t.base(most).mid/low)
+		if low := t.base(least).Mid; low > 0 {
+			sum += ": " + t.printed(most) + " ÷ " + t.printed(least) + " = " + row.Number(t.base(most).Mid/low)
 		}
 		hits = append(hits, hit{rows: rows, sum: []string{sum},
 			so: "They are repeated measurements, or differ in what the table does not say, or one is wrong."})
@@ -96,43 +137,75 @@ func (t *table) repeats() []hit {
 	return hits
 }
 
+// oddUnit finds one figure in bytes among several of the same metric in bits, or the other way round, whose
+// number is like theirs and whose value is not.
+func (t *table) oddUnit() []hit {
+	const others, apart = 3, 3.
+	var hits []hit
+	use := func(w *row.Row) bool {
+		return w.Measured() && !w.IsSetup() && !saysOneHost.MatchString(w.Prose) &&
+			!saysMemory.MatchString(w.Prose) &&
+			slices.Contains([]row.Dimension{row.SizeRate, row.BitRate}, w.Unit.Dim)
+	}
+	for _, rows := range t.groups(use, byMetric) {
+		for _, w := range rows {
+			rest := row.Keep(rows, func(o *row.Row) bool { return o != w })
+			if len(rest) < others || slices.ContainsFunc(rest, func(o *row.Row) bool {
+				return o.Unit.Dim == w.Unit.Dim || o.UnitText != rest[0].UnitText || o.Conditions == w.Conditions
+			}) || !strings.EqualFold(w.UnitText[:1], rest[0].UnitText[:1]) {
+				continue
+			}
+			least, most := t.extremes(rest)
+			if v := t.base(w); w.Value.Mid < least.Value.Mid || w.Value.Mid > most.Value.Mid ||
+				v.Mid < apart*t.base(most).Mid && v.Mid*apart > t.base(least).Mid {
+				continue
+			}
+			hits = append(hits, hit{rows: append(rest, w), sum: []string{fmt.Sprintf(
+				"%s = %s; the others are from %s to %s", t.printed(w), row.Show(row.BitRate, t.base(w).Mid),
+				t.printed(least), t.printed(most))},
+				so: "In " + rest[0].UnitText + " it is one of them: the unit may be a misprint."})
+		}
+	}
+	return hits
+}
+
 // extremes are the least and the largest figure.
-func (t *table) extremes(rows []*row) (least, most *row) {
-	byBase := func(a, b *row) int { return cmp.Compare(t.base(a).mid, t.base(b).mid) }
+func (t *table) extremes(rows []*row.Row) (least, most *row.Row) {
+	byBase := func(a, b *row.Row) int { return cmp.Compare(t.base(a).Mid, t.base(b).Mid) }
 	return slices.MinFunc(rows, byBase), slices.MaxFunc(rows, byBase)
 }
 
 // derived holds "throughput per cpu" against the throughput and the CPUs, and "throughput rel quiet", in
 // percent, against the throughput here and where it is 100%.
 func (t *table) derived() []hit {
-	const f formula = "a ÷ b"
+	const f formula.Formula = "a ÷ b"
 	var hits []hit
-	use := func(w *row) bool {
-		return w.measured() && (w.after("rel") != "" && w.unit.dim == share || w.after("per") != "")
+	use := func(w *row.Row) bool {
+		return w.Measured() && (w.After("rel") != "" && w.Unit.Dim == row.Share || w.After("per") != "")
 	}
 	for _, rows := range t.groups(use, byMetric) {
 		whole := t.whole(rows)
 		for _, w := range rows {
 			a, b := t.total(w), whole
-			if w.after("per") != "" {
-				b = t.number(w, w.after("per"))
+			if w.After("per") != "" {
+				b = t.number(w, w.After("per"))
 			}
-			same := keep(t.of[w], func(o *row) bool { return slices.Equal(o.words, w.words) })
-			if a == nil || b == nil || t.only(same) == nil || w.after("rel") != "" && a.unit.dim != b.unit.dim {
+			same := row.Keep(t.of[w], func(o *row.Row) bool { return slices.Equal(o.Words, w.Words) })
+			if a == nil || b == nil || t.only(same) == nil || w.After("rel") != "" && a.Unit.Dim != b.Unit.Dim {
 				continue
 			}
-			v := f.value(func(name string) span { return t.base([]*row{a, b}[strings.Index("ab", name)]) })
-			own := isOfLoad(w.after("per"))
-			if !v.finite() || v.meets(t.base(w)) || own && v.scaled(1/ofLoad).below(t.base(w)) &&
-				t.base(w).below(v.scaled(ofLoad)) {
+			v := f.Value(func(name string) row.Span { return t.base([]*row.Row{a, b}[strings.Index("ab", name)]) })
+			own := isOfLoad(w.After("per"))
+			if !v.Finite() || v.Meets(t.base(w)) || own && v.Scaled(1/ofLoad).Below(t.base(w)) &&
+				t.base(w).Below(v.Scaled(ofLoad)) {
 				continue
 			}
-			h := hit{rows: keep([]*row{a, b, w}, (*row).isInTable), so: "One of the three is wrong."}
+			h := hit{rows: row.Keep([]*row.Row{a, b, w}, (*row.Row).IsInTable), so: "One of the three is wrong."}
 			if own {
 				h.severity, h.so = claims.Suspicious, "A load generator takes it over intervals of each: it is seldom "+
 					"the total by their number, but not so far off."
 			}
-			h.sum = []string{t.printed(a) + " ÷ " + t.printed(b) + " = " + t.like(w, v.mid) +
+			h.sum = []string{t.printed(a) + " ÷ " + t.printed(b) + " = " + t.like(w, v.Mid) +
 				", printed " + t.printed(w)}
 			hits = append(hits, h)
 		}
@@ -147,13 +220,10 @@ func isOfLoad(of string) bool {
 	return slices.Contains([]string{"thread", "worker", "connection", "client", "stream"}, of)
 }
 
-// isInTable says whether a row has a line; what a configuration says has none.
-func (w *row) isInTable() bool { return w.line > 0 }
-
 // whole is the figure that is 100% in these rows.
-func (t *table) whole(rows []*row) *row {
+func (t *table) whole(rows []*row.Row) *row.Row {
 	for _, w := range rows {
-		if total := t.total(w); math.Abs(t.base(w).mid-1) < 1e-9 && total != nil {
+		if total := t.total(w); math.Abs(t.base(w).Mid-1) < 1e-9 && total != nil {
 			return total
 		}
 	}
@@ -161,42 +231,24 @@ func (t *table) whole(rows []*row) *row {
 }
 
 // total is the figure of the same configuration that one per cpu, or rel baseline, is a part of.
-func (t *table) total(w *row) *row {
-	k := max(lastOf(w.words, "rel"), lastOf(w.words, "per"))
-	words := w.words[:k]
-	if w.words[k] == "per" {
-		words = slices.Concat(words, w.words[k+2:])
+func (t *table) total(w *row.Row) *row.Row {
+	k := max(row.LastOf(w.Words, "rel"), row.LastOf(w.Words, "per"))
+	words := w.Words[:k]
+	if w.Words[k] == "per" {
+		words = slices.Concat(words, w.Words[k+2:])
 	}
-	return t.only(slices.DeleteFunc(slices.Clone(t.of[w]), func(o *row) bool {
-		return o == w || !slices.Equal(drop(o.words, []string{"total"}), words) || !o.measured() ||
-			o.unit.dim != w.unit.dim && w.words[k] == "per" || o.unit.dim <= other || o.unit.dim == share
+	return t.only(slices.DeleteFunc(slices.Clone(t.of[w]), func(o *row.Row) bool {
+		return o == w || !slices.Equal(row.Drop(o.Words, []string{"total"}), words) || !o.Measured() ||
+			o.Unit.Dim != w.Unit.Dim && w.Words[k] == "per" || o.Unit.Dim <= row.Other || o.Unit.Dim == row.Share
 	}))
 }
 
 // number is how many CPUs, or whatever else, a configuration has.
-func (t *table) number(w *row, of string) *row {
+func (t *table) number(w *row.Row, of string) *row.Row {
 	for _, o := range t.of[w] {
-		if name := strings.Join(o.words, " "); o.unit.dim == count && (name == of || name == of+"s") {
+		if name := strings.Join(o.Words, " "); o.Unit.Dim == row.Count && (name == of || name == of+"s") {
 			return o
 		}
 	}
-	return cmp.Or(w.said(count, of+"s"), w.said(count, of))
-}
-
-// after is the word behind the last of another one, "" where it has none, or none is before it.
-func (w *row) after(word string) string {
-	if k := lastOf(w.words, word); k > 0 && k+1 < len(w.words) {
-		return w.words[k+1]
-	}
-	return ""
-}
-
-// lastOf is where a word is last: requests_per_s_per_core is per core. -1: nowhere.
-func lastOf(words []string, word string) int {
-	for k, w := range slices.Backward(words) {
-		if w == word {
-			return k
-		}
-	}
-	return -1
+	return cmp.Or(w.Said(row.Count, of+"s"), w.Said(row.Count, of))
 }

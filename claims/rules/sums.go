@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/row"
 	"isolane.dev/isolane/quantity"
 )
 
@@ -18,7 +19,7 @@ const partNames = "stream flow vm queue port thread worker core cpu client conne
 var numbered = regexp.MustCompile(`^([a-z]+) ?[=:#]? ?(\S+)$`)
 
 // partOf reads a condition as one of several parts: "stream 1", "vm=1", "T:0".
-func partOf(p part) (name, which string) {
+func partOf(p row.Part) (name, which string) {
 	m := numbered.FindStringSubmatch(strings.ToLower(p.String()))
 	if m == nil || !slices.Contains(strings.Fields(partNames), m[1]) || saysTotal(p) != "" {
 		return "", ""
@@ -28,12 +29,12 @@ func partOf(p part) (name, which string) {
 
 // saysTotal is the word by which a condition is that of all parts together, "" where it is not: "SUM",
 // "all queues".
-func saysTotal(p part) string {
-	words := wordsOf(p.String())
+func saysTotal(p row.Part) string {
+	words := row.WordsOf(p.String())
 	k := slices.IndexFunc(words, func(s string) bool {
 		return slices.Contains([]string{"total", "sum", "aggregate", "all"}, s)
 	})
-	names := drop(words, []string{"total", "sum", "aggregate", "all", "of", "the"})
+	names := row.Drop(words, []string{"total", "sum", "aggregate", "all", "of", "the"})
 	if k < 0 || slices.ContainsFunc(names, func(s string) bool {
 		return !slices.Contains(strings.Fields(partNames), strings.TrimSuffix(s, "s"))
 	}) {
@@ -44,34 +45,34 @@ func saysTotal(p part) string {
 
 // family are the figures of parts and of all of them, which differ in nothing else.
 type family struct {
-	total *row
+	total *row.Row
 	word  string
-	parts map[string][]*row // by what the parts are
+	parts map[string][]*row.Row // by what the parts are
 }
 
 // families are those of rates and counts without a statistic.
 func (t *table) families() []family {
-	amounts := []dimension{count, rate, sizeRate, bitRate}
-	use := func(w *row) bool {
-		return w.measured() && slices.Contains(amounts, w.unit.dim) && w.stat.kind == "" && !w.isChange()
+	amounts := []row.Dimension{row.Count, row.Rate, row.SizeRate, row.BitRate}
+	use := func(w *row.Row) bool {
+		return w.Measured() && slices.Contains(amounts, w.Unit.Dim) && w.Stat.Kind == "" && !w.IsChange()
 	}
 	var all []family
-	for _, rows := range t.groups(use, func(w *row) string { return fmt.Sprint(w.figure, w.unit.dim) }) {
-		byRest := map[string][]*row{}
+	for _, rows := range t.groups(use, func(w *row.Row) string { return fmt.Sprint(w.Figure, w.Unit.Dim) }) {
+		byRest := map[string][]*row.Row{}
 		for _, w := range rows {
-			for _, p := range w.parts {
+			for _, p := range w.Parts {
 				if name, _ := partOf(p); name != "" {
-					rest, _ := without(w.parts, func(o part) bool { return o == p })
-					byRest[unordered(rest)+"\x00"+name] = append(byRest[unordered(rest)+"\x00"+name], w)
+					rest, _ := row.Without(w.Parts, func(o row.Part) bool { return o == p })
+					byRest[row.Unordered(rest)+"\x00"+name] = append(byRest[row.Unordered(rest)+"\x00"+name], w)
 				}
 			}
 		}
 		for _, w := range rows {
-			for _, p := range w.parts {
-				f := family{w, saysTotal(p), map[string][]*row{}}
-				rest, _ := without(w.parts, func(o part) bool { return o == p })
+			for _, p := range w.Parts {
+				f := family{w, saysTotal(p), map[string][]*row.Row{}}
+				rest, _ := row.Without(w.Parts, func(o row.Part) bool { return o == p })
 				for _, name := range strings.Fields(partNames) {
-					if parts := byRest[unordered(rest)+"\x00"+name]; f.word != "" && len(parts) > 1 {
+					if parts := byRest[row.Unordered(rest)+"\x00"+name]; f.word != "" && len(parts) > 1 {
 						f.parts[name] = parts
 					}
 				}
@@ -85,10 +86,10 @@ func (t *table) families() []family {
 }
 
 // isNumbered says whether parts are 0 or 1 to n, each once.
-func isNumbered(of string, rows []*row) bool {
+func isNumbered(of string, rows []*row.Row) bool {
 	var numbers []int
 	for _, w := range rows {
-		for _, p := range w.parts {
+		for _, p := range w.Parts {
 			if name, which := partOf(p); name == of {
 				n, err := strconv.Atoi(which)
 				if err != nil {
@@ -108,10 +109,19 @@ func isNumbered(of string, rows []*row) bool {
 }
 
 // isOfEach says whether the figure of all may be that of each: a mean, or the rate of a chain.
-func (t *table) isOfEach(f family, parts []*row) bool {
+func (t *table) isOfEach(f family, parts []*row.Row) bool {
 	least, most := t.extremes(parts)
 	all := t.base(f.total)
-	return all.meets(t.base(most)) || f.word == "all" && !all.below(t.base(least)) && !t.base(most).below(all)
+	return all.Meets(t.base(most)) || f.word == "all" && !all.Below(t.base(least)) && !t.base(most).Below(all)
+}
+
+// sum is what figures are together.
+func (t *table) sum(rows []*row.Row) row.Span {
+	sum := row.Exactly(0)
+	for _, w := range rows {
+		sum = row.Combine(sum, t.base(w), func(a, b float64) float64 { return a + b })
+	}
+	return sum
 }
 
 // totals are what up and down, the shares of a CPU's time, and streams or queues do not add up to.
@@ -120,25 +130,21 @@ func (t *table) totals() []hit {
 	hits := t.broken("total")
 	for _, f := range t.families() {
 		for name, parts := range f.parts {
-			if t.isOfEach(f, parts) || slices.ContainsFunc(append(slices.Clone(parts), f.total), func(w *row) bool {
-				return saysAlone.MatchString(w.prose)
-			}) {
+			alone := func(w *row.Row) bool { return saysAlone.MatchString(w.Prose) }
+			if t.isOfEach(f, parts) || slices.ContainsFunc(append(slices.Clone(parts), f.total), alone) {
 				continue
 			}
-			total, sum := t.base(f.total), exactly(0)
-			for _, w := range parts {
-				sum = combine(sum, t.base(w), func(a, b float64) float64 { return a + b })
-			}
+			total, sum := t.base(f.total), t.sum(parts)
 			h := hit{rows: append(slices.Clone(parts), f.total), so: wrong}
-			allowed := span{sum.low * (1 - about), sum.mid, sum.high * (1 + about)}
+			allowed := row.Span{Low: sum.Low * (1 - about), Mid: sum.Mid, High: sum.High * (1 + about)}
 			_, most := t.extremes(parts)
-			switch part := t.base(most).scaled(1 - about); {
-			case total.below(part):
-				h.rows = []*row{most, f.total}
+			switch part := t.base(most).Scaled(1 - about); {
+			case total.Below(part):
+				h.rows = []*row.Row{most, f.total}
 				h.sum = []string{fmt.Sprintf("%s of one part > %s of all", t.printed(most), t.printed(f.total))}
-			case isNumbered(name, parts) && !total.meets(allowed):
+			case isNumbered(name, parts) && !total.Meets(allowed):
 				h.sum = []string{fmt.Sprintf("%s together = %s, printed %s", quantity.Count(len(parts), "part"),
-					t.like(f.total, sum.mid), t.printed(f.total))}
+					t.like(f.total, sum.Mid), t.printed(f.total))}
 			default:
 				continue
 			}

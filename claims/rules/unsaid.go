@@ -5,46 +5,49 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/claims/row"
 	"isolane.dev/isolane/quantity"
 )
 
 // lack is what some figures need beside them, and do not have.
 type lack struct {
 	rule string
-	of   func(w *row) bool          // the figures
-	by   func(w *row) string        // those with the same are one finding
-	has  func(w *row) bool          // the figure has what it needs, which nil never has
-	sum  func(rows []*row) []string // what is there, and what not
+	of   func(w *row.Row) bool          // the figures
+	by   func(w *row.Row) string        // those with the same are one finding
+	has  func(w *row.Row) bool          // the figure has what it needs, which nil never has
+	sum  func(rows []*row.Row) []string // what is there, and what not
 	so   string
 }
 
-func inGroup(w *row) string { return w.group }
+func bySource(w *row.Row) string { return w.Source }
 
-func byMetric(w *row) string { return w.figure }
+func inGroup(w *row.Row) string { return w.Group }
 
-func byConditions(w *row) string { return w.conditions }
+func byMetric(w *row.Row) string { return w.Figure }
 
-func byFigure(w *row) string { return w.conditions + w.figure }
+func byConditions(w *row.Row) string { return w.Conditions }
+
+func byFigure(w *row.Row) string { return w.Conditions + w.Figure }
 
 // byStem does not tell the statistics of a figure apart, nor a share of it from itself.
-func byStem(w *row) string {
-	stem, _, _ := strings.Cut(w.stem, "_rel_")
-	return w.group + "\x00" + stem
+func byStem(w *row.Row) string {
+	stem, _, _ := strings.Cut(w.Stem, "_rel_")
+	return w.Group + "\x00" + stem
 }
 
 // beside says whether a figure has another one of its group by a key.
-func (t *table) beside(key func(*row) string, is func(*row) bool) func(*row) bool {
+func (t *table) beside(key func(*row.Row) string, is func(*row.Row) bool) func(*row.Row) bool {
 	known := map[string]bool{}
 	for _, w := range t.rows {
 		if is(w) {
 			known[key(w)] = true
 		}
 	}
-	return func(w *row) bool { return known[key(w)] }
+	return func(w *row.Row) bool { return known[key(w)] }
 }
 
-func each(line func(w *row) string) func([]*row) []string {
-	return func(rows []*row) (lines []string) {
+func each(line func(w *row.Row) string) func([]*row.Row) []string {
+	return func(rows []*row.Row) (lines []string) {
 		for _, w := range rows[:min(len(rows), mostSums)] {
 			lines = append(lines, line(w))
 		}
@@ -55,44 +58,51 @@ func each(line func(w *row) string) func([]*row) []string {
 func (t *table) lacks() []lack { return append(t.lacksOfResults(), t.lacksOfConditions()...) }
 
 func (t *table) lacksOfResults() []lack {
-	isRelative := func(w *row) bool { return slices.Index(w.words, "rel") > 0 && w.unit.dim == share }
+	isTail := t.beside(byStem, func(w *row.Row) bool { return w.Stat.Kind != "mean" && w.IsResult() })
+	isRelative := func(w *row.Row) bool { return slices.Index(w.Words, "rel") > 0 && w.Unit.Dim == row.Share }
 	return []lack{
 		{rule: "no-absolute", of: isRelative, by: byMetric,
-			has: t.beside(byStem, func(w *row) bool { return w.isResult() && w.unit.dim != share }),
-			sum: func(rows []*row) []string {
+			has: t.beside(byStem, func(w *row.Row) bool { return w.IsResult() && w.Unit.Dim != row.Share }),
+			sum: func(rows []*row.Row) []string {
 				return []string{quantity.Count(len(rows), "figure") + " in percent of a baseline, none in a unit"}
 			},
 			so: "How much it was cannot be said, nor compared with others."},
-		{rule: "mean-only", of: func(w *row) bool { return w.stat.kind == "mean" && w.isLatency() && w.isResult() },
-			by: byStem, has: t.beside(byStem, func(w *row) bool { return w.stat.kind != "mean" && w.isResult() }),
-			sum: func(rows []*row) []string {
+		{rule: "mean-only", of: func(w *row.Row) bool {
+			return w.Stat.Kind == "mean" && w.IsLatency() && w.IsResult()
+		}, by: byStem,
+			has: func(w *row.Row) bool {
+				return isTail(w) || slices.ContainsFunc(t.of[w], func(o *row.Row) bool { // "99th percentile" has no stem
+					return o.Stem == "" && o.Stat.Rank > 0 && o.Unit.Dim == row.Duration
+				})
+			},
+			sum: func(rows []*row.Row) []string {
 				lines := []string{quantity.Count(len(rows), "mean") + "; no percentile, no maximum"}
 				c := t.of[rows[0]]
 				if t.find(c, "samples", nil) == nil && t.find(c, "sampled", nil) == nil {
 					lines[0] += ", no number of samples"
 				}
-				if run := t.find(c, "run", nil); run != nil && run.isInTable() {
-					lines = append(lines, fmt.Sprintf("line %d: %s %s", run.line, run.metric, t.printed(run)))
+				if run := t.find(c, "run", nil); run != nil && run.IsInTable() {
+					lines = append(lines, fmt.Sprintf("line %d: %s %s", run.Line, run.Metric, t.printed(run)))
 				}
 				return lines
 			},
 			so: "A mean hides the tail: how late the slow ones were cannot be said."},
-		{rule: "bare-maximum", of: func(w *row) bool {
-			return w.stat.kind == "max" && w.isLatency() && w.isResult() && w.unit.dim == duration
-		}, by: byStem, has: func(w *row) bool { return t.unbounded(w) == "" },
-			sum: func(rows []*row) []string {
+		{rule: "bare-maximum", of: func(w *row.Row) bool {
+			return w.Stat.Kind == "max" && w.IsLatency() && w.IsResult() && w.Unit.Dim == row.Duration
+		}, by: byStem, has: func(w *row.Row) bool { return t.unbounded(w) == "" },
+			sum: func(rows []*row.Row) []string {
 				return []string{quantity.Count(len(rows), "maximum") + ": " + t.unbounded(rows[0])}
 			},
 			so: "A maximum grows with the number of samples: these cannot be compared with any other."},
-		{rule: "only-range", of: func(w *row) bool {
+		{rule: "only-range", of: func(w *row.Row) bool {
 			low, high := t.pair(w)
-			return w.isResult() && w.unit.dim != share && low != nil && high != nil && t.base(low).mid > 0 &&
-				t.base(high).mid > 1.1*t.base(low).mid
+			return w.IsResult() && w.Unit.Dim != row.Share && low != nil && high != nil && t.base(low).Mid > 0 &&
+				t.base(high).Mid > 1.1*t.base(low).Mid
 		}, by: byFigure, has: t.beside(byFigure,
-			func(w *row) bool { return w.isResult() && w.measured() }),
-			sum: func(rows []*row) []string {
+			func(w *row.Row) bool { return w.IsResult() && w.Measured() }),
+			sum: func(rows []*row.Row) []string {
 				low, high := t.pair(rows[0])
-				ratio := number(t.base(high).mid / t.base(low).mid)
+				ratio := row.Number(t.base(high).Mid / t.base(low).Mid)
 				return []string{t.printed(high) + " ÷ " + t.printed(low) + " = " + ratio}
 			},
 			so: "Where in between it is, the table does not say."},
@@ -100,45 +110,48 @@ func (t *table) lacksOfResults() []lack {
 }
 
 func (t *table) lacksOfConditions() []lack {
-	isResult := t.beside(inGroup, (*row).isResult)
-	isRate := func(w *row) bool {
-		return slices.Contains([]dimension{rate, sizeRate, bitRate, share}, w.unit.dim)
+	isNoise := row.IsOne("noise", "stress", "neighbours", "noisy neighbours", "background load")
+	isResult := t.beside(inGroup, (*row.Row).IsResult)
+	isRate := func(w *row.Row) bool {
+		return slices.Contains([]row.Dimension{row.Rate, row.SizeRate, row.BitRate, row.Share}, w.Unit.Dim)
 	}
 	return []lack{
-		{rule: "noise-rate", of: func(w *row) bool {
-			_, is := without(w.parts, isOne("noise", "stress", "neighbours", "noisy neighbours", "background load"))
-			return is && w.unit.dim > id
+		{rule: "noise-rate", of: func(w *row.Row) bool {
+			_, is := row.Without(w.Parts, isNoise)
+			return is && w.Unit.Dim > row.ID
 		}, by: byConditions, has: t.beside(byConditions, isRate),
-			sum: each(func(w *row) string {
-				if w.unit.dim == duration {
-					return w.metric + " " + t.printed(w) + ": it changes in this time"
+			sum: each(func(w *row.Row) string {
+				if w.Unit.Dim == row.Duration {
+					return w.Metric + " " + t.printed(w) + ": it changes in this time"
 				}
-				return w.metric + " " + t.printed(w) + ": no rate"
+				return w.Metric + " " + t.printed(w) + ": no rate"
 			}),
 			so: "How much noise there was depends on the moment and on the machine: two runs do not have the same."},
-		{rule: "no-result", of: func(w *row) bool {
-			return w.unit.dim == count && isResult(w) && !w.isSetup() && !w.has("for") && len(w.parts) > 0 &&
-				!slices.ContainsFunc(w.general, func(s string) bool { return s == "each" || s == "all" || s == "both" })
-		}, by: byConditions, has: func(w *row) bool {
-			return slices.ContainsFunc(t.rows, func(o *row) bool {
-				return o.group == w.group && o.isResult() && covers(w.parts, o.parts)
+		{rule: "no-result", of: func(w *row.Row) bool {
+			return w.Unit.Dim == row.Count && isResult(w) && !w.IsSetup() && len(w.Parts) > 0 &&
+				!w.Has(strings.Fields(countedWords+" for")...) &&
+				!slices.ContainsFunc(w.General, func(s string) bool { return s == "each" || s == "all" || s == "both" })
+		}, by: byConditions, has: func(w *row.Row) bool {
+			return slices.ContainsFunc(t.rows, func(o *row.Row) bool {
+				return o.Group == w.Group && o.IsResult() && row.Covers(w.Parts, o.Parts)
 			})
-		}, sum: each(func(w *row) string { return "only " + w.metric + " " + t.printed(w) }),
+		}, sum: each(func(w *row.Row) string { return "only " + w.Metric + " " + t.printed(w) }),
 			so: "Other configurations have results, this one has none."},
-		{rule: "no-variant", of: func(w *row) bool {
-			return w.isSetup() && w.unit.dim == text && t.variant(w) != ""
+		{rule: "no-variant", of: func(w *row.Row) bool {
+			return w.IsSetup() && w.Unit.Dim == row.Text && t.variant(w) != ""
 		}, by: byMetric, sum: each(t.variant),
 			so: "It is part of the setup; what it does is not in the table."},
-		{rule: "ambiguous-unit", of: func(w *row) bool {
-			return w.unit.dim == bits && strings.HasSuffix(w.unitText, "b") &&
-				w.has("size", "file", "object", "memory", "ram")
-		}, by: byConditions, sum: each(func(w *row) string {
+		{rule: "ambiguous-unit", of: func(w *row.Row) bool {
+			return w.Unit.Dim == row.Bits && strings.HasSuffix(w.UnitText, "b") &&
+				w.Has("size", "file", "object", "memory", "ram")
+		}, by: byConditions, sum: each(func(w *row.Row) string {
 			return fmt.Sprintf("as bits: %s = %s bytes; as bytes: %s %sB = %s bytes", t.printed(w),
-				number(t.base(w).mid), thousands(w.text), strings.TrimSuffix(w.unitText, "b"), number(8*t.base(w).mid))
+				row.Number(t.base(w).Mid), row.Thousands(w.Text), strings.TrimSuffix(w.UnitText, "b"),
+				row.Number(8*t.base(w).Mid))
 		}), so: "Sizes are in bytes as a rule: the unit may be a misprint, and what depends on it is 8 times off."},
-		{rule: "wall-clock", of: func(w *row) bool {
-			return strings.Contains(w.metric, "("+w.text+"=CLOCK_REALTIME") || w.text == "CLOCK_REALTIME"
-		}, by: byConditions, sum: each(func(w *row) string { return w.metric + " is " + w.text }),
+		{rule: "wall-clock", of: func(w *row.Row) bool {
+			return strings.Contains(w.Metric, "("+w.Text+"=CLOCK_REALTIME") || w.Text == "CLOCK_REALTIME"
+		}, by: byConditions, sum: each(func(w *row.Row) string { return w.Metric + " is " + w.Text }),
 			so: "NTP and people set this clock, and each step becomes a latency; CLOCK_MONOTONIC is not set."},
 	}
 }
@@ -150,7 +163,8 @@ func (t *table) lacking(rule string) []hit {
 		if l.rule != rule {
 			continue
 		}
-		for _, rows := range t.groups(func(w *row) bool { return l.of(w) && (l.has == nil || !l.has(w)) }, l.by) {
+		lacks := func(w *row.Row) bool { return l.of(w) && (l.has == nil || !l.has(w)) }
+		for _, rows := range t.groups(lacks, l.by) {
 			hits = append(hits, hit{rows: rows, sum: l.sum(rows), so: l.so})
 		}
 	}
@@ -158,12 +172,12 @@ func (t *table) lacking(rule string) []hit {
 }
 
 // pair are the ends of the range that a row is an end of.
-func (t *table) pair(w *row) (low, high *row) {
+func (t *table) pair(w *row.Row) (low, high *row.Row) {
 	for _, o := range t.of[w] {
-		switch same := slices.Equal(o.words, w.words) && strings.HasPrefix(w.qualifier, "range_"); {
-		case same && o.qualifier == "range_low":
+		switch same := slices.Equal(o.Words, w.Words) && strings.HasPrefix(w.Qualifier, "range_"); {
+		case same && o.Qualifier == "range_low":
 			low = o
-		case same && o.qualifier == "range_high":
+		case same && o.Qualifier == "range_high":
 			high = o
 		}
 	}
@@ -171,17 +185,17 @@ func (t *table) pair(w *row) (low, high *row) {
 }
 
 // unbounded says why nobody knows of how many samples a maximum is, "" where somebody does.
-func (t *table) unbounded(w *row) string {
+func (t *table) unbounded(w *row.Row) string {
 	c := t.of[w]
 	run, samples := t.find(c, "run", nil), t.find(c, "samples", nil)
 	loops, interval := t.find(c, "loops", nil), t.find(c, "interval", nil)
 	switch {
-	case run != nil && t.base(run).mid <= year:
+	case run != nil && t.base(run).Mid <= row.Year:
 		return ""
-	case loops != nil && interval != nil && t.base(loops).mid*t.base(interval).mid > year:
+	case loops != nil && interval != nil && t.base(loops).Mid*t.base(interval).Mid > row.Year:
 		return fmt.Sprintf("%s × %s = %s is no duration of a run", t.printed(loops), t.printed(interval),
-			show(duration, t.base(loops).mid*t.base(interval).mid))
-	case samples == nil && t.find(c, "sampled", nil) == nil:
+			row.Show(row.Duration, t.base(loops).Mid*t.base(interval).Mid))
+	case samples == nil && t.find(c, "sampled", nil) == nil && !slices.ContainsFunc(c, t.roles["sampled"].fits):
 		return "no duration and no number of samples"
 	default:
 		return ""
@@ -190,18 +204,18 @@ func (t *table) unbounded(w *row) string {
 
 // variant finds a part of the setup whose name shares a word with a condition of the results, each with words
 // that the other lacks, and that no result names: lib_fast beside "lib slow".
-func (t *table) variant(w *row) string {
+func (t *table) variant(w *row.Row) string {
 	beside := ""
 	for _, o := range t.rows {
-		if o.source != w.source || !o.isResult() {
+		if o.Source != w.Source || !o.IsResult() {
 			continue
 		}
-		if len(drop(w.words, o.general)) == 0 {
+		if len(row.Drop(w.Words, o.General)) == 0 {
 			return ""
 		}
-		for _, p := range o.parts {
-			words := wordsOf(p.String())
-			if mine := drop(w.words, words); len(mine) < len(w.words) && len(drop(words, w.words)) > 0 {
+		for _, p := range o.Parts {
+			words := row.WordsOf(p.String())
+			if mine := row.Drop(w.Words, words); len(mine) < len(w.Words) && len(row.Drop(words, w.Words)) > 0 {
 				beside = p.String()
 			}
 		}
@@ -209,23 +223,23 @@ func (t *table) variant(w *row) string {
 	if beside == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s %s is listed; results name %s, none names %s", w.metric, w.text, beside, w.metric)
+	return fmt.Sprintf("%s %s is listed; results name %s, none names %s", w.Metric, w.Text, beside, w.Metric)
 }
 
 // changesTogether finds two keys of which each value of one goes with one value of the other, three at least.
 func (t *table) changesTogether() []hit {
 	const mostKeys = 20 // with more, they are no factors
 	var hits []hit
-	for _, rows := range t.groups((*row).isResult, inGroup) {
+	for _, rows := range t.groups((*row.Row).IsResult, inGroup) {
 		var keys []string
 		values := map[string][]string{} // of a key, for each row
 		for k, w := range rows {
-			for _, p := range w.parts {
-				if p.key != "" && values[p.key] == nil && len(keys) < mostKeys {
-					keys, values[p.key] = append(keys, p.key), make([]string, len(rows))
+			for _, p := range w.Parts {
+				if p.Key != "" && values[p.Key] == nil && len(keys) < mostKeys {
+					keys, values[p.Key] = append(keys, p.Key), make([]string, len(rows))
 				}
-				if values[p.key] != nil {
-					values[p.key][k] = p.value
+				if values[p.Key] != nil {
+					values[p.Key][k] = p.Value
 				}
 			}
 		}
@@ -247,7 +261,7 @@ func (t *table) changesTogether() []hit {
 }
 
 // together are the pairs of values of two keys and their first rows, if neither changes without the other.
-func together(rows []*row, a, b []string) (with []*row, pairs []string) {
+func together(rows []*row.Row, a, b []string) (with []*row.Row, pairs []string) {
 	known, ofA, ofB := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for k, w := range rows {
 		if pair := a[k] + " and " + b[k]; a[k] != "" && b[k] != "" && !known[pair] {
@@ -268,25 +282,25 @@ func (t *table) noQuiet() []hit {
 		{"loaded", "idle"}} {
 		quiet, groups := map[string]bool{}, map[string]bool{}
 		for _, w := range t.rows {
-			if rest, is := without(w.parts, isOne(pair[1])); is && w.isResult() {
-				quiet[unordered(rest)+w.figure], groups[w.figure] = true, true
+			if rest, is := row.Without(w.Parts, row.IsOne(pair[1])); is && w.IsResult() {
+				quiet[row.Unordered(rest)+w.Figure], groups[w.Figure] = true, true
 			}
 		}
-		lacks := func(w *row) bool {
-			rest, is := without(w.parts, isOne(pair[0]))
-			return is && w.isResult() && groups[w.figure] && !quiet[unordered(rest)+w.figure]
+		lacks := func(w *row.Row) bool {
+			rest, is := row.Without(w.Parts, row.IsOne(pair[0]))
+			return is && w.IsResult() && groups[w.Figure] && !quiet[row.Unordered(rest)+w.Figure]
 		}
 		for _, rows := range t.groups(lacks, byMetric) {
 			h := hit{rows: rows, so: "What the noise does to these cannot be told from what their conditions do."}
 			for _, w := range rows {
-				rest, _ := without(w.parts, isOne(pair[0]))
-				line := fmt.Sprintf("%s, but not %s: %s", pair[0], pair[1], list(rest))
-				h.sum = append(drop(h.sum, []string{line}), line)
+				rest, _ := row.Without(w.Parts, row.IsOne(pair[0]))
+				line := fmt.Sprintf("%s, but not %s: %s", pair[0], pair[1], row.List(rest))
+				h.sum = append(row.Drop(h.sum, []string{line}), line)
 			}
 			for _, o := range t.rows {
-				if o.group == rows[0].group && o.has(pair[0]) && o.has(pair[1]) {
-					h.sum = append(h.sum, fmt.Sprintf("line %d only says %s: %s %s", o.line, o.metric, t.printed(o),
-						o.qualifier))
+				if o.Group == rows[0].Group && o.Has(pair[0]) && o.Has(pair[1]) {
+					h.sum = append(h.sum, fmt.Sprintf("line %d only says %s: %s %s", o.Line, o.Metric, t.printed(o),
+						o.Qualifier))
 				}
 			}
 			hits = append(hits, h)

@@ -1,4 +1,4 @@
-package rules
+package row
 
 import (
 	"bytes"
@@ -19,25 +19,6 @@ const (
 	mostRows  = 1_000
 	mostParts = 20 // conditions of a row
 )
-
-// row is one published figure.
-type row struct {
-	line                                                    int // in the CSV file
-	at, source, scenario, config, metric, qualifier, quoted string
-	unit                                                    unit
-	unitText,
-	text string // as printed; the unit without a remark in parentheses
-	group string // source and scenario
-	value span   // what the digits allow, in the printed unit
-	words []string
-	stem  string // the metric without its statistic
-	stat  stat
-	parts []part // of the config
-	// Keys of rows that belong together: by conditions in any order, and by metric, both in a group.
-	conditions, figure string
-	general            []string // words of scenario and config
-	prose              string   // all that it says in words
-}
 
 func columns() []string {
 	return []string{"scenario", "config", "metric", "unit", "value", "source_file", "qualifier", "line", "quote"}
@@ -63,8 +44,8 @@ func (r *reader) wrong(name, format string, args ...any) error {
 	return fmt.Errorf("line %d, column %d: %s: %s", line, column, name, fmt.Sprintf(format, args...))
 }
 
-// read reads a table strictly: an error names the line, and the column where there is one.
-func read(from io.Reader) ([]*row, error) {
+// Read reads a table strictly: an error names the line, and the column where there is one.
+func Read(from io.Reader) ([]*Row, error) {
 	data, err := io.ReadAll(io.LimitReader(from, mostBytes+1))
 	switch {
 	case err != nil:
@@ -83,7 +64,7 @@ func read(from io.Reader) ([]*row, error) {
 	if err = r.readHead(); err != nil {
 		return nil, err
 	}
-	var rows []*row
+	var rows []*Row
 	for {
 		r.fields, err = r.Read()
 		switch {
@@ -153,69 +134,92 @@ func (r *reader) get(name string) string {
 	return ""
 }
 
-func (r *reader) row() (*row, error) {
-	w := &row{at: r.get("line"), source: r.get("source_file"), scenario: r.get("scenario"),
-		config: r.get("config"), metric: r.get("metric"), qualifier: r.get("qualifier"), text: r.get("value"),
-		quoted: r.get("quote")}
-	w.line, _ = r.FieldPos(0)
-	w.group = w.source + "\x00" + w.scenario
-	w.unitText, _, _ = strings.Cut(strings.TrimSuffix(r.get("unit"), ")"), "(")
-	w.unitText = strings.TrimSpace(w.unitText)
+func (r *reader) row() (*Row, error) {
+	w := &Row{at: r.get("line"), Source: r.get("source_file"), scenario: r.get("scenario"),
+		Config: r.get("config"), Metric: r.get("metric"), Qualifier: r.get("qualifier"), Text: r.get("value"),
+		Quoted: r.get("quote")}
+	w.Line, _ = r.FieldPos(0)
+	w.Group = w.Source + "\x00" + w.scenario
+	w.UnitText, _, _ = strings.Cut(strings.TrimSuffix(r.get("unit"), ")"), "(")
+	w.UnitText = strings.TrimSpace(w.UnitText)
 	for _, name := range []string{"scenario", "metric"} {
 		if r.get(name) == "" {
 			return nil, r.wrong(name, "expected a name")
 		}
 	}
-	share, ok := tolerances()[w.qualifier]
+	share, ok := tolerances()[w.Qualifier]
 	if !ok {
 		return nil, r.wrong("qualifier", "%.40q: expected exact, approx, range_low, range_high, lower_bound, "+
-			"upper_bound, claimed, as_written, limit, worded or nothing", w.qualifier)
+			"upper_bound, claimed, as_written, limit, worded or nothing", w.Qualifier)
 	}
-	if w.unit, ok = unitOf(w.unitText); !ok {
+	if w.Unit, ok = UnitOf(w.UnitText); !ok {
 		return nil, r.wrong("unit",
 			"%.40q: expected a unit such as us, ms, s, req/s, Gbps, GB/s, MB, percent, "+
-				"ratio or count; text, version or date where the value is no number", w.unitText)
+				"ratio or count; text, version or date where the value is no number", w.UnitText)
 	}
-	w.words, w.parts = wordsOf(w.metric), partsOf(w.config)
-	w.stem, w.stat = statOf(w.metric)
-	w.conditions = w.group + "\x00" + unordered(w.parts)
-	w.figure = w.group + "\x00" + strings.Join(w.words, " ")
-	w.general = append(wordsOf(w.scenario), wordsOf(w.config)...)
-	w.prose = w.proseOf()
-	if len(w.parts) > mostParts {
-		return nil, r.wrong("config", "%d conditions, expected %d at most", len(w.parts), mostParts)
+	metric := runTimes.ReplaceAllString(w.Metric, "${1}duration$4")
+	metric = w.withoutUnit(metric)
+	w.Words, w.Parts = WordsOf(metric), partsOf(w.Config)
+	w.Stem, w.Stat = StatOf(metric)
+	w.Conditions = w.Group + "\x00" + Unordered(w.Parts)
+	w.Figure = w.Group + "\x00" + strings.Join(w.Words, " ")
+	w.General = append(WordsOf(w.scenario), WordsOf(w.Config)...)
+	w.Prose = w.proseOf()
+	if len(w.Parts) > mostParts {
+		return nil, r.wrong("config", "%d conditions, expected %d at most", len(w.Parts), mostParts)
 	}
-	if w.unit.dim == text {
+	if w.Unit.Dim == Text {
 		return w, nil
 	}
 	var err error
-	if w.value, err = parseValue(w.text, w.unit.dim, share); err != nil {
-		return nil, r.wrong("value", "%.40q: %v", w.text, err)
+	if w.Value, err = parseValue(w.Text, w.Unit, share); err != nil {
+		return nil, r.wrong("value", "%.40q: %v", w.Text, err)
 	}
-	if w.value.high < 0 && w.unit.amount() && !w.isChange() {
-		return nil, r.wrong("value", "%.40q: expected no negative %s", w.text, w.metric)
+	if w.Value.High < 0 && w.Unit.amount() && !w.IsChange() {
+		return nil, r.wrong("value", "%.40q: expected no negative %s", w.Text, w.Metric)
 	}
 	return w, nil
 }
 
+// withoutUnit is a metric that says its unit too: "latency p99 (us)", "throughput_gbps".
+func (w *Row) withoutUnit(metric string) string {
+	none := []Dimension{Text, Other, ID, Count, Share}
+	if slices.Contains(none, w.Unit.Dim) || strings.EqualFold(w.UnitText, "min") {
+		return metric
+	}
+	name := strings.TrimRight(metric, ")]")
+	k := len(name) - len(w.UnitText)
+	if k < 2 || !strings.EqualFold(name[k:], w.UnitText) || !strings.ContainsRune("_([ ", rune(name[k-1])) {
+		return metric
+	}
+	return strings.TrimRight(name[:k], "_([ ")
+}
+
+// runTimes are other words for how long a measurement was.
+var runTimes = regexp.MustCompile(`(?i)(^|[_ -])(measurement|measuring|test|trial|run)[_ -]` +
+	`(time|period|length)($|[_ -])`)
+
 var plain = regexp.MustCompile(`^-?\d+(\.\d+)?([eE][+-]?\d{1,3})?$`)
 
 // parseValue returns the values that a figure stands for: it may be rounded or cut off behind its last digit.
-func parseValue(s string, d dimension, share float64) (span, error) {
+func parseValue(s string, u Unit, share float64) (Span, error) {
 	if !plain.MatchString(s) {
-		return span{}, errors.New("expected a plain decimal number, with its unit and qualifier in their columns")
+		return Span{}, errors.New("expected a plain decimal number, with its unit and qualifier in their columns")
 	}
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsInf(v, 0) {
-		return span{}, errors.New("is too large")
+		return Span{}, errors.New("is too large")
 	}
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(s), "e")
 	power, _ := strconv.Atoi(exponent) // none is 0
 	_, decimals, _ := strings.Cut(mantissa, ".")
 	digit := math.Pow(10, float64(power-len(decimals)))
-	if (d == count || d == id) && decimals == "" {
+	if (u.Dim == Count || u.Dim == ID) && decimals == "" {
 		digit = 0 // a count is exact
 	}
 	off := digit + share*math.Abs(v)
-	return span{v - off, v, v + off}, nil
+	if u.Dim == Duration && u.Factor >= 60 && decimals == "" && share == 0 {
+		return Span{v - digit/2, v, v + digit}, nil // nobody calls half an hour one
+	}
+	return Span{v - off, v, v + off}, nil
 }

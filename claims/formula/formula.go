@@ -1,4 +1,5 @@
-package rules
+// Package formula computes what formulas of published figures give, and writes them out with those figures.
+package formula
 
 import (
 	"go/ast"
@@ -8,11 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/claims/row"
 )
 
-// formula is such as "( sent − received ) ÷ sent", separated by spaces: + − × ÷ ( ), numbers, constants, and
+// Formula is such as "( sent − received ) ÷ sent", separated by spaces: + − × ÷ ( ), numbers, constants, and
 // names for which the caller has values and texts.
-type formula string
+type Formula string
 
 type constant struct {
 	value float64
@@ -22,29 +25,31 @@ type constant struct {
 // constants are numbers with names, and how they are printed.
 func constants() map[string]constant {
 	return map[string]constant{
-		"year":     {year, "1 year"},
+		"year":     {row.Year, "1 year"},
 		"root2":    {math.Sqrt2, "√2"},
 		"smallest": {64, "64-byte frame"},
 		"gap":      {20, "20 of preamble and gap"}, // on the wire, in bytes
+		"light":    {299_792_458, "299,792 km/s"},  // in a vacuum
+		"glass":    {204_190_000, "204,190 km/s"},  // light in fibre
 		"wire":     {24, "24 bytes"},               // the gap and a checksum
 		"all":      {1, "100%"},
-		"bits":     {1, "8"},                                // all values are in bytes
-		"head":     {1024, "1 KiB"},                         // of a reply, at most
-		"around":   {90, "90 bytes"},                        // headers, preamble and gap, about a packet
-		"tcp":      {tcp1500, percent(tcp1500)},             // of a link is payload
-		"framing":  {1/tcp1500 - 1, percent(1/tcp1500 - 1)}, // that frames add to it
+		"bits":     {1, "8"},                                    // all values are in bytes
+		"head":     {1024, "1 KiB"},                             // of a reply, at most
+		"around":   {90, "90 bytes"},                            // headers, preamble and gap, about a packet
+		"tcp":      {TCP1500, row.Percent(TCP1500)},             // of a link is payload
+		"framing":  {1/TCP1500 - 1, row.Percent(1/TCP1500 - 1)}, // that frames add to it
 	}
 }
 
-// tcp1500 and tcp9000 are what TCP with timestamps can carry of a link, by MTU: the payload of a segment over
+// TCP1500 and TCP9000 are what TCP with timestamps can carry of a link, by MTU: the payload of a segment over
 // its frame with preamble, checksum and gap.
 const (
-	tcp1500 = 1448. / 1538
-	tcp9000 = 8948. / 9038
+	TCP1500 = 1448. / 1538
+	TCP9000 = 8948. / 9038
 )
 
-// names are those that the caller has to know.
-func (f formula) names() []string {
+// Names are those that the caller has to know.
+func (f Formula) Names() []string {
 	var names []string
 	for _, word := range strings.Fields(string(f)) {
 		_, known := constants()[word]
@@ -56,9 +61,20 @@ func (f formula) names() []string {
 	return names
 }
 
-// text is the formula with figures for names.
-func (f formula) text(of func(name string) string) string {
-	words, names := strings.Fields(string(f)), f.names()
+// Alternatives are the formulas that "or" separates.
+func (f Formula) Alternatives() []Formula {
+	var all []Formula
+	for s := range strings.SplitSeq(string(f), " or ") {
+		if s != "" {
+			all = append(all, Formula(s))
+		}
+	}
+	return all
+}
+
+// Text is the formula with figures for names.
+func (f Formula) Text(of func(name string) string) string {
+	words, names := strings.Fields(string(f)), f.Names()
 	for k, word := range words {
 		if c, ok := constants()[word]; ok {
 			words[k] = c.text
@@ -69,8 +85,8 @@ func (f formula) text(of func(name string) string) string {
 	return strings.NewReplacer("( ", "(", " )", ")").Replace(strings.Join(words, " "))
 }
 
-// value is what it gives. It is an expression of Go, but for its signs.
-func (f formula) value(of func(name string) span) span {
+// Value is what it gives. It is an expression of Go, but for its signs.
+func (f Formula) Value(of func(name string) row.Span) row.Span {
 	e, err := parser.ParseExpr(strings.NewReplacer("−", "-", "×", "*", "÷", "/").Replace(string(f)))
 	if err != nil {
 		panic(err) // a formula of ours is wrong
@@ -78,19 +94,19 @@ func (f formula) value(of func(name string) span) span {
 	return calculated(e, of)
 }
 
-func calculated(e ast.Expr, of func(name string) span) span {
+func calculated(e ast.Expr, of func(name string) row.Span) row.Span {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
 		return calculated(e.X, of)
 	case *ast.BinaryExpr:
-		return combine(calculated(e.X, of), calculated(e.Y, of), operation(e.Op))
+		return row.Combine(calculated(e.X, of), calculated(e.Y, of), operation(e.Op))
 	case *ast.BasicLit:
 		v, _ := strconv.ParseFloat(e.Value, 64) // it was parsed
-		return exactly(v)
+		return row.Exactly(v)
 	default:
 		name := e.(*ast.Ident).Name
 		if known, ok := constants()[name]; ok {
-			return exactly(known.value)
+			return row.Exactly(known.value)
 		}
 		return of(name)
 	}

@@ -49,9 +49,9 @@ func imports() map[string][]string {
 		"cores":         {"cpuset", "lane", "plan"},
 		"draw":          {"cpuset", "host", "plan", "quantity", "terminal"},
 		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
-		"enforce": {"change", "change/netdev", "cpuset", "enforce/attached", "enforce/merge", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
-			"netpath", "plan"},
-		"enforce/adopt":    {"change", "enforce", "host", "host/cgroup", "journal", "knob"},
+		"enforce": {"change", "change/netdev", "enforce/attached", "enforce/merge", "enforce/partition", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
+			"netpath", "plan", "unit"},
+		"enforce/partition": {"change", "cpuset", "journal", "knob"}, "enforce/adopt": {"change", "enforce", "host", "host/cgroup", "journal", "knob"},
 		"enforce/attached": {"change", "change/netdev", "cpuset", "host/cgroup", "host/task", "journal", "plan"},
 		"enforce/merge":    {"host", "lane", "netpath", "plan", "plan/solver"},
 		"enforce/guard":    {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
@@ -69,10 +69,10 @@ func imports() map[string][]string {
 		"runtime/spread":   {"cpuset", "host/cgroup", "host/task"},
 		"lanes": {"change", "change/netdev", "cores", "cpuset", "enforce", "enforce/adopt", "enforce/attached", "enforce/merge", "host", "host/cgroup", "host/mount", "host/task", "journal",
 			"knob", "lane", "netpath", "plan", "plan/solver", "quantity", "runtime/process", "runtime/running",
-			"runtime/busypoll", "runtime/spread"},
+			"runtime/busypoll", "runtime/spread", "unit"},
 		"history":       {"journal", "terminal"},
 		"history/diary": {"enforce", "enforce/attached", "history", "journal", "lane", "lanes", "plan", "quantity"},
-		"unit":          {"change/netdev", "lane", "netpath"},
+		"unit":          {"change/netdev", "cpuset", "knob", "lane", "netpath", "plan"},
 		"top":           {"cpuset", "enforce", "lane", "lanes", "quantity", "results", "terminal", "watch", "witness"},
 		"watch": {"cpuset", "enforce", "enforce/guard", "host", "lanes", "netpath", "plan", "quantity", "results",
 			"runtime/process", "terminal", "witness"},
@@ -155,11 +155,12 @@ cmd/isolane/cli        100        5  cobra's errors in our words, help that fits
 cores                  650       10  QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
-enforce               2800       50  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
+enforce               2500       45  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
 enforce/adopt          150        5  out of enforce: lanes without a record; out of enforce: lanes without a record
-enforce/attached       300       10  out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has
+enforce/attached       350       10  out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has; whose lane changes, out of enforce
 enforce/guard          600        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce; drift and repair, out of enforce
 enforce/merge          300        5  out of enforce: wanted lanes beside those in force
+enforce/partition      150       10  out of enforce: partitions that the kernel refuses
 examples                50        5
 examples/embed         100        0
 factor                 300       25  programs at both ends of the wire, what a cell needs, distances
@@ -215,7 +216,7 @@ netpath/ovs           1850       10  receive queues of cards, both paths on one 
 netpath/sriov         1400        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found
 netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5
-plan                   650       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane
+plan                   700       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane; the devices of placed lanes as the host has them now, out of enforce
 plan/search           1900       20  combinations of too few nodes are spared, and of those that have nothing; a refusal says who has the functions
 plan/solver           2050       10  how large a lane may be within a part; what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
@@ -276,7 +277,7 @@ test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
 top                    750        5  lanes live in a terminal
-unit                   150       10  services of a hub too; out of cmd/isolane
+unit                   300       10  services of a hub too; out of cmd/isolane; units that ask for CPUs of lanes, out of enforce
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
 witness               2400       10  where each lane's tasks belong; ticks and handlers told apart, and what is at most another's time; the real-time and the web case study, exports, compare; what came into a container from outside

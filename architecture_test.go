@@ -48,14 +48,15 @@ func imports() map[string][]string {
 		"plan/solver":   {"cpuset", "host", "lane", "plan", "plan/search", "plan/stock", "quantity"},
 		"cores":         {"cpuset", "lane", "plan"},
 		"draw":          {"cpuset", "host", "plan", "quantity", "terminal"},
-		"knob":          {"change", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
+		"knob":          {"change", "change/systemd", "cpuset", "host", "host/cgroup", "host/task", "journal", "lane", "plan"},
 		"enforce": {"change", "change/netdev", "enforce/attached", "enforce/merge", "enforce/partition", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan", "unit"},
 		"enforce/partition": {"change", "cpuset", "journal", "knob"}, "enforce/adopt": {"change", "enforce", "host", "host/cgroup", "journal", "knob"},
 		"enforce/attached": {"change", "change/netdev", "cpuset", "host/cgroup", "host/task", "journal", "plan"},
 		"enforce/merge":    {"host", "lane", "netpath", "plan", "plan/solver"},
 		"enforce/guard":    {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
-		"change":           {"change/netdev", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
+		"change/systemd":   {"cpuset", "journal"},
+		"change":           {"change/netdev", "change/systemd", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":    {"cpuset", "host/task", "journal", "quantity"},
 		"netpath":          {"change", "change/netdev", "cpuset", "host", "journal", "lane", "plan"},
 		"netpath/drivers":  {"journal", "netpath", "netpath/bridge", "netpath/express", "netpath/macvlan", "netpath/ovs", "netpath/sriov", "netpath/vpp"},
@@ -146,8 +147,9 @@ package              lines exported  why it was raised
 agent                 1600       30  a method for each request of its client
 audit                 2550       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   400       10  pools of hugepages that somebody else has
-change                2600       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
+change                2300       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2550       50  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
+change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals
 cmd/isolane           1750        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)

@@ -251,9 +251,9 @@ report/compare         750       10  boots are compared where runs are not of on
 report/curves          250        5  out of report/figures
 report/evidence        250        5  out of report/figures
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
-report/figures        2550       30  what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
+report/figures        2500       30  what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
-results               1050       90  all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask
+results               1100       90  all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            550       10  application and neighbours as pods, by kubectl, also on a static node

@@ -19,8 +19,7 @@ func (s *Summary) confounded() Guard {
 	base, settings := s.Cell(s.Baseline), s.Session.Environment.Settings
 	var found []string
 	changed := map[string]string{}
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		for _, r := range c.used {
 			maps.Copy(changed, r.Changed)
 		}

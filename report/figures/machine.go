@@ -20,8 +20,7 @@ const unsteady = 0.02
 
 func (s *Summary) frequency() Guard {
 	g := Guard{"frequency", Unknown, "the kernel does not say (no cpufreq)"}
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		found := map[int][]float64{}
 		for _, r := range c.used {
 			for _, cpu := range r.Witness.CPUs {
@@ -60,7 +59,7 @@ func quick(source string) bool {
 // clock: a clock that is read from a device takes microseconds, and steps.
 func (s *Summary) clock() Guard {
 	source := s.Session.Environment.Clocksource
-	for _, e := range s.environments() {
+	for _, e := range s.Session.Environments() {
 		if e.Clocksource != "" && !quick(e.Clocksource) {
 			source = e.Clocksource
 		}
@@ -71,8 +70,8 @@ func (s *Summary) clock() Guard {
 	case quick(source):
 		return Guard{"clock", Kept, "CLOCK_MONOTONIC from " + source}
 	default:
-		for i := range s.Cells {
-			for name, f := range s.Cells[i].Figures {
+		for c := range s.cells() {
+			for name, f := range c.Figures {
 				if m := s.Metric(name); m != nil && m.Sampled {
 					f.doubt("clock")
 				}
@@ -86,8 +85,7 @@ func (s *Summary) clock() Guard {
 // heat: a CPU that is slowed down by its heat measures the weather of the runs before.
 func (s *Summary) heat() Guard {
 	var found []string
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		runs := 0
 		for _, r := range c.used {
 			if slices.ContainsFunc(r.Witness.CPUs, func(cpu results.CPU) bool {
@@ -138,8 +136,7 @@ func (s *Summary) asleep() Guard {
 	}
 	g := Guard{name, Kept, fmt.Sprintf("leaving them takes %s in %s, as their driver says",
 		nanoseconds(base.exit()), base.Name)}
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		if noise == nil || c.Levels[noise.Name] == noise.Quiet {
 			continue
 		}

@@ -329,17 +329,17 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	return nil
 }
 
-// Values are those of the blocks, without blocks that have none.
-func (f Figure) Values(of func(Block) float64) (all []float64) {
+// Values are those of the blocks, see Block.Of, without blocks that have none.
+func (f Figure) Values(statistic string) (all []float64) {
 	for _, b := range f.Blocks {
-		if v := of(b); !math.IsNaN(v) {
+		if v := b.Of(statistic); !math.IsNaN(v) {
 			all = append(all, v)
 		}
 	}
 	return all
 }
 
-func median(blocks []Block) float64 { return stats.Median(Figure{Blocks: blocks}.Values(blockValue)) }
+func median(blocks []Block) float64 { return stats.Median(Figure{Blocks: blocks}.Values("")) }
 
 // Cell returns the cell of that name, or nil.
 func (s *Summary) Cell(name string) *Cell {

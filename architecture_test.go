@@ -52,15 +52,15 @@ func imports() map[string][]string {
 		"enforce": {"change", "change/netdev", "enforce/attached", "enforce/merge", "enforce/partition", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan", "unit"},
 		"enforce/partition": {"change", "cpuset", "journal", "knob"}, "enforce/adopt": {"change", "enforce", "host", "host/cgroup", "journal", "knob"},
+		"change/netdev/queues": {"change/netdev", "cpuset", "journal"}, "change/systemd": {"cpuset", "journal"},
 		"enforce/attached": {"change", "change/netdev", "cpuset", "host/cgroup", "host/task", "journal", "plan"},
 		"enforce/merge":    {"host", "lane", "netpath", "plan", "plan/solver"},
 		"enforce/guard":    {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
-		"change/systemd":   {"cpuset", "journal"},
-		"change":           {"change/netdev", "change/systemd", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
-		"change/netdev":    {"cpuset", "host/task", "journal", "quantity"},
-		"netpath":          {"change", "change/netdev", "cpuset", "host", "journal", "lane", "plan"},
+		"change":           {"change/netdev", "change/netdev/queues", "change/systemd", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
+		"change/netdev":    {"host/task", "journal", "quantity"},
+		"netpath":          {"change", "change/netdev", "change/netdev/queues", "cpuset", "host", "journal", "lane", "plan"},
 		"netpath/drivers":  {"journal", "netpath", "netpath/bridge", "netpath/express", "netpath/macvlan", "netpath/ovs", "netpath/sriov", "netpath/vpp"},
-		"netpath/*":        {"change/netdev", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan", "quantity"},
+		"netpath/*":        {"change/netdev", "change/netdev/queues", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan", "quantity"},
 		"runtime/process":  {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
@@ -93,7 +93,7 @@ func imports() map[string][]string {
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
 			"prove/layout", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
-		"prove/testbed": {"change", "change/netdev", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
+		"prove/testbed": {"change", "change/netdev", "change/netdev/queues", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
 			"prove/layout", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
 		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "results", "stats",
@@ -148,7 +148,8 @@ agent                 1600       30  a method for each request of its client
 audit                 2550       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   400       10  pools of hugepages that somebody else has
 change                2300       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
-change/netdev         2550       50  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
+change/netdev         2200       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
+change/netdev/queues   400       10  out of change/netdev: which CPUs handle the frames of devices
 change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/rules          3000        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals

@@ -21,6 +21,7 @@ import (
 	"maps"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/change/netdev/queues"
 	"isolane.dev/isolane/change/systemd"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -53,6 +54,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 		KindTasks:      tasks{k},
 	}
 	maps.Copy(ops, netdev.Ops())
+	maps.Copy(ops, queues.Ops())
 	maps.Copy(ops, systemd.Ops(root, file{kernel: k}))
 	return ops
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/quantity"
@@ -105,14 +104,7 @@ func shaper(l netlink.Link, r quantity.BitRate) *netlink.Tbf {
 // CanShape says why this kernel cannot limit what a device sends, tried in a namespace that nobody sees. It
 // is nil for a user who may not try.
 func CanShape() error {
-	err := inThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return err
-		}
-		return withLoopback(func(h *netlink.Handle, lo netlink.Link) error {
-			return h.QdiscAdd(shaper(lo, 8e6))
-		})
-	})
+	err := InNew(func(h *netlink.Handle, lo netlink.Link) error { return h.QdiscAdd(shaper(lo, 8e6)) })
 	if errors.Is(err, fs.ErrPermission) {
 		return nil
 	}

@@ -145,7 +145,7 @@ package              lines exported  why it was raised
 (lines>110)              0
 (nolint)                14  the hub that a token names is checked by its digest
 agent                 1600       30  a method for each request of its client
-audit                 2550       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
+audit                 2500       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   400       10  pools of hugepages that somebody else has
 change                2300       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2200       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
@@ -185,7 +185,7 @@ host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/hosttest          550       20  tests that need systemd; threads of interrupts, whose CPU the kernel chooses
 host/mount             100        5
-host/settings          300        5  out of host and audit: what only an audit needs of a machine
+host/settings          450       10  out of host and audit: what only an audit needs of a machine; what services are told about CPUs and devices, out of audit
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
 hub/agent             3150       10  speaks with the hub beside what it looks after, ends aside what takes its time, goes on where its disk takes nothing; what is told of a machine when the planner or an audit would see something else; what a tenant may read of an Instance; what a lane lacks, and what its release has left, on disk; a reservation that cannot be released again; what a lane has not got, lanes of before a boot together, sessions that outlive their lane, a lane that is asked about before it changes; what has begun and is not there yet; how the clock of the host differs from the hub's; hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs

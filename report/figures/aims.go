@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/objective"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -27,7 +28,7 @@ type Aim struct {
 }
 
 // verdictBlocks is the least for an interval, and so for a verdict.
-const verdictBlocks = 6
+const verdictBlocks = objective.LeastRuns
 
 // AimNote says where the states are no verdicts.
 func (s *Summary) AimNote() string {

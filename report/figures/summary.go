@@ -56,6 +56,7 @@ type Cell struct {
 	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
 	Evidence   evidence.Evidence
+	Machine    evidence.Machine
 	Tail       evidence.Tail // of the primary round trip
 }
 
@@ -238,7 +239,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	}
 	cell.Used, cell.Boots = len(cell.used), bootsOf(cell.used)
 	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
-	cell.Evidence = evidence.Of(c, cell.used)
+	cell.Evidence, cell.Machine = evidence.Of(c, cell.used), evidence.MachineOf(c, cell.used)
 	cell.Tail = evidence.TailOf(s.PrimaryDistribution().Name, c, cell.used)
 	return cell, nil
 }

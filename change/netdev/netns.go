@@ -211,8 +211,12 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 		defer ns.Close()
 		return bind(fmt.Sprint("/proc/self/fd/", int(ns)), file)
 	}
-	return InNew(func(h *netlink.Handle, lo netlink.Link) error {
-		if err := h.LinkSetUp(lo); err != nil {
+	return InNew(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err != nil {
 			return err
 		}
 		return bind("/proc/thread-self/ns/net", file)
@@ -257,23 +261,14 @@ func openNamespace(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// InNew calls f in a thread of its own inside a new namespace, which nobody else sees, with its loopback
-// device.
-func InNew(f func(*netlink.Handle, netlink.Link) error) error {
+// InNew calls f in a thread of its own inside a new namespace, which nobody else sees. The functions of package
+// netlink act there.
+func InNew(f func() error) error {
 	return inThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
 		}
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
-		defer h.Close()
-		lo, err := h.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return f(h, lo)
+		return f()
 	})
 }
 

@@ -226,10 +226,10 @@ func Most(netns, device string) (int, error) {
 // Possible says why this kernel gives no veth so many queues, tried in a namespace that nobody sees. It is
 // nil for a user who may not try.
 func Possible(n int) error {
-	err := netdev.InNew(func(h *netlink.Handle, _ netlink.Link) error {
+	err := netdev.InNew(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = "a"
-		if err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "b"}); err != nil {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "b"}); err != nil {
 			return err
 		}
 		return setQueues("", "a", n)

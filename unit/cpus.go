@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// CPUs is a unit that asks for CPUs of lanes.
+// CPUs is a unit of systemd that asks for CPUs of lanes.
 type CPUs struct {
 	Unit    string     `json:"unit"`
 	Setting string     `json:"setting"` // CPUAffinity or AllowedCPUs

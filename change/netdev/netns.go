@@ -261,8 +261,8 @@ func openNamespace(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// InNew calls f in a thread of its own inside a new namespace, which nobody else sees. The functions of package
-// netlink act there.
+// InNew calls f in a thread of its own inside a new namespace, which nobody else sees. There the functions of
+// package netlink act on it.
 func InNew(f func() error) error {
 	return inThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

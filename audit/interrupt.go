@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,40 +187,24 @@ func allowedInterrupts(s *subject) []hit {
 		func(i host.Interrupt) bool { return !effective(i).Intersects(s.lane) })
 }
 
-// irqbalance reads which CPUs its configuration bans. Without one it bans isolated and nohz_full CPUs, as
-// they are when it starts. An empty list bans nothing (since a change of March 2026; before, it counted as
-// no list).
+// irqbalance: without a list it bans isolated and nohz_full CPUs, as they are when it starts. An empty list
+// bans nothing (since a change of March 2026; before, it counted as no list).
 func irqbalance(s *subject) []hit {
 	running := s.Runs("irqbalance")
-	banned, configured := orEmpty(s.Kernel.Isolated).Union(orEmpty(s.Kernel.NohzFull)), false
-	h := hit{inForce: fmt.Sprintf("it bans what is isolated or nohz_full: CPUs %s", orNone(banned, "none"))}
-	for _, file := range s.balancerFiles() {
-		for line := range strings.Lines(s.Files[file]) {
-			line = strings.TrimSpace(line)
-			if strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
-				continue
-			}
-			for _, word := range balancerWords(line) {
-				key, list, _ := strings.Cut(word, "=")
-				parse, ok := map[string]func(string) (cpuset.Set, error){"ISOLANE_CPUS": cpuset.Parse,
-					"IRQBALANCE_BANNED_CPULIST": cpuset.Parse, "IRQBALANCE_BANNED_CPUS": cpuset.ParseMask}[key]
-				if !ok {
-					continue
-				}
-				set, err := parse(list)
-				configured, banned, h.requested = true, set, file+": "+line
-				h.inForce = fmt.Sprintf("it bans CPUs %s and no longer what is isolated", set)
-				if err != nil || set.IsEmpty() {
-					banned, h.inForce = cpuset.Set{}, "it bans nothing, and no longer what is isolated"
-				}
-			}
-		}
+	banned, line := s.Banned()
+	h := hit{requested: line, inForce: fmt.Sprintf("it bans CPUs %s and no longer what is isolated", banned)}
+	switch {
+	case line == "":
+		banned = orEmpty(s.Kernel.Isolated).Union(orEmpty(s.Kernel.NohzFull))
+		h.inForce = "it bans what is isolated or nohz_full: CPUs " + orNone(banned, "none")
+	case banned.IsEmpty():
+		h.inForce = "it bans nothing, and no longer what is isolated"
 	}
 	if s.Tasks == nil {
 		s.Lacks("/proc/*/status (does irqbalance run?)")
 	}
 	h.cpus = s.lane.Difference(banned)
-	if h.cpus.IsEmpty() || !running && (s.Tasks != nil || !configured) {
+	if h.cpus.IsEmpty() || !running && (s.Tasks != nil || line == "") {
 		return nil
 	}
 	if !running {
@@ -229,23 +212,6 @@ func irqbalance(s *subject) []hit {
 		h.inForce += "; whether it runs is not known"
 	}
 	return []hit{h}
-}
-
-// balancerFiles set irqbalance's environment, and the last one counts: drop-ins of its service by name, what
-// Debian's and Fedora's service read (which counts more than Environment=, systemd.exec(5)), and what lanes
-// in force have it start with.
-func (s *subject) balancerFiles() []string {
-	const ours = "/run/systemd/system/irqbalance.service.d/50-isolane.conf"
-	files := slices.DeleteFunc(s.Optional("/*/systemd/system/irqbalance.service.d/*.conf"),
-		func(file string) bool { return file == ours })
-	slices.SortStableFunc(files, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
-	return append(files, "/etc/default/irqbalance", "/etc/sysconfig/irqbalance", ours)
-}
-
-// balancerWords are the assignments of a line, without quotes.
-func balancerWords(line string) []string {
-	line = strings.TrimPrefix(strings.TrimPrefix(line, "export "), "Environment=")
-	return strings.Fields(strings.NewReplacer(`"`, "", "'", "").Replace(line))
 }
 
 // tuned knows the profiles that have a file of variables.

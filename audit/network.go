@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -238,81 +237,36 @@ func coalescing(s *subject) []hit {
 	return s.noHit(none, "file with what ethtool -c, -g and -n say")
 }
 
-// managed looks at what systemd-networkd and NetworkManager say of each device, by its number. Devices of
-// Isolane, and their ports, are known by their names (netpath.Port, netpath.Bridge).
+// managed: devices of Isolane, and their ports, are known by their names (netpath.Port, netpath.Bridge).
 func managed(s *subject) []hit {
 	const ours = "isl"
-	names := map[string]string{}
-	numbers := s.Optional("/sys/class/net/*/ifindex")
-	for _, p := range numbers {
-		names[s.Files[p]] = path.Base(path.Dir(p))
-	}
-	master := func(device string) string { return names[s.Files["/sys/class/net/"+device+"/master/ifindex"]] }
 	var hits []hit
-	states := s.Optional("/run/systemd/netif/links/*")
-	for _, p := range states {
-		state := assignments(s.Files[p])
-		device, file := names[path.Base(p)], state["NETWORK_FILE"]
-		h := hit{requested: file, inForce: "systemd-networkd manages " + device}
-		bridge := master(device)
-		switch {
-		case file == "" || state["ADMIN_STATE"] == "unmanaged":
+	for _, d := range s.ManagedDevices() {
+		own := strings.HasPrefix(d.Name, ours)
+		if !own && (!strings.HasPrefix(d.Master, ours) || d.KeepsMaster) {
 			continue
-		case strings.HasPrefix(device, ours):
+		}
+		h := hit{requested: d.File, inForce: d.By + " manages " + d.Name}
+		if !own {
+			h.inForce += ", a port of " + d.Master + ", and takes it out of there when "
+		}
+		switch {
+		case d.By == settings.NetworkManager:
+			match, name := ours+"*", "isolane"
+			if !own {
+				match, name = d.Name, "uplink-"+d.Name
+				h.inForce += "a connection of it is activated"
+			}
+			h.fix = fmt.Sprintf("a file /etc/NetworkManager/conf.d/%s.conf with [keyfile] and "+
+				"unmanaged-devices+=interface-name:%s, then nmcli general reload", name, match)
+		case own:
 			h.fix = "a file /etc/systemd/network/00-isolane.network with [Match] Name=isl* and " +
 				"[Link] Unmanaged=yes, then networkctl reload"
-		case strings.HasPrefix(bridge, ours) && !s.keepsMaster(file):
-			h.fix = "KeepMaster=yes in the section [Network] of " + file + ", then networkctl reload"
-			h.inForce += ", a port of " + bridge + ", and takes it out of there when it sets it up anew"
 		default:
-			continue
+			h.fix = "KeepMaster=yes in the section [Network] of " + d.File + ", then networkctl reload"
+			h.inForce += "it sets it up anew"
 		}
 		hits = append(hits, h)
-	}
-	devices := s.Optional("/run/NetworkManager/devices/*")
-	for _, p := range devices {
-		device := names[path.Base(p)]
-		h := hit{inForce: "NetworkManager manages " + device}
-		keep, name := ours+"*", "isolane"
-		bridge := master(device)
-		switch {
-		case assignments(s.Files[p])["managed"] != "true":
-			continue
-		case strings.HasPrefix(device, ours):
-		case strings.HasPrefix(bridge, ours):
-			keep, name = device, "uplink-"+device
-			h.inForce += ", a port of " + bridge + ", and takes it out of there when a connection of it is activated"
-		default:
-			continue
-		}
-		h.fix = fmt.Sprintf("a file /etc/NetworkManager/conf.d/%s.conf with [keyfile] and "+
-			"unmanaged-devices+=interface-name:%s, then nmcli general reload", name, keep)
-		hits = append(hits, h)
-	}
-	if len(numbers) == 0 && len(states)+len(devices) > 0 {
-		s.Lacks("/sys/class/net/*/ifindex")
 	}
 	return hits
-}
-
-// keepsMaster says whether a file of systemd-networkd, or what is added to it, leaves a device in its bridge.
-func (s *subject) keepsMaster(file string) bool {
-	keeps := false
-	for _, p := range append([]string{file}, s.Optional("/*/systemd/network/"+path.Base(file)+".d/*.conf")...) {
-		if v, is := assignments(s.Files[p])["KeepMaster"]; is {
-			keeps = slices.Contains([]string{"1", "yes", "y", "true", "t", "on"}, strings.ToLower(v))
-		}
-	}
-	return keeps
-}
-
-// assignments are the lines KEY=VALUE of a file, the last one of a key.
-func assignments(text string) map[string]string {
-	all := map[string]string{}
-	for line := range strings.Lines(text) {
-		if key, value, is := strings.Cut(strings.TrimSpace(line), "="); is {
-			all[strings.TrimSpace(key)] = strings.TrimSpace(value)
-		}
-	}
-	return all
 }

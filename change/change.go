@@ -21,6 +21,8 @@ import (
 	"maps"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/change/netdev/queues"
+	"isolane.dev/isolane/change/systemd"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 )
@@ -38,7 +40,6 @@ func Ops(root string, files ...string) map[string]journal.Op {
 	ops := map[string]journal.Op{
 		KindAffinities: affinities{k},
 		KindAttribute:  attribute{file{kernel: k}},
-		KindIrqbalance: balancer{root},
 		KindCgroup:     groupDir{k},
 		KindController: controller{k},
 		KindCpuset:     cpusetCPUs{file{kernel: k}},
@@ -51,8 +52,9 @@ func Ops(root string, files ...string) map[string]journal.Op {
 		KindSysctl:     sysctl{k},
 		KindTask:       taskCPUs{host.Live()},
 		KindTasks:      tasks{k},
-		KindUnit:       unit{k},
 	}
 	maps.Copy(ops, netdev.Ops())
+	maps.Copy(ops, queues.Ops())
+	maps.Copy(ops, systemd.Ops(root, file{kernel: k}))
 	return ops
 }

@@ -2,13 +2,11 @@ package change
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +26,7 @@ func Daemon(root string, args ...string) journal.Op { return daemon{processes{ke
 // Write starts it, or lets it end: it may have something to put back. One that does not is killed.
 func (d daemon) Write(ctx context.Context, s journal.Step, value string) error {
 	if value != Running || !d.live() {
-		if err := d.terminate(ctx, s.Target); err != nil {
+		if err := d.ask(ctx, s.Target, unix.SIGTERM); err != nil {
 			return err
 		}
 		return d.processes.Write(ctx, s, value)
@@ -45,29 +43,4 @@ func (d daemon) Write(ctx context.Context, s journal.Step, value string) error {
 		return err
 	}
 	return cmd.Process.Release()
-}
-
-// terminate asks the processes to end, and waits for a second that they do.
-func (d daemon) terminate(ctx context.Context, group string) error {
-	pids, err := d.members(group)
-	for _, pid := range pids {
-		if kerr := unix.Kill(pid, unix.SIGTERM); kerr != nil && !errors.Is(kerr, unix.ESRCH) {
-			return kerr
-		}
-	}
-	if err != nil || len(pids) == 0 {
-		return err
-	}
-	errAlive := errors.New("still there")
-	err = retry(ctx, time.Second, errAlive, func() error {
-		left, merr := d.members(group)
-		if len(left) > 0 {
-			return errAlive
-		}
-		return merr
-	})
-	if errors.Is(err, errAlive) {
-		err = nil
-	}
-	return err
 }

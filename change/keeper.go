@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,35 +107,11 @@ func script(group *os.File, text string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// release has a keeper end by itself, so that its guard lets go.
-func (k keeper) release(ctx context.Context, group string) error {
-	pids, err := k.members(group)
-	if err != nil {
-		return err
-	}
-	for _, pid := range pids {
-		if err = unix.Kill(pid, unix.SIGUSR1); err != nil && !errors.Is(err, unix.ESRCH) {
-			return err
-		}
-	}
-	errAlive := errors.New("it has not ended")
-	err = retry(ctx, time.Second, errAlive, func() error {
-		left, merr := k.members(group)
-		if merr == nil && len(left) > 0 {
-			return errAlive
-		}
-		return merr
-	})
-	if errors.Is(err, errAlive) { // it is stopped, or of an earlier isolane
-		return nil
-	}
-	return err
-}
-
 func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 	s, moved := keeperOf(s)
 	if value != Running {
-		if err := k.release(ctx, s.Target); err != nil {
+		// It ends by itself, so that its guard lets go, unless it is stopped or of an earlier isolane.
+		if err := k.ask(ctx, s.Target, unix.SIGUSR1); err != nil {
 			return err
 		}
 		return k.processes.Write(ctx, s, value)

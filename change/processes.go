@@ -55,6 +55,31 @@ func (k kernel) end(ctx context.Context, group string) error {
 	})
 }
 
+// ask has the processes of a cgroup end by a signal that they handle, and waits for a second that they do.
+func (k kernel) ask(ctx context.Context, group string, sig unix.Signal) error {
+	pids, err := k.members(group)
+	for _, pid := range pids {
+		if kerr := unix.Kill(pid, sig); kerr != nil && !errors.Is(kerr, unix.ESRCH) {
+			return kerr
+		}
+	}
+	if err != nil || len(pids) == 0 {
+		return err
+	}
+	errAlive := errors.New("still there")
+	err = retry(ctx, time.Second, errAlive, func() error {
+		left, merr := k.members(group)
+		if len(left) > 0 {
+			return errAlive
+		}
+		return merr
+	})
+	if errors.Is(err, errAlive) {
+		err = nil
+	}
+	return err
+}
+
 func (k kernel) members(group string) ([]int, error) {
 	text, err := k.read(path.Join(group, "cgroup.procs"))
 	if errors.Is(err, unix.EOPNOTSUPP) { // threaded: Isolane's own have processes of one thread

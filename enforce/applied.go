@@ -95,6 +95,15 @@ func (l *Lanes) store(a Applied) error {
 	return journal.WriteState(l.dir, stateFile, append(data, '\n'))
 }
 
+// become stores what is in force from now on.
+func (l *Lanes) become(a Applied) error {
+	err := l.store(a)
+	if err == nil {
+		l.Applied = a
+	}
+	return err
+}
+
 // Lane returns a lane in force by its name, or a *NoLaneError.
 func (a Applied) Lane(name string) (plan.Lane, error) {
 	if l, ok := a.Placement.Lane(name); ok {

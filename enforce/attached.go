@@ -71,16 +71,13 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	}
 	if err == nil {
 		var dir string
-		if dir, err = l.dirOf(with, at.Lane); err == nil {
+		if dir, _, err = l.dirOf(with, at.Lane); err == nil {
 			err = attached.UntilNone(ctx, j, func() ([]journal.Step, error) { return next(dir, at) })
 		}
 	}
 	if at.Begun = false; err == nil {
 		with.Attached[len(with.Attached)-1] = at
-		err = l.store(with)
-	}
-	if err == nil {
-		l.Applied = with
+		err = l.become(with)
 	}
 	return at, why, err
 }
@@ -94,19 +91,18 @@ func (l *Lanes) unattach(ctx context.Context, j *journal.Journal) error {
 	return errors.Join(err, l.back(ctx), l.store(l.Applied))
 }
 
-// dirOf is the cgroup of a lane as it will be with what is about to be in force.
-func (l *Lanes) dirOf(with Applied, name string) (string, error) {
+// dirOf is the cgroup of a lane as it will be with what is about to be in force, and the host before it.
+func (l *Lanes) dirOf(with Applied, name string) (dir string, v knob.View, err error) {
 	lane, err := with.Lane(name)
 	if err != nil {
-		return "", err
+		return "", v, err
 	}
-	v, err := l.View()
-	if err != nil {
-		return "", err
+	if v, err = l.View(); err != nil {
+		return "", v, err
 	}
 	with.fill(&v)
 	place, err := v.Place(lane)
-	return place.Dir, err
+	return place.Dir, v, err
 }
 
 // attaching puts in force what a further attachment needs of the lanes.
@@ -137,25 +133,17 @@ func (a Applied) reason(dir string) string {
 
 // noOwn says what keeps a lane from being in the workload's own cgroup, "" if nothing does.
 func (l *Lanes) noOwn(at attached.Workload) string {
-	v, err := l.View()
+	dir, v, err := l.dirOf(l.Applied, at.Lane)
 	if err != nil {
 		return err.Error()
 	}
-	lane, err := l.Lane(at.Lane)
-	if err != nil {
-		return err.Error()
-	}
-	place, err := v.Place(lane)
-	if err != nil {
-		return err.Error()
-	}
-	switch {
+	switch lane, _ := l.Lane(at.Lane); { // which dirOf has found
 	case !knob.OwnGroups(v.Host, lane.Spec):
 		return "before Linux 6.7 the kernel makes no partition of a cgroup whose parents are none"
 	case lane.Spec.CPUs.Share > 1:
 		return "lanes that share CPUs are in one partition"
 	case slices.ContainsFunc(l.Attached, func(o attached.Workload) bool { return o.Lane == at.Lane }),
-		cgroup.Populated(l.root, place.Dir):
+		cgroup.Populated(l.root, dir):
 		return "other workloads are in this lane already"
 	}
 	return ""
@@ -253,8 +241,7 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 		if err != nil {
 			return err
 		}
-		same := func(o journal.Step) bool { return o.Kind == s.Kind && o.Target == s.Target }
-		if !slices.ContainsFunc(steps, same) {
+		if !slices.ContainsFunc(steps, s.Same) {
 			continue
 		}
 		if j, err = l.journal.Beside(at.Journal); err != nil {
@@ -271,7 +258,7 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 	}
 	refused, err := j.Apply(ctx, todo)
 	for _, w := range j.Waiting() {
-		if w.Step.Kind == s.Kind && w.Step.Target == s.Target {
+		if w.Step.Same(s) {
 			err = errors.Join(err, w.Err)
 		}
 	}

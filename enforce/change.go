@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"isolane.dev/isolane/enforce/attached"
@@ -59,7 +58,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 		}
 	}
 	changes, before := l.laneChanges(p), l.journal.Pending()
-	moving := movingWith(l.Applied, p)
+	moving := attached.Moving(l.Attached, l.Placement, p)
 	stay, err := l.journals().StepsOf(slices.DeleteFunc(slices.Clone(l.Attached),
 		func(at attached.Workload) bool { return slices.Contains(moving, at) })...)
 	if err != nil {
@@ -95,7 +94,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	l.markRepaired(ctx, drift)
 	for _, d := range drift {
 		if d.Repaired && slices.ContainsFunc(slices.Concat(before, stay), func(s journal.Step) bool {
-			return s.Kind == d.Step.Kind && s.Target == d.Step.Target && s.After == d.Step.After
+			return s.Same(d.Step) && s.After == d.Step.After
 		}) {
 			c.PutBack = append(c.PutBack, d)
 		}
@@ -144,22 +143,4 @@ func (c *Change) compare(changes []LaneChange, l *Lanes) error {
 		}
 	}
 	return nil
-}
-
-// movingWith are the attached workloads whose lane gets other CPUs, memory, scheduling or cgroup.
-func movingWith(now Applied, p plan.Placement) []attached.Workload {
-	var moving []attached.Workload
-	for _, at := range now.Attached {
-		was, err := now.Lane(at.Lane)
-		next, ok := p.Lane(at.Lane)
-		if err != nil || !ok || at.Leaving {
-			continue
-		}
-		if next.CPUs != was.CPUs || next.MemoryNodes != was.MemoryNodes ||
-			!reflect.DeepEqual(next.Roles, was.Roles) ||
-			next.Spec.Scheduling != was.Spec.Scheduling || next.Spec.Cgroup != was.Spec.Cgroup {
-			moving = append(moving, at)
-		}
-	}
-	return moving
 }

@@ -23,7 +23,7 @@ func (l *Lanes) steps(v knob.View, p plan.Placement, a Applied) ([]journal.Step,
 				"release it with the one that made it", placed.Name, n.Path)
 		}
 	}
-	p = withDevices(v.Host, p)
+	p = plan.WithDevices(v.Host, p)
 	steps, err := knob.Steps(v, p)
 	if err != nil {
 		return nil, err

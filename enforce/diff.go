@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"slices"
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/unit"
 )
 
 // Difference is what putting a placement in force would change.
@@ -17,7 +17,7 @@ type Difference struct {
 	Kind       string       `json:"kind"` // Difference
 	Lanes      []LaneChange `json:"lanes"`
 	Settings   []Setting    `json:"settings"` // in the order of the changes
-	Units      []UnitCPUs   `json:"units"`    // of systemd's that ask for CPUs of the lanes
+	Units      []unit.CPUs  `json:"units"`    // of systemd's that ask for CPUs of the lanes
 	// Unread are files that this user may not read: whether they would change is not known.
 	Unread []string `json:"unread"`
 }
@@ -56,8 +56,8 @@ func (d Difference) None() bool {
 // Diff says what Put of a placement would change, as far as that can be known before. It changes nothing.
 func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) {
 	d := Difference{APIVersion: plan.APIVersion, Kind: "Difference", Lanes: l.laneChanges(p),
-		Settings: []Setting{}, Units: []UnitCPUs{}, Unread: []string{}}
-	units, err := Units(l.root, p)
+		Settings: []Setting{}, Units: []unit.CPUs{}, Unread: []string{}}
+	units, err := unit.AskingCPUs(l.root, p)
 	if err != nil {
 		return d, err
 	}
@@ -104,7 +104,7 @@ func (l *Lanes) laneChanges(p plan.Placement) []LaneChange {
 		changes = append(changes, c)
 	}
 	for _, was := range l.Placement.Lanes {
-		if !slices.ContainsFunc(p.Lanes, func(next plan.Lane) bool { return next.Name == was.Name }) {
+		if _, stays := p.Lane(was.Name); !stays {
 			changes = append(changes, LaneChange{Name: was.Name, Change: laneRemoved, From: was.CPUs.String()})
 		}
 	}

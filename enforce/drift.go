@@ -10,6 +10,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/enforce/partition"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
@@ -144,7 +145,7 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 			found = append(found, l.cutOff()...)
 		}
 	}
-	gone := map[[2]string]bool{}
+	var gone []journal.Step
 	for _, at := range l.Attached {
 		lane, err := l.Lane(at.Lane)
 		if !at.Own || err != nil || cgroup.Populated(l.root, at.Group) {
@@ -153,12 +154,14 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 		found = append(found, Drift{Name: "lane " + at.Lane,
 			Expected: "CPUs " + lane.CPUs.String() + " for itself", Found: "everybody's",
 			Note: "its workload " + at.Group + " has ended: isolane apply, or watch --repair, closes them again"})
-		if err = l.cgroupSteps(at, lane, gone); err != nil {
+		steps, err := l.cgroupSteps(at, lane)
+		if err != nil {
 			return nil, err
 		}
+		gone = append(gone, steps...)
 	}
 	for _, s := range missing {
-		if !l.isRefused(s) && !gone[[2]string{s.Kind, s.Target}] {
+		if !l.isRefused(s) && !slices.ContainsFunc(gone, s.Same) {
 			found = append(found, l.describe(s))
 		}
 	}
@@ -201,30 +204,28 @@ func (l *Lanes) fewerQueues() (found []Drift, err error) {
 	return found, err
 }
 
-// cgroupSteps collects what a lane's cgroup takes: both that of the workload that it was in, and its own.
-func (l *Lanes) cgroupSteps(at attached.Workload, lane plan.Lane, all map[[2]string]bool) error {
+// cgroupSteps are what a lane's cgroup takes: both that of the workload that it was in, and its own.
+func (l *Lanes) cgroupSteps(at attached.Workload, lane plan.Lane) (all []journal.Step, err error) {
 	v, err := l.View()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, own := range []map[string]string{{at.Lane: at.Group}, nil} {
 		v.Own = own
 		steps, err := knob.Cpusets(v, plan.Placement{Lanes: []plan.Lane{lane}})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, s := range steps {
-			all[[2]string{s.Kind, s.Target}] = true
-		}
+		all = append(all, steps...)
 	}
-	return nil
+	return all, nil
 }
 
 // describe says of a step that it is not in force: Before is what is there now.
 func (l *Lanes) describe(s journal.Step) Drift {
 	d := l.ops.drift(s)
 	if knob.IsPartition(s) && invalid(d.Found) == NotExclusive {
-		if o := l.overlap(s.Target); o != nil {
+		if o := partition.Overlapping(l.root, s.Target); o != nil {
 			d.Note = o.String() + ", then isolane apply"
 		}
 	}

@@ -30,31 +30,6 @@ func hasFunctions(p plan.Placement) bool {
 	return slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return functions(host.Host{}, l).Card != "" })
 }
 
-// withDevices is a placement with the addresses of virtual functions and the interrupts that the host has
-// now: a lane's own steps make functions, drivers take interrupts when devices are set up, and others when
-// they are loaded anew or the number of queues changes.
-func withDevices(h host.Host, p plan.Placement) plan.Placement {
-	p.Lanes = slices.Clone(p.Lanes)
-	for i, l := range p.Lanes {
-		p.Lanes[i].Devices = slices.Clone(l.Devices)
-		for j, d := range l.Devices {
-			if len(d.VFs) == 0 {
-				continue
-			}
-			d.Virtual = nil
-			has := host.DeviceOf(h, d.Address).VFs
-			for _, n := range d.VFs {
-				if n < len(has) {
-					d.Virtual = append(d.Virtual, has[n])
-				}
-			}
-			p.Lanes[i].Devices[j] = d
-		}
-		p.Lanes[i].Interrupts = plan.Interrupts(h, p.Lanes[i], p.Lanes)
-	}
-	return p
-}
-
 // withInterrupts looks at the host again, where functions are in their lanes by now, and brings their
 // interrupts to the lanes' CPUs. Where functions have come or gone, their card has taken new ones too.
 func (l *Lanes) withInterrupts(
@@ -65,7 +40,7 @@ func (l *Lanes) withInterrupts(
 		return v, nil, nil, err
 	}
 	a.fill(&v)
-	a.Placement = withDevices(v.Host, a.Placement)
+	a.Placement = plan.WithDevices(v.Host, a.Placement)
 	if want, err = l.steps(v, a.Placement, *a); err != nil {
 		return v, nil, nil, err
 	}

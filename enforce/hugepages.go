@@ -62,8 +62,7 @@ func (l *Lanes) ShortOfHugepages(names ...string) ([]string, error) {
 // pages that were there before the lanes: they stay.
 func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
 	for _, s := range l.journal.Pending() {
-		same := func(o journal.Step) bool { return s.Kind == o.Kind && s.Target == o.Target }
-		at := slices.IndexFunc(want, same)
+		at := slices.IndexFunc(want, s.Same)
 		if at < 0 || want[at].After == s.After || path.Base(s.Target) != "nr_hugepages" {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/enforce/partition"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
@@ -111,7 +112,7 @@ func (l *Lanes) View() (knob.View, error) {
 			return v, err
 		}
 		h = h.Allowing(l.Allowed)
-		l.before, l.Placement = &h, withDevices(h, l.Placement)
+		l.before, l.Placement = &h, plan.WithDevices(h, l.Placement)
 	}
 	v.SetHost(*l.before, l.Placement)
 	l.fill(&v)
@@ -190,8 +191,7 @@ func (l *Lanes) held(p plan.Placement) error {
 	want, err := l.steps(v, p, l.Applied)
 	for _, s := range l.journal.Pending() {
 		op, can := l.ops[s.Kind].(interface{ Held(s journal.Step) error })
-		same := func(w journal.Step) bool { return w.Kind == s.Kind && w.Target == s.Target }
-		if err == nil && can && !slices.ContainsFunc(want, same) {
+		if err == nil && can && !slices.ContainsFunc(want, s.Same) {
 			err = op.Held(s)
 		}
 	}
@@ -270,7 +270,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	}
 	parts := v.Partitions(a.Placement)
 	made := l.journal.Made()
-	if _, err = l.journal.Apply(ctx, l.demotions(parts, want)); err != nil {
+	if _, err = l.journal.Apply(ctx, partition.Demotions(l.root, l.journal.Pending(), parts, want)); err != nil {
 		return err
 	}
 	if len(want) == 0 { // so that interrupts which come meanwhile, of a card whose functions go, get all CPUs

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"isolane.dev/isolane/enforce/attached"
-	"isolane.dev/isolane/host/cgroup"
-	"isolane.dev/isolane/host/task"
 )
 
 // leave is Detach, after which those workloads are to come in again. Both is written down before anything
@@ -22,19 +19,13 @@ func (l *Lanes) leave(ctx context.Context, at attached.Workload, returning []att
 	for i, o := range leaving.Attached {
 		leaving.Attached[i].Leaving = o.Leaving || o.Journal == at.Journal
 	}
-	if err := l.store(leaving); err != nil {
+	if err := l.become(leaving); err != nil {
 		return err
 	}
-	l.Applied = leaving
 	if err := l.detach(ctx, at); err != nil {
 		return err
 	}
-	without := l.without(at)
-	if err := l.store(without); err != nil {
-		return err
-	}
-	l.Applied = without
-	return nil
+	return l.become(l.without(at))
 }
 
 // returningWith are the workloads that are to come in again, with one more.
@@ -65,16 +56,16 @@ func (l *Lanes) comeIn(ctx context.Context, all []attached.Workload, attach func
 func (l *Lanes) cutOff() (found []Drift) {
 	for _, at := range l.Attached {
 		if at.Leaving && !slices.ContainsFunc(l.Returning, at.Same) {
-			found = append(found, Drift{Name: "lane " + at.Lane, Expected: workloadName(at) + " out of it",
+			found = append(found, Drift{Name: "lane " + at.Lane, Expected: at.Name() + " out of it",
 				Found: "on its way", Note: "that was cut off: isolane recover ends it"})
 		}
 	}
 	for _, at := range l.stillBegun() {
-		found = append(found, Drift{Name: "lane " + at.Lane, Expected: workloadName(at) + " in it",
+		found = append(found, Drift{Name: "lane " + at.Lane, Expected: at.Name() + " in it",
 			Found: "on its way", Note: "isolane attach was cut off: isolane recover ends it"})
 	}
 	for _, at := range l.stillReturning() {
-		found = append(found, Drift{Name: "lane " + at.Lane, Expected: workloadName(at) + " in it",
+		found = append(found, Drift{Name: "lane " + at.Lane, Expected: at.Name() + " in it",
 			Found: "out of it", Note: "a change of the lane was cut off: isolane recover brings it in"})
 	}
 	return found
@@ -83,7 +74,7 @@ func (l *Lanes) cutOff() (found []Drift) {
 // EndHalfAttached brings workloads home that were on their way into a lane when that was cut off, and names
 // their journals.
 func (l *Lanes) EndHalfAttached(ctx context.Context) ([]string, error) {
-	all, err := l.attachJournals()
+	all, err := l.journals().Names()
 	half := slices.DeleteFunc(all, func(name string) bool {
 		return slices.ContainsFunc(l.Attached, func(at attached.Workload) bool { return at.Journal == name })
 	})
@@ -97,42 +88,21 @@ func (l *Lanes) EndHalfAttached(ctx context.Context) ([]string, error) {
 
 // Journals are the names of those that Recover looks after.
 func (l *Lanes) Journals() ([]string, error) {
-	names, err := l.attachJournals()
+	names, err := l.journals().Names()
 	return append(names, journalName), err
-}
-
-func (l *Lanes) attachJournals() ([]string, error) {
-	const suffix = ".journal"
-	names, err := filepath.Glob(filepath.Join(l.dir, attached.Prefix+"*"+suffix))
-	for i, file := range names {
-		names[i] = strings.TrimSuffix(filepath.Base(file), suffix)
-	}
-	return names, err
 }
 
 // stillBegun are those whose threads have not all that the lane wants, and that have not ended.
 func (l *Lanes) stillBegun() []attached.Workload {
 	return slices.DeleteFunc(slices.Clone(l.Attached), func(at attached.Workload) bool {
-		return !at.Begun || at.Leaving || !cgroup.Populated(l.root, at.Group)
+		return !at.Begun || at.Leaving || at.Gone(l.root)
 	})
 }
 
 // stillReturning are those that are to come in again and have not ended.
 func (l *Lanes) stillReturning() []attached.Workload {
-	return slices.DeleteFunc(slices.Clone(l.Returning), func(at attached.Workload) bool {
-		if at.Group != "" {
-			return !cgroup.Populated(l.root, at.Group)
-		}
-		start, err := task.StartTime(l.root, at.PID)
-		return err != nil || start != at.Start
-	})
-}
-
-func workloadName(at attached.Workload) string {
-	if at.Group != "" {
-		return at.Group
-	}
-	return fmt.Sprintf("process %d", at.PID)
+	gone := func(at attached.Workload) bool { return at.Gone(l.root) }
+	return slices.DeleteFunc(slices.Clone(l.Returning), gone)
 }
 
 // endCutOff does the rest of what was cut off, and notes in cut what came of it.

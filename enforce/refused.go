@@ -2,11 +2,11 @@ package enforce
 
 import (
 	"errors"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/enforce/partition"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 )
@@ -91,13 +91,12 @@ func (o operations) refused(s journal.Step, err error) RefusedStep {
 	return r
 }
 
-// invalid is why a partition is not valid, by its file. The kernel says so in words (perr_strings in
-// kernel/cgroup/cpuset.c).
-func invalid(partition string) Cause {
+// invalid is why a partition is not valid, by its file.
+func invalid(text string) Cause {
 	switch {
-	case strings.Contains(partition, "not exclusive"):
+	case partition.NotExclusive(text):
 		return NotExclusive
-	case strings.Contains(partition, "housekeeping setup"):
+	case partition.BootIsolated(text):
 		return BootIsolated
 	}
 	return Errno

@@ -3,7 +3,6 @@ package enforce
 import (
 	"context"
 	"maps"
-	"slices"
 
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/plan"
@@ -34,7 +33,8 @@ func (l *Lanes) SetOwner(lane string, pid int) error {
 func (a Applied) runsOf(p plan.Placement) map[string]Run {
 	runs := maps.Clone(a.Runs)
 	maps.DeleteFunc(runs, func(name string, _ Run) bool {
-		return !slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == name })
+		_, stays := p.Lane(name)
+		return !stays
 	})
 	return runs
 }

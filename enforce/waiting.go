@@ -67,25 +67,21 @@ func (l *Lanes) wants(of plan.Lane, s journal.Step) bool {
 		return false
 	}
 	steps, err := p.Steps([]netpath.Lane{l.On(of)})
-	return err == nil && slices.ContainsFunc(steps, func(o journal.Step) bool {
-		return o.Kind == s.Kind && o.Target == s.Target
-	})
+	return err == nil && slices.ContainsFunc(steps, s.Same)
 }
 
 // again says whether the lanes in force want a step.
 func (l *Lanes) again(s journal.Step) bool {
 	w, err := l.Wanted()
 	return err == nil && slices.ContainsFunc(w.steps, func(o journal.Step) bool {
-		return o.Kind == s.Kind && o.Target == s.Target && o.After == s.After
+		return o.Same(s) && o.After == s.After
 	})
 }
 
 // Unfinished are the steps that no lane in force wants any more: they waited, or a change was cut off.
 func (w *Wanted) Unfinished() []journal.Step {
 	return slices.DeleteFunc(w.lanes.journal.Pending(), func(s journal.Step) bool {
-		return slices.ContainsFunc(w.steps, func(o journal.Step) bool {
-			return o.Kind == s.Kind && o.Target == s.Target
-		})
+		return slices.ContainsFunc(w.steps, s.Same)
 	})
 }
 

@@ -277,15 +277,3 @@ func Named(words map[string]string) func(*Level) error {
 		return nil
 	}
 }
-
-// Find returns the kind of that name.
-func Find(kinds []Driver, name string) (Driver, error) {
-	var known []string
-	for _, k := range kinds {
-		if k.Name() == name {
-			return k, nil
-		}
-		known = append(known, k.Name())
-	}
-	return nil, fmt.Errorf("%q is unknown: expected %s", name, strings.Join(known, ", "))
-}

@@ -45,8 +45,8 @@ func (s Step) Inverse() Step {
 	return s
 }
 
-// same says whether two steps have the same target: the later one replaces the earlier.
-func (s Step) same(o Step) bool { return s.Kind == o.Kind && s.Target == o.Target }
+// Same says whether two steps have the same target: the later one replaces the earlier.
+func (s Step) Same(o Step) bool { return s.Kind == o.Kind && s.Target == o.Target }
 
 // Op knows how one kind of step is read and written. Both fail with fs.ErrNotExist where the
 // target does not exist and its absence is not a value ("" is the value of an absent thing that

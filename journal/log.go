@@ -266,7 +266,7 @@ func replay(data []byte, boot string) ([]Step, error) {
 	return l.steps, lines.Err()
 }
 
-func (l *log) index(s Step) int { return slices.IndexFunc(l.steps, s.same) }
+func (l *log) index(s Step) int { return slices.IndexFunc(l.steps, s.Same) }
 
 func (l *log) find(s Step) (Step, bool) {
 	if i := l.index(s); i >= 0 {

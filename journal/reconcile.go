@@ -49,7 +49,7 @@ func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 	var missing []Step
 	for _, s := range slices.Backward(j.log.open()) {
 		d, is := j.ops[s.Kind].(dependent)
-		if slices.ContainsFunc(want, s.same) || is && d.UndoneWithOther(s) {
+		if slices.ContainsFunc(want, s.Same) || is && d.UndoneWithOther(s) {
 			continue
 		}
 		if _, _, err := j.InForce(ctx, s); !errors.Is(err, fs.ErrNotExist) { // a task may have ended

@@ -26,7 +26,7 @@ func (j *Journal) Waiting() []Waiting { return slices.Clone(j.waiting) }
 
 // waits notes of a step, or the inverse of one, whether it waits, which then is no error.
 func (j *Journal) waits(s Step, err error) bool {
-	j.waiting = slices.DeleteFunc(j.waiting, func(w Waiting) bool { return w.Step.same(s) })
+	j.waiting = slices.DeleteFunc(j.waiting, func(w Waiting) bool { return w.Step.Same(s) })
 	var u *UnansweredError
 	if !errors.As(err, &u) {
 		return false

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/change/systemd"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
@@ -52,7 +53,7 @@ func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 // CPUs it no longer looks which ones are isolated, so it is told of these too (irqbalance(1)).
 func balancers(v View, p plan.Placement) ([]journal.Step, error) {
 	if p.CPUs().IsEmpty() || !exists(v.Root, "/run/systemd/system") || // sd_booted(3)
-		!exists(v.Root, "/usr/lib/systemd/system/"+change.BalancerTarget) {
+		!exists(v.Root, "/usr/lib/systemd/system/"+systemd.BalancerTarget) {
 		return nil, nil
 	}
 	cpus := p.CPUs().Union(v.Host.BootIsolated())
@@ -65,13 +66,13 @@ func balancers(v View, p plan.Placement) ([]journal.Step, error) {
 			value += " " + strconv.Itoa(i.IRQ)
 		}
 	}
-	return []journal.Step{optional(journal.Step{Kind: change.KindIrqbalance, Target: change.BalancerTarget,
+	return []journal.Step{optional(journal.Step{Kind: systemd.KindIrqbalance, Target: systemd.BalancerTarget,
 		After: value})}, nil
 }
 
 // balancerDefaults: irqbalance has its own configuration alone.
 func balancerDefaults(u *Unrecorded) error {
-	u.set(journal.Step{Kind: change.KindIrqbalance, Target: change.BalancerTarget})
+	u.set(journal.Step{Kind: systemd.KindIrqbalance, Target: systemd.BalancerTarget})
 	return nil
 }
 

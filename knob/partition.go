@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/change/systemd"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -186,8 +187,8 @@ func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.S
 		if path.Join(root, unit) != dir { // others are in it too
 			of = v.Host.MemoryNodes()
 		}
-		steps = append(steps, journal.Step{Kind: change.KindUnit,
-			Target: change.UnitTarget(unit, "AllowedMemoryNodes"), After: of.String()})
+		steps = append(steps, journal.Step{Kind: systemd.KindUnit,
+			Target: systemd.UnitTarget(unit, "AllowedMemoryNodes"), After: of.String()})
 	}
 	var above []string
 	for at := path.Dir(dir); at != root && at != "/"; at = path.Dir(at) {

@@ -6,7 +6,7 @@ import (
 	"path"
 	"strings"
 
-	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/change/systemd"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/plan"
@@ -31,14 +31,14 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 	// Also those that are not there yet: a slice whose CPUs are set to those of a lane makes its partition
 	// invalid, and one that is set before it starts is no drift when it does.
 	for _, name := range ManagedUnits() {
-		target := change.UnitTarget(name, "AllowedCPUs")
+		target := systemd.UnitTarget(name, "AllowedCPUs")
 		file := strings.TrimPrefix(path.Join(root, name, "cpuset.cpus"), "/")
 		text, _ := fs.ReadFile(v.Root, file) // none: not set
 		now, err := cpuset.Parse(trim(text))
 		if err != nil {
 			return nil, err
 		}
-		before := v.cpusBefore(change.KindUnit, target, now)
+		before := v.cpusBefore(systemd.KindUnit, target, now)
 		// This file is stronger than what is set until the next boot only.
 		last := path.Join("etc/systemd/system.control", name+".d", "50-AllowedCPUs.conf")
 		if _, err = fs.Stat(v.Root, last); err == nil && !before.IsSubsetOf(others) {
@@ -54,7 +54,7 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 				to = to.Union(l.CPUs)
 			}
 		}
-		steps = append(steps, journal.Step{Kind: change.KindUnit, Target: target, After: to.String()})
+		steps = append(steps, journal.Step{Kind: systemd.KindUnit, Target: target, After: to.String()})
 	}
 	return steps, nil
 }
@@ -68,7 +68,7 @@ func ManagedUnits() []string {
 func unitDefaults(u *Unrecorded) error {
 	for _, name := range ManagedUnits() {
 		if exists(u.Root, path.Join("run/systemd/system.control", name+".d", "50-AllowedCPUs.conf")) {
-			u.set(journal.Step{Kind: change.KindUnit, Target: change.UnitTarget(name, "AllowedCPUs")})
+			u.set(journal.Step{Kind: systemd.KindUnit, Target: systemd.UnitTarget(name, "AllowedCPUs")})
 		}
 	}
 	return nil

@@ -35,6 +35,7 @@ import (
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
 	"isolane.dev/isolane/runtime/process"
+	"isolane.dev/isolane/unit"
 )
 
 // Options say where the lanes are. The zero value is this host.
@@ -204,7 +205,7 @@ type Applied struct {
 	Waiting    []enforce.Waiting     `json:"waiting"`
 	Untested   []string              `json:"untested"`
 	Warnings   []string              `json:"warnings"` // of workloads that came with it, and of hugepages
-	Units      []enforce.UnitCPUs    `json:"units"`    // of systemd's that ask for the lanes' CPUs
+	Units      []unit.CPUs           `json:"units"`    // of systemd's that ask for the lanes' CPUs
 }
 
 // Left is a setting that was not taken back, because somebody else has changed it since.
@@ -273,8 +274,8 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 		return a, err
 	}
 	a.Warnings = append(a.Warnings, short...)
-	units, err := enforce.Units(l.o.root, p)
-	a.Units = append([]enforce.UnitCPUs{}, units...)
+	units, err := unit.AskingCPUs(l.o.root, p)
+	a.Units = append([]unit.CPUs{}, units...)
 	return a, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/unit"
 )
 
 // Write writes for people what came of it; with verbose also what was put back and what the kernel refused.
@@ -168,7 +169,7 @@ func printWaiting(w io.Writer, all []enforce.Waiting) {
 	}
 }
 
-func printUnits(w io.Writer, units []enforce.UnitCPUs) {
+func printUnits(w io.Writer, units []unit.CPUs) {
 	for _, u := range units {
 		fmt.Fprintln(w, "note: unit", u)
 	}

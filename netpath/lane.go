@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/change/netdev/queues"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
@@ -160,7 +161,7 @@ func PossibleQueues(l Lane) error {
 	if l.Queues == 0 {
 		return nil
 	}
-	if err := netdev.CanQueue(l.Queues); err != nil {
+	if err := queues.Possible(l.Queues); err != nil {
 		return fmt.Errorf("spec.network.queues: %d: %w", l.Queues, err)
 	}
 	return nil
@@ -187,7 +188,7 @@ func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 	step, err := netdev.LinkStep(name, link)
 	steps := l.StepsWith(step)
 	if l.Queues > 0 && link.Type == netdev.Veth && !l.CPUs.IsEmpty() {
-		steps = append(steps, netdev.QueuesStep(l.Netns(), Device, l.Queues, l.CPUs))
+		steps = append(steps, queues.Step(l.Netns(), Device, l.Queues, l.CPUs))
 	}
 	return steps, err
 }

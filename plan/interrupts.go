@@ -103,6 +103,31 @@ func (l Lane) source(h host.Host, i host.Interrupt) (source, bool) {
 		func(d Device) bool { return d.Address == *i.Device && len(d.VFs) == 0 })
 }
 
+// WithDevices is a placement with the addresses of virtual functions and the interrupts that the host has
+// now: a lane's own steps make functions, drivers take interrupts when devices are set up, and others when
+// they are loaded anew or the number of queues changes.
+func WithDevices(h host.Host, p Placement) Placement {
+	p.Lanes = slices.Clone(p.Lanes)
+	for i, l := range p.Lanes {
+		p.Lanes[i].Devices = slices.Clone(l.Devices)
+		for j, d := range l.Devices {
+			if len(d.VFs) == 0 {
+				continue
+			}
+			d.Virtual = nil
+			has := host.DeviceOf(h, d.Address).VFs
+			for _, n := range d.VFs {
+				if n < len(has) {
+					d.Virtual = append(d.Virtual, has[n])
+				}
+			}
+			p.Lanes[i].Devices[j] = d
+		}
+		p.Lanes[i].Interrupts = Interrupts(h, p.Lanes[i], p.Lanes)
+	}
+	return p
+}
+
 // Queues is how many queues of a device, by its PCI address, have an interrupt that can be moved; known is
 // false where the host tells of none of its interrupts.
 func Queues(h host.Host, device string) (queues int, known bool) {

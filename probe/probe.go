@@ -60,8 +60,8 @@ type Probe interface {
 	Parse(output []byte, c Conditions) (results.Measurement, error)
 }
 
-// Find returns the kind of that name.
-func Find(kinds []Driver, name string) (Driver, error) {
+// Find returns the kind of that name, of probes or of factors.
+func Find[D interface{ Name() string }](kinds []D, name string) (none D, err error) {
 	var known []string
 	for _, k := range kinds {
 		if k.Name() == name {
@@ -69,7 +69,7 @@ func Find(kinds []Driver, name string) (Driver, error) {
 		}
 		known = append(known, k.Name())
 	}
-	return nil, fmt.Errorf("%q is unknown: expected %s", name, strings.Join(known, ", "))
+	return none, fmt.Errorf("%q is unknown: expected %s", name, strings.Join(known, ", "))
 }
 
 // Conditions are what a session gives a measurement.

@@ -265,7 +265,7 @@ func distributionTable(s *figures.Summary, m figures.Metric) table {
 
 // tailRange is the range of P99.9 over the runs whose sample supports it.
 func tailRange(m figures.Metric, f figures.Figure) string {
-	known := f.Values(func(b figures.Block) float64 { return b.P999 })
+	known := f.Values("p99.9")
 	if len(known) == 0 {
 		return format.None
 	}

@@ -6,6 +6,31 @@ import (
 	"slices"
 )
 
+// Environments are those of all boots.
+func (s Session) Environments() []Environment {
+	if len(s.Boots) == 0 {
+		return []Environment{s.Environment}
+	}
+	return s.Boots
+}
+
+// Made counts the runs, those in place of others not.
+func (s Session) Made() int {
+	type run struct {
+		cell        string
+		block, boot int
+	}
+	found := map[run]bool{}
+	for _, r := range s.Runs {
+		k := run{r.Cell, r.Block, r.Boot}
+		if r.Block > 0 { // only the warm-up block is made in each boot
+			k.boot = 0
+		}
+		found[k] = true
+	}
+	return len(found)
+}
+
 // BootOf is the environment in which a run was made.
 func (s Session) BootOf(r Run) Environment {
 	if r.Boot >= 0 && r.Boot < len(s.Boots) {

@@ -274,17 +274,11 @@ func (m model) sourceTable(t terminal.Terminal, all []source, at, room int) []st
 		if s.Own {
 			name += " (the lane's own)"
 		}
-		rows[i] = row{s.last.Count == nil, []string{fmt.Sprint(s.CPU), name, times(s.last.Count),
-			watch.Took(s.last.Total), times(s.Count), watch.Took(s.Total), watch.Took(s.P99), watch.Took(s.Longest)}}
+		rows[i] = row{s.last.Count == nil, []string{fmt.Sprint(s.CPU), name, watch.Times(s.last.Count),
+			watch.Took(s.last.Total), watch.Times(s.Count), watch.Took(s.Total), watch.Took(s.P99),
+			watch.Took(s.Longest)}}
 	}
 	head := []string{"CPU", "source", "1 s", "took", "in all", "took", "P99", "longest"}
 	list := table{head: head, rows: rows, figures: "r-rrrrrr", drop: []int{6, 4, 5, 3}, fold: 1}
 	return list.lines(t, at, room)
-}
-
-func times(n *uint64) string {
-	if n == nil {
-		return "–"
-	}
-	return fmt.Sprint(*n)
 }

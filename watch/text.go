@@ -224,7 +224,7 @@ func (d *Display) rows(t terminal.Terminal, r Reading) [][]string {
 	var now, before [][]string
 	for _, s := range r.SinceStart.Sources {
 		l, lately := last[fmt.Sprint(s.CPU, Title(s))]
-		row := []string{fmt.Sprint(s.CPU), terminal.Clean(Title(s)), times(l.Count), Took(l.Total), times(s.Count),
+		row := []string{fmt.Sprint(s.CPU), terminal.Clean(Title(s)), Times(l.Count), Took(l.Total), Times(s.Count),
 			Took(s.Total), Took(s.P99), Took(s.Longest), s.Remedy}
 		switch {
 		case s.Own:
@@ -249,7 +249,8 @@ func (d *Display) rows(t terminal.Terminal, r Reading) [][]string {
 	return rows
 }
 
-func times(n *uint64) string {
+// Times prints how often something has happened, where that is known.
+func Times(n *uint64) string {
 	if n == nil {
 		return "–"
 	}

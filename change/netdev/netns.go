@@ -32,8 +32,8 @@ const Present = "present"
 // Ops returns the operation of each kind.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{KindLink: link{}, KindMaster: master{}, KindNamespace: netNS{},
-		KindQueues: queues{}, KindReceivers: receivers{}, KindRate: rate{}, KindPolice: police{}, KindTap: tap{},
-		KindUnicast: unicast(), KindStation: station(), KindPromiscuous: promiscuous{}}
+		KindRate: rate{}, KindPolice: police{}, KindTap: tap{}, KindUnicast: unicast(), KindStation: station(),
+		KindPromiscuous: promiscuous{}}
 }
 
 type netNS struct{}
@@ -211,11 +211,12 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 		defer ns.Close()
 		return bind(fmt.Sprint("/proc/self/fd/", int(ns)), file)
 	}
-	return inThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return err
+	return InNew(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
 		}
-		if err := withLoopback((*netlink.Handle).LinkSetUp); err != nil {
+		if err != nil {
 			return err
 		}
 		return bind("/proc/thread-self/ns/net", file)
@@ -260,18 +261,15 @@ func openNamespace(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// withLoopback calls f with the loopback device of the namespace that this thread is in.
-func withLoopback(f func(*netlink.Handle, netlink.Link) error) error {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	lo, err := h.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	return f(h, lo)
+// InNew calls f in a thread of its own inside a new namespace, which nobody else sees. There the functions of
+// package netlink act on it.
+func InNew(f func() error) error {
+	return inThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return f()
+	})
 }
 
 // In calls f in a thread of its own inside the namespace.
@@ -286,31 +284,6 @@ func In(name string, f func() error) error {
 			return err
 		}
 		return f()
-	})
-}
-
-// inSysfs calls f with /sys as it is inside the namespace, which nobody else sees.
-func inSysfs(name string, f func(sys *os.Root) error) error {
-	return In(name, func() error {
-		system, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
-		if err != nil {
-			return fmt.Errorf("sysfs: %w", err)
-		}
-		defer unix.Close(system)
-		if err = unix.FsconfigCreate(system); err != nil {
-			return fmt.Errorf("sysfs: %w", err)
-		}
-		mount, err := unix.Fsmount(system, unix.FSMOUNT_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("sysfs: %w", err)
-		}
-		defer unix.Close(mount)
-		sys, err := os.OpenRoot(fmt.Sprint("/proc/self/fd/", mount))
-		if err != nil {
-			return err
-		}
-		defer sys.Close()
-		return f(sys)
 	})
 }
 

@@ -23,24 +23,25 @@ func offloads(netns, device string, gro, wireFrames bool) error {
 	return nil
 }
 
-// Offload sets or reads what a device does for the stack, as ethtool(8) does, and returns the value: command
+// Offload sets or reads what a device does for the stack, as Ethtool(8) does, and returns the value: command
 // is ETHTOOL_SGRO, ETHTOOL_GTXCSUM or another of include/uapi/linux/ethtool.h that takes a number. The device
 // is in a namespace, with "" in the host's.
 func Offload(netns, device string, command, number uint32) (uint32, error) {
 	value := struct{ command, data uint32 }{command, number}
-	err := ethtool(netns, device, unsafe.Pointer(&value))
+	err := Ethtool(netns, device, unsafe.Pointer(&value))
 	return value.data, err
 }
 
-// RestartLink has a device begin its link anew, as ethtool(8) with -r does. It is unix.EOPNOTSUPP where its
+// RestartLink has a device begin its link anew, as Ethtool(8) with -r does. It is unix.EOPNOTSUPP where its
 // driver does not.
 func RestartLink(netns, device string) error {
 	command := uint32(unix.ETHTOOL_NWAY_RST)
-	return ethtool(netns, device, unsafe.Pointer(&command))
+	return Ethtool(netns, device, unsafe.Pointer(&command))
 }
 
-// ethtool does a request of include/uapi/linux/ethtool.h, which begins with its command.
-func ethtool(netns, device string, data unsafe.Pointer) error {
+// Ethtool does a request of include/uapi/linux/ethtool.h, which begins with its command, for a device of a
+// namespace, or of the host for "".
+func Ethtool(netns, device string, data unsafe.Pointer) error {
 	do := func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -47,6 +49,34 @@ func (at Workload) Same(o Workload) bool {
 	return at.Lane == o.Lane && at.Group == o.Group && at.PID == o.PID && at.Start == o.Start
 }
 
+// Name is the workload for people: its cgroup or its process.
+func (at Workload) Name() string {
+	if at.Group != "" {
+		return at.Group
+	}
+	return fmt.Sprintf("process %d", at.PID)
+}
+
+// Gone says whether nothing runs in the cgroup of a workload, or its process has ended.
+func (at Workload) Gone(root fs.FS) bool {
+	if at.Group != "" {
+		return !cgroup.Populated(root, at.Group)
+	}
+	start, err := task.StartTime(root, at.PID)
+	return err != nil || start != at.Start
+}
+
+// Moving are those whose lane gets other CPUs, memory, scheduling or cgroup.
+func Moving(all []Workload, was, next plan.Placement) []Workload {
+	return slices.DeleteFunc(slices.Clone(all), func(at Workload) bool {
+		a, had := was.Lane(at.Lane)
+		b, has := next.Lane(at.Lane)
+		return !had || !has || at.Leaving || a.CPUs == b.CPUs && a.MemoryNodes == b.MemoryNodes &&
+			reflect.DeepEqual(a.Roles, b.Roles) && a.Spec.Scheduling == b.Spec.Scheduling &&
+			a.Spec.Cgroup == b.Spec.Cgroup
+	})
+}
+
 // Prefix begins the names of journals of attached workloads.
 const Prefix = "attach-"
 
@@ -79,6 +109,16 @@ type Journals struct {
 	Ops  map[string]journal.Op
 }
 
+// Names are those of the journals that there are.
+func (j Journals) Names() ([]string, error) {
+	const suffix = ".journal"
+	names, err := filepath.Glob(filepath.Join(j.Dir, Prefix+"*"+suffix))
+	for i, file := range names {
+		names[i] = strings.TrimSuffix(filepath.Base(file), suffix)
+	}
+	return names, err
+}
+
 // StepsOf are the steps that have brought workloads into their lanes, but for those on their way out.
 func (j Journals) StepsOf(all ...Workload) ([]journal.Step, error) {
 	var steps []journal.Step
@@ -105,7 +145,7 @@ func (j Journals) Ended(ctx context.Context, at Workload) (bool, error) {
 		return true, nil
 	}
 	if at.Own {
-		return !cgroup.Populated(j.Root, at.Group), nil
+		return at.Gone(j.Root), nil
 	}
 	own, err := journal.Look(j.Dir, at.Journal, j.Ops)
 	if err != nil {
@@ -126,14 +166,7 @@ func (j Journals) Ended(ctx context.Context, at Workload) (bool, error) {
 			}
 		}
 	}
-	if steps == 0 && at.Group != "" { // it had all that the lane wants
-		return !cgroup.Populated(j.Root, at.Group), nil
-	}
-	if steps == 0 {
-		start, err := task.StartTime(j.Root, at.PID)
-		return err != nil || start != at.Start, nil
-	}
-	return true, nil
+	return steps > 0 || at.Gone(j.Root), nil // without steps it had all that the lane wants
 }
 
 // elsewhere says whether a container was started anew in its cgroup: what runs there has another network

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/change/netdev/queues"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -133,7 +134,7 @@ func (c card) possibleQueues(l netpath.Lane) error {
 		device, err := netdev.OfPCI(address)
 		most := 0
 		if err == nil && device != "" {
-			most, err = netdev.MostQueues("", device)
+			most, err = queues.Most("", device)
 		}
 		switch {
 		case err != nil:
@@ -241,7 +242,7 @@ func stepsOf(l netpath.Lane, i, number int) ([]journal.Step, error) {
 		steps = append(steps, limitStep(step.Target, l.Rate))
 	}
 	if l.Queues > 0 && !l.CPUs.IsEmpty() {
-		steps = append(steps, netdev.QueuesStep(l.Netns(), netpath.Device, l.Queues, l.CPUs))
+		steps = append(steps, queues.Step(l.Netns(), netpath.Device, l.Queues, l.CPUs))
 	}
 	return steps, nil
 }

@@ -30,7 +30,7 @@ func (s *Scenario) readFactors(kinds Drivers) error {
 		if f.Kind == "" {
 			f.Kind = f.Name
 		}
-		kind, err := factor.Find(kinds.Factors, f.Kind)
+		kind, err := probe.Find(kinds.Factors, f.Kind)
 		if err != nil {
 			return fmt.Errorf("%s.kind: %w", at, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/change/netdev/queues"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/journal"
@@ -51,8 +52,8 @@ func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (st
 	ends := []string{wire().Netns}
 	between, tagged := instances > 0 && r.standsBetween(), netpath.LacksTags(r.Root) == nil
 	if between { // so that each side's work is on its own CPUs, as interrupts of a card are
-		steps = append(steps, netdev.ReceiversStep("", wire().Uplink, c.Application),
-			netdev.ReceiversStep(wire().Netns, netpath.Device, c.Client))
+		steps = append(steps, queues.ReceiversStep("", wire().Uplink, c.Application),
+			queues.ReceiversStep(wire().Netns, netpath.Device, c.Client))
 		if netdev.CanShape() == nil { // else behindNote says so
 			steps = append(steps, netdev.RateStep(wire().Netns, netpath.Device, cardRate))
 		}
@@ -65,8 +66,7 @@ func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (st
 	path, perr := r.path(given.Path)
 	for i := range instances {
 		if kernel { // so that it does it on the application's CPUs
-			own := r.cpusOf(c, given, i)
-			steps = append(steps, netdev.ReceiversStep(applicationNetns(i), netpath.Device, own))
+			steps = append(steps, queues.ReceiversStep(applicationNetns(i), netpath.Device, r.cpusOf(c, given, i)))
 		}
 		if perr == nil && speaks(path) { // nothing else makes it
 			steps = append(steps, journal.Step{Kind: netdev.KindNamespace, Target: applicationNetns(i),
@@ -113,8 +113,8 @@ func trunk(application, client cpuset.Set) (steps []journal.Step, err error) {
 	for _, end := range []string{trunkInside, trunkOutside} {
 		add(outer(end), netdev.Link{Type: netdev.VLAN, Parent: end, Tag: outerTag, Service: true})
 	}
-	return append(steps, netdev.ReceiversStep("", trunkInside, application),
-		netdev.ReceiversStep("", trunkOutside, client)), err
+	return append(steps, queues.ReceiversStep("", trunkInside, application),
+		queues.ReceiversStep("", trunkOutside, client)), err
 }
 
 // BehindNote says what networks behind the instances are made of; "" where there are none.
@@ -162,7 +162,7 @@ func behind(instance int, tagged bool, application, client cpuset.Set) ([]journa
 		link, lerr := netdev.LinkStep(fmt.Sprintf(end.port, n), l)
 		steps, err = append(steps, link), errors.Join(err, lerr)
 		if !tagged { // else the trunk's ends have them
-			steps = append(steps, netdev.ReceiversStep(end.netns, end.device, end.cpus))
+			steps = append(steps, queues.ReceiversStep(end.netns, end.device, end.cpus))
 		}
 	}
 	return steps, err

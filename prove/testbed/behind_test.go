@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/change/netdev/queues"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/journal"
@@ -77,8 +78,8 @@ func TestInKernel(t *testing.T) {
 	cell := results.Cell{Application: cpuset.Of(2), Client: cpuset.Of(1)}
 	for settings, want := range map[string][]journal.Step{
 		"{}": nil,
-		"{forwarder: kernel}": {netdev.ReceiversStep(applicationNetns(0), netpath.Device, cell.Application),
-			netdev.ReceiversStep(applicationNetns(1), netpath.Device, cell.Application)},
+		"{forwarder: kernel}": {queues.ReceiversStep(applicationNetns(0), netpath.Device, cell.Application),
+			queues.ReceiversStep(applicationNetns(1), netpath.Device, cell.Application)},
 	} {
 		p, err := frames.Driver{}.Read([]byte(settings))
 		if err != nil {

@@ -46,8 +46,7 @@ func related(a, b figures.Figure, bootsA, bootsB map[int]string) (c figures.Comp
 	all := maps.Clone(x)
 	maps.Copy(all, y)
 	runs := func(f figures.Figure) []float64 {
-		return slices.DeleteFunc(f.Values(func(b figures.Block) float64 { return b.Value }),
-			func(v float64) bool { return math.IsInf(v, 1) })
+		return slices.DeleteFunc(f.Values(""), func(v float64) bool { return math.IsInf(v, 1) })
 	}
 	if c.Boots = len(all) > 1; c.Boots {
 		sorted := func(m map[string]float64) []float64 { return slices.Sorted(maps.Values(m)) }

@@ -195,7 +195,7 @@ func (t *Track) read(c figures.Cell, m figures.Metric, level float64, spreads ma
 		if m.Sampled {
 			value = f.Merged.Quantile(s.quantile)
 		}
-		lo, hi, interval := f.Runs(func(b figures.Block) float64 { return b.Of(s.of) }, !m.Sampled)
+		lo, hi, interval := f.Runs(s.of, !m.Sampled)
 		if !math.IsNaN(lo) {
 			spreads[interval] = true
 		}

@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/objective"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -27,7 +28,7 @@ type Aim struct {
 }
 
 // verdictBlocks is the least for an interval, and so for a verdict.
-const verdictBlocks = 6
+const verdictBlocks = objective.LeastRuns
 
 // AimNote says where the states are no verdicts.
 func (s *Summary) AimNote() string {
@@ -131,7 +132,7 @@ func (s *Summary) judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 		word, passes = "at most", func(v float64) bool { return v <= ratio }
 	}
 	a := Aim{Text: m.Value(), Goal: fmt.Sprintf("%s %g%%", word, 100*ratio), State: NoFigure}
-	found := s.relate(own, base, m.Name, blockValue)
+	found := s.relate(own, base, m.Name, "")
 	if !found.Known() {
 		a.Found = fmt.Sprintf("no %s in which both count", found.Of())
 		return a
@@ -160,10 +161,6 @@ func (s *Summary) tailAim(m Metric, g results.Goal, ownCell, baseCell *Cell) Aim
 	if ratio == 1 {
 		a.Goal = "below that of " + baseCell.Name
 	}
-	of := blockP999
-	if g.Statistic == "p99" {
-		of = blockP99
-	}
 	o, ok := ownCell.Statistic(m, g.Statistic)
 	b, known := baseCell.Statistic(m, g.Statistic)
 	if !ok || !known {
@@ -174,7 +171,7 @@ func (s *Summary) tailAim(m Metric, g results.Goal, ownCell, baseCell *Cell) Aim
 	}
 	a.Found = fmt.Sprintf("%s: %s against %s", format.Percent(o/b), m.Unit.Full(o), m.Unit.Full(b))
 	below := 0
-	found := s.relate(ownCell, baseCell, m.Name, of)
+	found := s.relate(ownCell, baseCell, m.Name, g.Statistic)
 	for _, r := range found.Blocks {
 		if r.Value < ratio {
 			below++

@@ -34,9 +34,9 @@ func (s *Summary) apart(a, b *Cell) bool {
 
 // elsewhere are the cells that were measured in other boots than the baseline.
 func (s *Summary) elsewhere() (all []*Cell) {
-	for i := range s.Cells {
-		if base := s.Cell(s.Baseline); base != nil && s.apart(&s.Cells[i], base) {
-			all = append(all, &s.Cells[i])
+	for c := range s.cells() {
+		if base := s.Cell(s.Baseline); base != nil && s.apart(c, base) {
+			all = append(all, c)
 		}
 	}
 	return all
@@ -48,20 +48,14 @@ const verdictBoots = 4
 // relate compares a metric of two cells block by block. Where they are of different boots these are compared,
 // unpaired: one boot is one sample, however many blocks it has, and as the levels took turns what drifts
 // meets them alike. The ratios of the first boots of each, of the second and so on are shown beside it.
-func (s *Summary) relate(own, base *Cell, metric string, value func(Block) float64) Comparison {
+func (s *Summary) relate(own, base *Cell, metric, statistic string) Comparison {
 	a, b := own.figure(metric), base.figure(metric)
 	if !s.apart(own, base) {
-		return relate(a, b, value)
+		return relate(a, b, statistic)
 	}
 	a, b = s.byBoot(a), s.byBoot(b)
-	c := relate(a, b, value)
-	var x, y []float64
-	for _, r := range c.Blocks {
-		one, _ := a.At(r.Block)
-		other, _ := b.At(r.Block)
-		x, y = append(x, min(value(one), lost)), append(y, min(value(other), lost))
-	}
-	c.Comparison, c.Boots = stats.CompareUnpaired(x, y, confidence), true
+	blocks, x, y := sides(a, b, statistic)
+	c := Comparison{Comparison: stats.CompareUnpaired(x, y, confidence), Blocks: blocks, Boots: true}
 	unlost(&c.Comparison)
 	c.N = len(x)
 	return c
@@ -71,17 +65,16 @@ func (s *Summary) relate(own, base *Cell, metric string, value func(Block) float
 func (s *Summary) byBoot(f Figure) Figure {
 	var boots Figure
 	for number := range max(1, s.Session.Scenario.Boots) {
-		mean := func(value func(Block) float64) float64 {
+		mean := func(statistic string) float64 {
 			sum, n := 0.0, 0.0
 			for _, b := range f.Blocks {
-				if v := value(b); s.Session.Scenario.Share(b.Block) == number && v > 0 {
+				if v := b.Of(statistic); s.Session.Scenario.Share(b.Block) == number && v > 0 {
 					sum, n = sum+math.Log(v), n+1
 				}
 			}
 			return math.Exp(sum / n) // NaN for none
 		}
-		boots.Blocks = append(boots.Blocks, Block{number + 1, mean(blockValue), mean(blockMean), mean(blockP99),
-			mean(blockP999)})
+		boots.Blocks = append(boots.Blocks, Block{number + 1, mean(""), mean("mean"), mean("p99"), mean("p99.9")})
 	}
 	return boots
 }
@@ -94,8 +87,7 @@ func (s *Summary) BootNote() string {
 			continue
 		}
 		boots := map[string][]int{}
-		for i := range s.Cells {
-			c := &s.Cells[i]
+		for c := range s.cells() {
 			boots[c.Levels[f.Name]] = append(boots[c.Levels[f.Name]], c.Boots...)
 		}
 		var levels []string
@@ -164,7 +156,7 @@ func (s *Summary) ownEffects() (text string) {
 	for _, m := range s.Primary() {
 		most, in := 0.0, ""
 		for _, c := range s.Cells {
-			values := s.byBoot(c.Figure(m)).Values(blockValue)
+			values := s.byBoot(c.Figure(m)).Values("")
 			if len(values) < 2 {
 				continue
 			}
@@ -178,14 +170,6 @@ func (s *Summary) ownEffects() (text string) {
 		}
 	}
 	return text
-}
-
-// environments are those of all boots.
-func (s *Summary) environments() []results.Environment {
-	if len(s.Session.Boots) == 0 {
-		return []results.Environment{s.Session.Environment}
-	}
-	return s.Session.Boots
 }
 
 // alsoDiffer are the conditions and settings, beside kernel and command line, that are not the same in all
@@ -206,7 +190,7 @@ func (s *Summary) alsoDiffer() []string {
 		}
 	}
 	first := s.Session.Environment
-	for _, e := range s.environments() {
+	for _, e := range s.Session.Environments() {
 		add(conditions(first), conditions(e))
 		add(first.Versions, e.Versions)
 		if first.Settings != nil && e.Settings != nil {
@@ -243,22 +227,5 @@ func (s *Summary) Unfinished() string {
 		why = "Waits for another boot (" + strings.Join(waiting, "; ") + ")"
 	}
 	return fmt.Sprintf("%s: %d of %d runs were made. What follows is of those.", why,
-		s.made(), s.Planned)
-}
-
-// made counts the runs, those in place of others not.
-func (s *Summary) made() int {
-	type run struct {
-		cell        string
-		block, boot int
-	}
-	found := map[run]bool{}
-	for _, r := range s.Session.Runs {
-		k := run{r.Cell, r.Block, r.Boot}
-		if r.Block > 0 { // only the warm-up block is made in each boot
-			k.boot = 0
-		}
-		found[k] = true
-	}
-	return len(found)
+		s.Session.Made(), s.Planned)
 }

@@ -2,6 +2,7 @@ package figures
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -54,29 +55,35 @@ func unlost(c *stats.Comparison) {
 	}
 }
 
-// relate compares own with base, block by block. One that is lost is longer than any that is not; of two that
-// are there is no ratio.
-func relate(own, base Figure, value func(Block) float64) Comparison {
-	var c Comparison
-	var a, b []float64
-	for _, o := range own.Blocks {
-		reference, _ := base.At(o.Block)
-		if v, r := value(o), value(reference); v > 0 && r > 0 && !math.IsNaN(v/r) { // NaN is not above 0
-			a, b = append(a, min(v, lost)), append(b, min(r, lost))
-			c.Blocks = append(c.Blocks, Block{Block: o.Block, Value: v / r})
-		}
-	}
-	c.Comparison = stats.Compare(a, b, confidence)
+// relate compares own with base, block by block.
+func relate(own, base Figure, statistic string) Comparison {
+	blocks, a, b := sides(own, base, statistic)
+	c := Comparison{Comparison: stats.Compare(a, b, confidence), Blocks: blocks}
 	unlost(&c.Comparison)
 	return c
 }
 
+// sides are the values of the blocks in which both sides count, and their ratios. One that is lost is longer
+// than any that is not; of two that are there is no ratio.
+func sides(own, base Figure, statistic string) (ratios []Block, a, b []float64) {
+	for _, o := range own.Blocks {
+		reference, _ := base.At(o.Block)
+		v, r := o.Of(statistic), reference.Of(statistic)
+		if v > 0 && r > 0 && !math.IsNaN(v/r) { // NaN is not above 0
+			a, b = append(a, min(v, lost)), append(b, min(r, lost))
+			ratios = append(ratios, Block{Block: o.Block, Value: v / r})
+		}
+	}
+	return ratios, a, b
+}
+
 // Ratio compares a metric of two cells, or the means of its samples, as papers print them.
 func (s *Summary) Ratio(own, base *Cell, m Metric, means bool) Comparison {
+	statistic := ""
 	if means && m.Sampled {
-		return s.relate(own, base, m.Name, blockMean)
+		statistic = "mean"
 	}
-	return s.relate(own, base, m.Name, blockValue)
+	return s.relate(own, base, m.Name, statistic)
 }
 
 // Of is a block's value of a statistic: mean, p99 or p99.9; "" is what is compared. Others are NaN.
@@ -94,11 +101,6 @@ func (b Block) Of(statistic string) float64 {
 	return math.NaN()
 }
 
-func blockValue(b Block) float64 { return b.Value }
-func blockMean(b Block) float64  { return b.Mean }
-func blockP99(b Block) float64   { return b.P99 }
-func blockP999(b Block) float64  { return b.P999 }
-
 // compare relates each figure to the baseline's of the same blocks, and judges: the primary metrics are one
 // family for Holm, over all cells, and each other metric is a family by itself.
 func (s *Summary) compare() {
@@ -106,11 +108,11 @@ func (s *Summary) compare() {
 	if base == nil {
 		return
 	}
-	for i := range s.Cells {
-		for name, f := range s.Cells[i].Figures {
+	for c := range s.cells() {
+		for name, f := range c.Figures {
 			if base.Figures[name] != nil {
-				f.Ratio = s.relate(&s.Cells[i], base, name, blockValue)
-				f.Means = s.relate(&s.Cells[i], base, name, blockMean)
+				f.Ratio = s.relate(c, base, name, "")
+				f.Means = s.relate(c, base, name, "mean")
 			}
 		}
 	}
@@ -121,6 +123,17 @@ func (s *Summary) compare() {
 	for _, m := range s.Metrics {
 		if m.Role == "" {
 			s.judge(m)
+		}
+	}
+}
+
+// cells are all, to be changed.
+func (s *Summary) cells() iter.Seq[*Cell] {
+	return func(yield func(*Cell) bool) {
+		for i := range s.Cells {
+			if !yield(&s.Cells[i]) {
+				return
+			}
 		}
 	}
 }
@@ -212,8 +225,7 @@ func (c *Cell) addWork(r results.Run) {
 
 // compareWork relates the neighbours' work to their work in the standard cell: the price of isolation.
 func (s *Summary) compareWork() {
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		ref := s.standard(*c, false)
 		if len(c.Work) == 0 || ref == nil || ref == c {
 			continue
@@ -221,7 +233,7 @@ func (s *Summary) compareWork() {
 		c.WorkBase = ref.Name
 		for name, w := range c.Work {
 			if base := ref.Work[name]; base != nil {
-				w.Ratio = relate(*w, *base, blockValue)
+				w.Ratio = relate(*w, *base, "")
 			}
 		}
 	}

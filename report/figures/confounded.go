@@ -1,14 +1,12 @@
 package figures
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"isolane.dev/isolane/quantity"
-	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/report/evidence"
 )
 
 // confounded: a run must find the host, and its probes their programs, as the run of the baseline in its
@@ -19,17 +17,16 @@ func (s *Summary) confounded() Guard {
 	base, settings := s.Cell(s.Baseline), s.Session.Environment.Settings
 	var found []string
 	changed := map[string]string{}
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		for _, r := range c.used {
 			maps.Copy(changed, r.Changed)
 		}
 		if base == nil || c.Baseline || s.apart(c, base) {
 			continue
 		}
-		for _, o := range s.differs(c, base) {
-			found = append(found, o.text)
-			for _, metric := range o.metrics {
+		for _, o := range evidence.Unlike(s.Session, c.used, base.used) {
+			found = append(found, o.Text)
+			for _, metric := range o.Metrics {
 				s.touched(name, metric, c, func(_ Metric, f *Figure) { f.lower(name) })
 			}
 		}
@@ -45,45 +42,4 @@ func (s *Summary) confounded() Guard {
 	}
 	return Guard{name, Kept, quantity.Count(len(settings), "setting") +
 		" of the host are the same before each run"}
-}
-
-// unlike is what a run found otherwise than the baseline's, and the metrics that it is about; "" is all.
-type unlike struct {
-	text    string
-	metrics []string
-}
-
-// differs is the first setting of the host, and the first fact of each probe, that runs of a cell found
-// otherwise than the baseline's of their blocks.
-func (s *Summary) differs(c, base *Cell) (all []unlike) {
-	known := map[string]bool{} // by probe; "" is the host
-	for _, r := range c.used {
-		its := first(base.used, func(o results.Run) bool { return o.Block == r.Block })
-		if its == nil {
-			continue
-		}
-		add := func(probe, what, own, other string, metrics ...string) {
-			if own == other || known[probe] {
-				return
-			}
-			known[probe] = true
-			all = append(all, unlike{fmt.Sprintf("%s is %s in %s and %s in %s (block %d)", what,
-				cmp.Or(own, "not there"), c.Name, cmp.Or(other, "not there"), base.Name, r.Block), metrics})
-		}
-		names := slices.AppendSeq(slices.Collect(maps.Keys(r.Changed)), maps.Keys(its.Changed))
-		slices.Sort(names)
-		for _, setting := range names {
-			add("", setting, s.Session.Setting(r, setting), s.Session.Setting(*its, setting), "")
-		}
-		for _, m := range r.Measured {
-			o := first(its.Measured, func(o results.Measurement) bool { return o.Name == m.Name })
-			for _, fact := range m.Conditions {
-				if o != nil {
-					add(m.Name, fact+" of "+m.Name, m.Facts[fact], o.Facts[fact],
-						slices.AppendSeq(slices.Collect(maps.Keys(m.Values)), maps.Keys(m.Samples))...)
-				}
-			}
-		}
-	}
-	return all
 }

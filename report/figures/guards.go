@@ -70,8 +70,7 @@ func (f *Figure) doubt(guard string) {
 // touched are the figures of a metric, and of the means that it is part of, or of "" all, in a cell where a
 // guard has failed. What the baseline has not touches the ratios of all cells.
 func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)) {
-	for i := range s.Cells {
-		other := &s.Cells[i]
+	for other := range s.cells() {
 		if other.Name != c.Name && !c.Baseline {
 			continue
 		}
@@ -99,10 +98,9 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 	of := s.Metric(check.Guards)
 	byChance := check.Trend && of != nil && !of.Sampled
 	g := &all[k]
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		f := c.Figure(check)
-		lo, hi, interval := f.Runs(blockValue, true)
+		lo, hi, interval := f.Runs("", true)
 		if len(f.Blocks) == 0 || byChance && !interval {
 			continue
 		}
@@ -111,7 +109,7 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 		}
 		value := f.Centre
 		if check.Limit == 0 {
-			value = slices.Max(append(f.Values(blockValue), value))
+			value = slices.Max(append(f.Values(""), value))
 		}
 		if math.Abs(value) <= check.Limit || byChance && lo <= 0 && hi >= 0 {
 			continue
@@ -138,8 +136,7 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 // that there is to say of it.
 func (s *Summary) survivors() Guard {
 	var found []string
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		var names []string // of one probe it is the same
 		most := 0
 		for _, m := range s.Metrics {
@@ -175,8 +172,7 @@ const leftOut = "left out"
 // zeros says where a ratio lacks blocks, as one of the two was 0: what is left does not speak for the cell.
 func (s *Summary) zeros() (found []string) {
 	base := s.Cell(s.Baseline)
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		for _, m := range s.Ordered() {
 			f := c.Figures[m.Name]
 			if f == nil || base == nil || c.Baseline || !f.Ratio.Known() {
@@ -203,8 +199,7 @@ func (s *Summary) zeros() (found []string) {
 func (s *Summary) omission() Guard {
 	g := Guard{Name: omitted}
 	lacks := map[string][]string{} // cells, by metric
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		for _, m := range s.Metrics {
 			switch closed := m.Loop == results.Closed || m.Sampled && m.Loop == ""; {
 			case len(c.Figure(m).Blocks) == 0:
@@ -314,11 +309,11 @@ func (s *Summary) early() Guard {
 		return Guard{"looked at before the end", Kept, quantity.Count(s.Session.Scenario.Blocks,
 			"block") + ", as planned"}
 	}
-	for i := range s.Cells {
-		for _, f := range s.Cells[i].Figures {
+	for c := range s.cells() {
+		for _, f := range c.Figures {
 			f.doubt("not complete")
 		}
 	}
 	return Guard{"looked at before the end", Failed, fmt.Sprintf("%d of %d runs were made",
-		s.made(), s.Planned)}
+		s.Session.Made(), s.Planned)}
 }

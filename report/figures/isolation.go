@@ -14,7 +14,7 @@ type Aspect struct {
 	Metric
 	Name string // "RTT P99.9"
 	Tail bool   // it is the P99.9
-	of   func(Block) float64
+	of   string // see Block.Of
 }
 
 // Shown prints the figure of all runs of a cell with its unit.
@@ -29,9 +29,9 @@ func (a Aspect) Shown(c Cell) string {
 func (s *Summary) Aspects() []Aspect {
 	var all []Aspect
 	for _, m := range s.Primary() {
-		all = append(all, Aspect{m, m.Value(), false, blockValue})
+		all = append(all, Aspect{m, m.Value(), false, ""})
 		if m.Sampled {
-			all = append(all, Aspect{m, m.Noun + " P99.9", true, blockP999})
+			all = append(all, Aspect{m, m.Noun + " P99.9", true, "p99.9"})
 		}
 	}
 	return all
@@ -123,8 +123,8 @@ func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 	for _, l := range loss.Blocks {
 		own, counts := c.Figure(a.Metric).At(l.Block)
 		q, _ := quiet.Figure(a.Metric).At(l.Block)
-		switch x := a.of(own) / a.of(q); {
-		case math.IsInf(a.of(own), 1) || math.IsInf(a.of(q), 1) || math.IsInf(l.Value, 1):
+		switch x := own.Of(a.of) / q.Of(a.of); {
+		case math.IsInf(own.Of(a.of), 1) || math.IsInf(q.Of(a.of), 1) || math.IsInf(l.Value, 1):
 			gone++
 		case !counts || !(x > 0):
 		case l.Value == 1, (l.Value > 1) != lower:

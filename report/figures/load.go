@@ -62,8 +62,8 @@ func (l Load) State() string {
 
 // Runs are the least and the greatest value of a run, NaN for less than two, or the ends of the 95% interval
 // of their median by order statistics where there are enough for one.
-func (f Figure) Runs(of func(Block) float64, interval bool) (lo, hi float64, is bool) {
-	values := f.Values(of)
+func (f Figure) Runs(statistic string, interval bool) (lo, hi float64, is bool) {
+	values := f.Values(statistic)
 	if len(values) < 2 {
 		return math.NaN(), math.NaN(), false
 	}

@@ -2,6 +2,7 @@ package figures
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -20,23 +21,9 @@ const unsteady = 0.02
 
 func (s *Summary) frequency() Guard {
 	g := Guard{"frequency", Unknown, "the kernel does not say (no cpufreq)"}
-	for i := range s.Cells {
-		c := &s.Cells[i]
-		found := map[int][]float64{}
-		for _, r := range c.used {
-			for _, cpu := range r.Witness.CPUs {
-				if c.Application.Contains(cpu.ID) && cpu.Frequency > 0 {
-					found[cpu.ID] = append(found[cpu.ID], float64(cpu.Frequency))
-				}
-			}
-		}
-		most := 0.0
-		for _, one := range found {
-			if v := stats.Variation(one); v > most { // which NaN is not
-				most = v
-			}
-		}
-		if len(found) == 0 {
+	for c := range s.cells() {
+		most := c.Machine.Frequency
+		if math.IsNaN(most) {
 			continue
 		}
 		if g.State == Unknown {
@@ -60,7 +47,7 @@ func quick(source string) bool {
 // clock: a clock that is read from a device takes microseconds, and steps.
 func (s *Summary) clock() Guard {
 	source := s.Session.Environment.Clocksource
-	for _, e := range s.environments() {
+	for _, e := range s.Session.Environments() {
 		if e.Clocksource != "" && !quick(e.Clocksource) {
 			source = e.Clocksource
 		}
@@ -71,8 +58,8 @@ func (s *Summary) clock() Guard {
 	case quick(source):
 		return Guard{"clock", Kept, "CLOCK_MONOTONIC from " + source}
 	default:
-		for i := range s.Cells {
-			for name, f := range s.Cells[i].Figures {
+		for c := range s.cells() {
+			for name, f := range c.Figures {
 				if m := s.Metric(name); m != nil && m.Sampled {
 					f.doubt("clock")
 				}
@@ -86,20 +73,11 @@ func (s *Summary) clock() Guard {
 // heat: a CPU that is slowed down by its heat measures the weather of the runs before.
 func (s *Summary) heat() Guard {
 	var found []string
-	for i := range s.Cells {
-		c := &s.Cells[i]
-		runs := 0
-		for _, r := range c.used {
-			if slices.ContainsFunc(r.Witness.CPUs, func(cpu results.CPU) bool {
-				return cpu.Throttled > 0 && c.Application.Union(c.Client).Contains(cpu.ID)
-			}) {
-				runs++
-			}
-		}
-		if runs == 0 {
+	for c := range s.cells() {
+		if c.Machine.Throttled == 0 {
 			continue
 		}
-		found = append(found, fmt.Sprintf("%s (%s)", c.Name, quantity.Count(runs, "run")))
+		found = append(found, fmt.Sprintf("%s (%s)", c.Name, quantity.Count(c.Machine.Throttled, "run")))
 		s.touched("heat", "", c, func(_ Metric, f *Figure) { f.lower("heat") })
 	}
 	if len(found) == 0 {
@@ -107,20 +85,6 @@ func (s *Summary) heat() Guard {
 	}
 	return Guard{"heat", Failed, "measured CPUs were slowed down by it in " + strings.Join(found, ", ") +
 		": cool the machine, or fix a lower frequency"}
-}
-
-// exit is what leaving an idle state took on average on the CPUs of the application, in nanoseconds, as the
-// driver has it; 0 where they never slept.
-func (c *Cell) exit() float64 {
-	exits, took := uint64(0), results.Nanoseconds(0)
-	for _, r := range c.used {
-		for _, cpu := range r.Witness.CPUs {
-			if c.Application.Contains(cpu.ID) {
-				exits, took = exits+cpu.IdleExits, took+cpu.IdleExit
-			}
-		}
-	}
-	return float64(took) / float64(max(exits, 1))
 }
 
 // asleep: neighbours keep CPUs from sleeping deeply, so a disturbed cell may answer sooner than a quiet one
@@ -137,9 +101,8 @@ func (s *Summary) asleep() Guard {
 		return Guard{name, Unknown, "no run says how long the application's CPUs took to leave them"}
 	}
 	g := Guard{name, Kept, fmt.Sprintf("leaving them takes %s in %s, as their driver says",
-		nanoseconds(base.exit()), base.Name)}
-	for i := range s.Cells {
-		c := &s.Cells[i]
+		nanoseconds(base.Machine.IdleExit), base.Name)}
+	for c := range s.cells() {
 		if noise == nil || c.Levels[noise.Name] == noise.Quiet {
 			continue
 		}
@@ -147,7 +110,7 @@ func (s *Summary) asleep() Guard {
 		if quiet == nil {
 			quiet = base
 		}
-		with, without := quiet.exit(), c.exit()
+		with, without := quiet.Machine.IdleExit, c.Machine.IdleExit
 		for _, m := range s.Ordered() {
 			f := c.Figures[m.Name]
 			if f == nil || !m.Sampled || !(with-without > m.Metric.Margin*base.Figure(m).Centre) {

@@ -1,15 +1,13 @@
 package figures
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
-	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/objective"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -57,9 +55,7 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 	if len(found) == 0 {
 		return lane.Judgement{Bound: b, Verdict: lane.Unproven, Reason: "the scenario has no probe of this metric"}
 	}
-	worst := slices.MaxFunc(found, func(a, b lane.Judgement) int {
-		return cmp.Or(cmp.Compare(severity(a.Verdict), severity(b.Verdict)), cmp.Compare(excess(a), excess(b)))
-	})
+	worst := slices.MaxFunc(found, objective.Compare)
 	if worst.Verdict == lane.Held && !s.Verdicts {
 		worst.Verdict, worst.Reason = lane.Unproven, "a quick session gives figures and no verdict: --standard does"
 	}
@@ -82,132 +78,20 @@ func (c Cell) doubted(m Metric, j lane.Judgement) (lane.Verdict, string) {
 	return j.Verdict, j.Reason
 }
 
-// severity orders verdicts from the best to the worst.
-func severity(v lane.Verdict) int {
-	return slices.Index([]lane.Verdict{lane.Held, lane.Unproven, lane.Void, lane.Missed}, v)
-}
-
-// excess is how much the unfavourable end takes of what the bound allows; without one, everything.
-func excess(j lane.Judgement) float64 {
-	switch e := j.Evidence; {
-	case e == nil, j.Metric == "rtt" && e.High == 0, j.Metric != "rtt" && e.Low == 0:
-		return math.Inf(1)
-	case j.Metric == "rtt":
-		return e.High / float64(j.MaxNanoseconds)
-	default:
-		return float64(j.MinBitsPerSecond) / e.Low
-	}
-}
-
 func judgeFigure(b lane.Bound, f Figure) lane.Judgement {
 	switch {
 	case len(f.Blocks) == 0 && f.Merged == nil:
 		return lane.Judgement{Bound: b, Verdict: lane.Void, Reason: "no measurement counts"}
 	case b.Metric == "rtt" && f.Merged != nil:
-		j := judgeTrips(b, f.Merged)
-		if j.Verdict == lane.Held {
-			j.Verdict, j.Reason = heldByRuns(b, f.runs)
+		var runs []objective.Sample
+		for _, d := range f.runs {
+			runs = append(runs, d.sample())
 		}
-		return j
+		return objective.Trips(b, f.Merged.sample(), runs)
 	}
-	return judgeRates(b, f.Blocks)
+	return objective.Rates(b, f.Values(""))
 }
 
-// heldByRuns bounds the share of samples beyond the bound once more, with the run as the unit: a stall makes
-// many late samples at once, so those of a run are not independent.
-func heldByRuns(b lane.Bound, runs []*Distribution) (lane.Verdict, string) {
-	if len(runs) < verdictBlocks {
-		return lane.Unproven, fmt.Sprintf("an interval needs %d runs: --standard has them", verdictBlocks)
-	}
-	var shares []float64
-	for _, d := range runs {
-		late := d.Lost
-		for _, bar := range d.Histogram.Distribution() {
-			if bar.To > b.MaxNanoseconds {
-				late += uint64(bar.Count)
-			}
-		}
-		shares = append(shares, float64(late)/float64(d.N()+d.Lost))
-	}
-	q, _ := lane.Quantile(b.Percentile) // it was read
-	if most := stats.UpperMean(shares, confidence); most > 1-q {
-		return lane.Unproven, fmt.Sprintf("the runs differ: by them up to %s of the samples may be beyond it",
-			format.Percent(most))
-	}
-	return lane.Held, ""
-}
-
-// judgeTrips bounds the percentile by order statistics. What was lost took longer than all else.
-func judgeTrips(b lane.Bound, d *Distribution) lane.Judgement {
-	j := lane.Judgement{Bound: b, Verdict: lane.Unproven, Evidence: &lane.Evidence{Samples: d.N() + d.Lost}}
-	q, err := lane.Quantile(b.Percentile)
-	if err != nil {
-		j.Reason = err.Error()
-		return j
-	}
-	limit, low, high := float64(b.MaxNanoseconds), d.Max(), 0.0
-	if q == 1 {
-		j.Reason = "no sample bounds a maximum from above"
-	} else {
-		from, to := stats.QuantileRanks(d.N()+d.Lost, q)
-		low, high = d.ranked(from), d.ranked(to)
-		j.Reason = fmt.Sprintf("the sample is too small to bound it: at least %d are needed", stats.SamplesFor(q))
-	}
-	switch {
-	case low > limit, q == 1 && d.Lost > 0:
-		j.Verdict, j.Reason = lane.Missed, ""
-	case high > limit:
-		j.Reason = "the bound is within the interval"
-	case high > 0:
-		j.Verdict, j.Reason = lane.Held, ""
-	}
-	j.Evidence.Low, j.Evidence.High = finite(low), finite(high)
-	if d.Lost > 0 && j.Verdict != lane.Held {
-		j.Reason = fmt.Sprintf("%d were lost", d.Lost)
-	}
-	return j
-}
-
-// finite is 0 for an end that bounds nothing, as programs read it.
-func finite(v float64) float64 {
-	if math.IsNaN(v) || math.IsInf(v, 1) {
-		return 0
-	}
-	return v
-}
-
-// ranked is the order statistic of a rank that begins with 1, in nanoseconds; 0 for rank 0, infinite for what
-// was lost.
-func (d *Distribution) ranked(rank uint64) float64 {
-	switch {
-	case rank == 0:
-		return 0
-	case rank > d.N():
-		return math.Inf(1)
-	}
-	return float64(d.Histogram.ValueAtQuantile(100 * float64(rank) / float64(d.N())))
-}
-
-// judgeRates bounds the median of the runs, see stats.Compare.
-func judgeRates(b lane.Bound, blocks []Block) lane.Judgement {
-	var rates, least []float64
-	for _, block := range blocks {
-		rates, least = append(rates, block.Value), append(least, float64(b.MinBitsPerSecond))
-	}
-	c := stats.Compare(rates, least, confidence)
-	j := lane.Judgement{Bound: b, Verdict: lane.Unproven,
-		Evidence: &lane.Evidence{Samples: uint64(len(rates))}}
-	switch {
-	case len(rates) < verdictBlocks || !c.Known():
-		j.Reason = fmt.Sprintf("an interval needs %d runs: --standard has them", verdictBlocks)
-		return j
-	case c.Lo >= 1:
-		j.Verdict = lane.Held
-	case c.Hi < 1:
-		j.Verdict = lane.Missed
-	default:
-		j.Reason = "the bound is within the interval"
-	}
-	j.Evidence.Low, j.Evidence.High = c.Lo*least[0], c.Hi*least[0]
-	return j
+func (d *Distribution) sample() objective.Sample {
+	return objective.Sample{Histogram: d.Histogram, Lost: d.Lost}
 }

@@ -15,7 +15,7 @@ func (c Comparison) Spread() (lo, hi float64, interval bool) {
 	if c.Confidence > 0 {
 		return c.Lo, c.Hi, true
 	}
-	values := Figure{Blocks: c.Blocks}.Values(blockValue)
+	values := Figure{Blocks: c.Blocks}.Values("")
 	if len(values) == 0 {
 		return math.NaN(), math.NaN(), false
 	}

@@ -56,6 +56,7 @@ type Cell struct {
 	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
 	Evidence   evidence.Evidence
+	Machine    evidence.Machine
 	Tail       evidence.Tail // of the primary round trip
 }
 
@@ -238,7 +239,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	}
 	cell.Used, cell.Boots = len(cell.used), bootsOf(cell.used)
 	s.Used, s.Void = s.Used+cell.Used, s.Void+cell.Void
-	cell.Evidence = evidence.Of(c, cell.used)
+	cell.Evidence, cell.Machine = evidence.Of(c, cell.used), evidence.MachineOf(c, cell.used)
 	cell.Tail = evidence.TailOf(s.PrimaryDistribution().Name, c, cell.used)
 	return cell, nil
 }
@@ -329,17 +330,17 @@ func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block
 	return nil
 }
 
-// Values are those of the blocks, without blocks that have none.
-func (f Figure) Values(of func(Block) float64) (all []float64) {
+// Values are those of the blocks, see Block.Of, without blocks that have none.
+func (f Figure) Values(statistic string) (all []float64) {
 	for _, b := range f.Blocks {
-		if v := of(b); !math.IsNaN(v) {
+		if v := b.Of(statistic); !math.IsNaN(v) {
 			all = append(all, v)
 		}
 	}
 	return all
 }
 
-func median(blocks []Block) float64 { return stats.Median(Figure{Blocks: blocks}.Values(blockValue)) }
+func median(blocks []Block) float64 { return stats.Median(Figure{Blocks: blocks}.Values("")) }
 
 // Cell returns the cell of that name, or nil.
 func (s *Summary) Cell(name string) *Cell {

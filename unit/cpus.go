@@ -1,4 +1,4 @@
-package enforce
+package unit
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// UnitCPUs is a unit of systemd's that asks for CPUs of lanes.
-type UnitCPUs struct {
+// CPUs is a unit of systemd that asks for CPUs of lanes.
+type CPUs struct {
 	Unit    string     `json:"unit"`
 	Setting string     `json:"setting"` // CPUAffinity or AllowedCPUs
 	File    string     `json:"file"`
@@ -22,7 +22,7 @@ type UnitCPUs struct {
 }
 
 // String says what will come of it.
-func (u UnitCPUs) String() string {
+func (u CPUs) String() string {
 	what := "it loses CPUs " + u.Taken.String()
 	if u.CPUs == u.Taken {
 		what = "these are lanes' CPUs, it will not start any more"
@@ -33,14 +33,14 @@ func (u UnitCPUs) String() string {
 	return fmt.Sprintf("%s: %s=%s (%s): %s", u.Unit, u.Setting, u.CPUs, u.File, what)
 }
 
-// Units returns the units whose CPUAffinity= or AllowedCPUs= names CPUs of lanes (systemd.exec(5),
+// AskingCPUs returns the units whose CPUAffinity= or AllowedCPUs= names CPUs of lanes (systemd.exec(5),
 // systemd.resource-control(5)), by unit, where systemd is process 1: from the files of units and their
 // drop-ins (systemd.unit(5)), so also those that do not run now.
-func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
+func AskingCPUs(root fs.FS, p plan.Placement) ([]CPUs, error) {
 	if _, err := fs.Stat(root, "run/systemd/system"); err != nil { // sd_booted(3)
 		return nil, nil // no systemd
 	}
-	found := map[[2]string]UnitCPUs{}
+	found := map[[2]string]CPUs{}
 	seen := map[string]bool{}
 	// The first directory has the last word; of drop-ins all count, in the order of their names.
 	dirs := []string{"etc/systemd/system.control", "run/systemd/system.control", "run/systemd/transient",
@@ -62,7 +62,7 @@ func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
 				dropIns = append(dropIns, more...)
 			} else if !seen[e.Name()] {
 				seen[e.Name()] = true
-				read(root, e.Name(), name, found)
+				readCPUs(root, e.Name(), name, found)
 			}
 		}
 	}
@@ -71,24 +71,24 @@ func Units(root fs.FS, p plan.Placement) ([]UnitCPUs, error) {
 		unit := strings.TrimSuffix(path.Base(path.Dir(name)), ".d")
 		if file := path.Base(name); !seen[unit+"/"+file] {
 			seen[unit+"/"+file] = true
-			read(root, unit, name, found)
+			readCPUs(root, unit, name, found)
 		}
 	}
-	var units []UnitCPUs
+	var units []CPUs
 	for _, u := range found {
 		if u.Taken = u.CPUs.Intersection(p.CPUs()); !u.Taken.IsEmpty() {
 			units = append(units, u)
 		}
 	}
-	slices.SortFunc(units, func(a, b UnitCPUs) int {
+	slices.SortFunc(units, func(a, b CPUs) int {
 		return strings.Compare(a.Unit+a.Setting, b.Unit+b.Setting)
 	})
 	return units, nil
 }
 
-// read adds what a file of a unit asks for: an empty value takes back what was asked for before, others add
-// up.
-func read(root fs.FS, unit, name string, found map[[2]string]UnitCPUs) {
+// readCPUs adds what a file of a unit asks for: an empty value takes back what was asked for before, others
+// add up.
+func readCPUs(root fs.FS, unit, name string, found map[[2]string]CPUs) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {
 		return // a directory, or gone
@@ -106,9 +106,9 @@ func read(root fs.FS, unit, name string, found map[[2]string]UnitCPUs) {
 		case list == "":
 			delete(found, key)
 		case strings.HasPrefix(name, "run/systemd/system.control/") && slices.Contains(knob.ManagedUnits(), unit):
-			// Isolane's own, see units
+			// Isolane's own, see knob.ManagedUnits
 		case perr == nil:
-			found[key] = UnitCPUs{Unit: unit, Setting: setting, File: "/" + name, CPUs: u.CPUs.Union(cpus)}
+			found[key] = CPUs{Unit: unit, Setting: setting, File: "/" + name, CPUs: u.CPUs.Union(cpus)}
 		}
 	}
 }

@@ -1,4 +1,6 @@
-package netdev
+// Package queues has the kinds of step that say which CPUs handle the frames of a network device: how many
+// queues it has, which CPUs send by which of them (XPS), and which receive (RPS).
+package queues
 
 import (
 	"cmp"
@@ -15,20 +17,26 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 )
 
-// KindQueues are the queues of a device in a namespace, of a veth also those of its end on the host, and
+// Kind are the queues of a device in a namespace, of a veth also those of its end on the host, and
 // which CPUs send by which of them (XPS, Documentation/networking/scaling.rst). The target is
 // NAMESPACE:DEVICE, the values are such as "2 of CPUs 4-5"; "CPUs 0-1 none 3", of each queue as it was found;
 // or "" for one of all CPUs.
-const KindQueues = "queues"
+const Kind = "queues"
 
-// QueuesStep is the step that gives a device its queues.
-func QueuesStep(netns, device string, queues int, cpus cpuset.Set) journal.Step {
-	return journal.Step{Kind: KindQueues, Target: netns + ":" + device,
+// Step is the step that gives a device its queues.
+func Step(netns, device string, queues int, cpus cpuset.Set) journal.Step {
+	return journal.Step{Kind: Kind, Target: netns + ":" + device,
 		After: fmt.Sprint(queues) + ofCPUs + cpus.String()}
+}
+
+// Ops returns the operation of each kind.
+func Ops() map[string]journal.Op {
+	return map[string]journal.Op{Kind: queues{}, KindReceivers: receivers{}}
 }
 
 type queues struct{}
@@ -88,7 +96,7 @@ func parseFound(list string) (all []cpuset.Set, err error) {
 
 func (queues) Check(s journal.Step) error {
 	netns, device, _ := strings.Cut(s.Target, ":")
-	err := errors.Join(CheckName(netns), CheckDevice(device))
+	err := errors.Join(netdev.CheckName(netns), netdev.CheckDevice(device))
 	if s.After != "" && err == nil {
 		_, err = senders(s.After)
 	}
@@ -98,7 +106,7 @@ func (queues) Check(s journal.Step) error {
 // Read returns the value that the step asks for, or had, where the device has that; else what it has.
 func (queues) Read(_ context.Context, s journal.Step) (string, error) {
 	netns, device, _ := strings.Cut(s.Target, ":")
-	h, l, err := Find(netns, device)
+	h, l, err := netdev.Find(netns, device)
 	if l == nil || err != nil {
 		return "", err
 	}
@@ -124,12 +132,12 @@ func (queues) Write(_ context.Context, s journal.Step, value string) error {
 			return err
 		}
 	}
-	h, l, err := Find(netns, device)
+	h, l, err := netdev.Find(netns, device)
 	if l == nil || err != nil {
 		return errors.Join(err, fs.ErrNotExist)
 	}
 	h.Close()
-	if l.Type() == Veth {
+	if l.Type() == netdev.Veth {
 		err = setPortQueues(l, len(want))
 	}
 	if err == nil {
@@ -169,7 +177,7 @@ func sendersOf(netns, device string) (all []cpuset.Set, err error) {
 
 // setPortQueues sets how many queues the host's end of a veth has.
 func setPortQueues(l netlink.Link, n int) error {
-	host, err := Open("")
+	host, err := netdev.Open("")
 	if err != nil {
 		return err
 	}
@@ -187,7 +195,7 @@ type channels struct{ command, mostIn, mostOut, mostOther, mostPairs, in, out, o
 
 func channelsOf(netns, device string) (c channels, err error) {
 	c.command = unix.ETHTOOL_GCHANNELS
-	return c, ethtool(netns, device, unsafe.Pointer(&c))
+	return c, netdev.Ethtool(netns, device, unsafe.Pointer(&c))
 }
 
 // setQueues sets how many queues a device receives and sends by.
@@ -202,12 +210,12 @@ func setQueues(netns, device string, n int) error {
 	} else {
 		c.in, c.out = uint32(n), uint32(n)
 	}
-	return ethtool(netns, device, unsafe.Pointer(&c))
+	return netdev.Ethtool(netns, device, unsafe.Pointer(&c))
 }
 
-// MostQueues is how many queues a device of a namespace, or of the host for "", can have each way; 0 where
+// Most is how many queues a device of a namespace, or of the host for "", can have each way; 0 where
 // its driver lets nobody set that.
-func MostQueues(netns, device string) (int, error) {
+func Most(netns, device string) (int, error) {
 	c, err := channelsOf(netns, device)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return 0, nil
@@ -215,21 +223,16 @@ func MostQueues(netns, device string) (int, error) {
 	return int(max(c.mostPairs, min(c.mostIn, c.mostOut))), err
 }
 
-// CanQueue says why this kernel gives no veth so many queues, tried in a namespace that nobody sees. It is
+// Possible says why this kernel gives no veth so many queues, tried in a namespace that nobody sees. It is
 // nil for a user who may not try.
-func CanQueue(n int) error {
-	err := inThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+func Possible(n int) error {
+	err := netdev.InNew(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "a"
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "b"}); err != nil {
 			return err
 		}
-		return withLoopback(func(h *netlink.Handle, _ netlink.Link) error {
-			attrs := netlink.NewLinkAttrs()
-			attrs.Name = "a"
-			if err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "b"}); err != nil {
-				return err
-			}
-			return setQueues("", "a", n)
-		})
+		return setQueues("", "a", n)
 	})
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -1,4 +1,4 @@
-package change
+package systemd
 
 import (
 	"errors"

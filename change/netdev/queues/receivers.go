@@ -1,4 +1,4 @@
-package netdev
+package queues
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 )
@@ -32,9 +35,9 @@ func (receivers) Check(s journal.Step) error {
 	if !is {
 		return fmt.Errorf("%q: expected NAMESPACE:DEVICE", s.Target)
 	}
-	err := CheckDevice(device)
+	err := netdev.CheckDevice(device)
 	if netns != "" {
-		err = errors.Join(err, CheckName(netns))
+		err = errors.Join(err, netdev.CheckName(netns))
 	}
 	for _, value := range []string{s.Before, s.After} {
 		_, perr := cpuset.Parse(value)
@@ -46,7 +49,7 @@ func (receivers) Check(s journal.Step) error {
 // at calls f with the file of a target; without the device it is not called.
 func (receivers) at(target string, f func(sys *os.Root, file string) error) error {
 	netns, device, _ := strings.Cut(target, ":")
-	h, l, err := Find(netns, device)
+	h, l, err := netdev.Find(netns, device)
 	if l == nil || err != nil {
 		return err
 	}
@@ -95,4 +98,29 @@ func (receivers) Shell(s journal.Step) string {
 		return write
 	}
 	return fmt.Sprintf("ip netns exec %s sh -c '%s'", netns, write)
+}
+
+// inSysfs calls f with /sys as it is inside the namespace, which nobody else sees.
+func inSysfs(name string, f func(sys *os.Root) error) error {
+	return netdev.In(name, func() error {
+		system, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("sysfs: %w", err)
+		}
+		defer unix.Close(system)
+		if err = unix.FsconfigCreate(system); err != nil {
+			return fmt.Errorf("sysfs: %w", err)
+		}
+		mount, err := unix.Fsmount(system, unix.FSMOUNT_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("sysfs: %w", err)
+		}
+		defer unix.Close(mount)
+		sys, err := os.OpenRoot(fmt.Sprint("/proc/self/fd/", mount))
+		if err != nil {
+			return err
+		}
+		defer sys.Close()
+		return f(sys)
+	})
 }

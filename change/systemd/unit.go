@@ -1,4 +1,6 @@
-package change
+// Package systemd has the kinds of step that systemd carries out: the CPUs and memory nodes of its units, and
+// what irqbalance, one of its services, leaves alone.
+package systemd
 
 import (
 	"bytes"
@@ -26,7 +28,16 @@ const KindUnit = "unit"
 // the root: system.slice/nginx.service.
 func UnitTarget(group, property string) string { return group + ":" + property }
 
-type unit struct{ kernel }
+// Ops returns the operation of each kind. Root is as of change.Ops; files is the kind that reads and writes
+// the kernel's files.
+func Ops(root string, files journal.Op) map[string]journal.Op {
+	return map[string]journal.Op{KindIrqbalance: balancer{root}, KindUnit: unit{files, root == "/"}}
+}
+
+type unit struct {
+	files journal.Op
+	live  bool // else a directory stands in for the kernel's files, and there is no systemd
+}
 
 // unitOf returns the unit, the property, and the file in which the kernel is told of it.
 func unitOf(s journal.Step) (name, property, file string) {
@@ -43,7 +54,8 @@ func checkUnit(group string) error {
 	for i, name := range parts {
 		kind := path.Ext(name)
 		known := kind == ".slice" || i == len(parts)-1 && (kind == ".scope" || kind == ".service")
-		strange := strings.Trim(name, alphanumeric+":-_.\\@") != ""
+		const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@"
+		strange := strings.Trim(name, letters) != ""
 		if !known || strange || name == kind || strings.HasPrefix(name, "-") || len(name) > 255 {
 			return fmt.Errorf("%q: expected the cgroup of a slice, service or scope", group)
 		}
@@ -71,8 +83,8 @@ func (unit) Check(s journal.Step) error {
 // second. It fails with fs.ErrNotExist where there is no such unit any more.
 func (u unit) Read(ctx context.Context, s journal.Step) (string, error) {
 	name, property, file := unitOf(s)
-	told, err := u.read(file)
-	if !u.live() || err == nil && told != "" && told == s.After {
+	told, err := u.files.Read(ctx, journal.Step{Target: file})
+	if !u.live || err == nil && told != "" && told == s.After {
 		return told, err
 	}
 	text, err := systemctl(ctx, "show", "--property=LoadState", "--property="+property, "--", name)
@@ -95,8 +107,8 @@ func (u unit) Read(ctx context.Context, s journal.Step) (string, error) {
 
 func (u unit) Write(ctx context.Context, s journal.Step, value string) error {
 	name, property, file := unitOf(s)
-	if !u.live() {
-		return u.write(file, value)
+	if !u.live {
+		return u.files.Write(ctx, journal.Step{Target: file}, value)
 	}
 	if value == "" {
 		ended, err := u.ended(ctx, name)
@@ -109,7 +121,7 @@ func (u unit) Write(ctx context.Context, s journal.Step, value string) error {
 	}
 	_, err := systemctl(ctx, "set-property", "--runtime", "--", name, property+"="+value)
 	if err == nil && value == "" {
-		err = u.widen(file)
+		err = u.widen(ctx, file)
 	}
 	return err
 }
@@ -141,8 +153,8 @@ func (u unit) forget(ctx context.Context, name, property string) error {
 
 // widen gives a unit all there is. systemd lets go of the file as it is, and where others below have the
 // controller too, as Docker and libvirt do, the file stays and so did its CPUs (seen with systemd 257).
-func (u unit) widen(file string) error {
-	err := u.inherit(file)
+func (u unit) widen(ctx context.Context, file string) error {
+	err := u.files.Write(ctx, journal.Step{Target: file}, "")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // nobody has it
 		return nil
 	}

@@ -80,8 +80,8 @@ func (s *Summary) byBoot(f Figure) Figure {
 			}
 			return math.Exp(sum / n) // NaN for none
 		}
-		boots.Blocks = append(boots.Blocks, Block{number + 1, mean(blockValue), mean(blockMean), mean(blockP99),
-			mean(blockP999)})
+		boots.Blocks = append(boots.Blocks, Block{Block: number + 1, Value: mean(blockValue), Mean: mean(blockMean),
+			P90: math.NaN(), P99: mean(blockP99), P999: mean(blockP999)})
 	}
 	return boots
 }

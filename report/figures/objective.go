@@ -137,7 +137,8 @@ func heldByRuns(b lane.Bound, runs []*Distribution) (lane.Verdict, string) {
 	return lane.Held, ""
 }
 
-// judgeTrips bounds the percentile by order statistics. What was lost took longer than all else.
+// judgeTrips bounds the percentile by order statistics. What was lost took longer than all else, and what a
+// late client found is an upper bound: from below it bounds nothing.
 func judgeTrips(b lane.Bound, d *Distribution) lane.Judgement {
 	j := lane.Judgement{Bound: b, Verdict: lane.Unproven, Evidence: &lane.Evidence{Samples: d.N() + d.Lost}}
 	q, err := lane.Quantile(b.Percentile)
@@ -145,12 +146,12 @@ func judgeTrips(b lane.Bound, d *Distribution) lane.Judgement {
 		j.Reason = err.Error()
 		return j
 	}
-	limit, low, high := float64(b.MaxNanoseconds), d.Max(), 0.0
+	limit, low, high := float64(b.MaxNanoseconds), float64(d.exact.Max()), 0.0
 	if q == 1 {
 		j.Reason = "no sample bounds a maximum from above"
 	} else {
 		from, to := stats.QuantileRanks(d.N()+d.Lost, q)
-		low, high = d.ranked(from), d.ranked(to)
+		low, high = d.least(from), d.ranked(to)
 		j.Reason = fmt.Sprintf("the sample is too small to bound it: at least %d are needed", stats.SamplesFor(q))
 	}
 	switch {
@@ -186,6 +187,13 @@ func (d *Distribution) ranked(rank uint64) float64 {
 		return math.Inf(1)
 	}
 	return float64(d.Histogram.ValueAtQuantile(100 * float64(rank) / float64(d.N())))
+}
+
+// least is the same where those of late clients took no time at all.
+func (d *Distribution) least(rank uint64) float64 {
+	sure := uint64(d.exact.TotalCount())
+	exact := &Distribution{Histogram: d.exact}
+	return exact.ranked(rank - min(rank, d.N()-sure))
 }
 
 // judgeRates bounds the median of the runs, see stats.Compare.

@@ -226,7 +226,7 @@ probe/frames          2050        6  its frames, also for probe router; the kern
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
-probe/router           900        5  virtual routers: what an application between clients and server carries; a customer that attacks
+probe/router           1000        5  a router that is started anew, and an attacker that plays one of IPv6; virtual routers: what an application between clients and server carries; a customer that attacks
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
@@ -239,7 +239,7 @@ prove/scenario        1710       23  what of a scenario can be in pods; rows of 
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
-prove/testbed         2365       15  applications whose work the kernel does; out of prove: how one run is made
+prove/testbed         2450       15  what serves is killed and started anew within the window; applications whose work the kernel does; out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
 report                2400        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open

@@ -141,7 +141,7 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	// else there is nothing to explain, or nobody knows when it was
 	known := !spec.Inside() || !at.given.Guest.OwnClock()
 	sampled := spec.Metrics(spec.Name)[0].Sampled && known && r.Only == nil
-	began := time.Now()
+	began, run := time.Now(), ctx // which what is started anew outlives
 	limit := limitOf(spec, at.given.Guest, r.Mode.Conditions(spec))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
 	defer cancel()
@@ -158,6 +158,10 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	if m.probe = spec.Name; err == nil && r.Fault != nil {
 		err = r.Fault(ctx, m)
 	}
+	var said string
+	if err == nil {
+		said, err = r.restart(run, at, spec, clients, m, w)
+	}
 	if err != nil {
 		for _, c := range clients {
 			err = errors.Join(err, c.stop(syscall.SIGKILL, time.Second))
@@ -166,6 +170,9 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	}
 	measured, err := merged(clients, spec, at.given, began, w)
 	r.wereLate(clients, measured)
+	if said != "" && err == nil {
+		measured.Facts["restart"] = said
+	}
 	for _, p := range m.application {
 		err = cmp.Or(err, complete(&measured, guest.Guest{Dir: p.dir}))
 	}

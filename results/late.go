@@ -17,7 +17,7 @@ func (m *Measurement) ClientLate(why string) {
 // time for the load to be the one asked for. Latencies count from when a request was due, so a late client
 // makes them longer: with the lag they are upper bounds (see AtMost), and what was carried is a lower bound.
 func (m Measurement) Censored() (bool, error) {
-	if len(m.Void) == 0 || len(m.Void) != len(m.Late) {
+	if len(m.Void) == 0 || len(m.Void) != len(m.Late) || m.Asked().Lag == "" { // without it nobody knows
 		return false, nil
 	}
 	return m.Offered()

@@ -154,6 +154,10 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 		}
 		return err
 	}
+	counted, err := r.segments(at, spec)
+	if err != nil {
+		return results.Measurement{}, err
+	}
 	clients, err := r.startClients(ctx, at, spec, w)
 	if m.probe = spec.Name; err == nil && r.Fault != nil {
 		err = r.Fault(ctx, m)
@@ -170,8 +174,9 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	}
 	measured, err := merged(clients, spec, at.given, began, w)
 	r.wereLate(clients, measured)
-	if said != "" && err == nil {
-		measured.Facts["restart"] = said
+	if err == nil {
+		measured.Segments, err = counted(ctx)
+		whileKilled(&measured, said)
 	}
 	for _, p := range m.application {
 		err = cmp.Or(err, complete(&measured, guest.Guest{Dir: p.dir}))

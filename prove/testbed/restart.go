@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/scenario"
@@ -21,6 +19,33 @@ type restarts interface {
 
 // restartAt is the part of the window after which it is killed, so that the others are seen before and after.
 const restartAt = 4
+
+// whileKilled names an instance that was killed as what may have dropped segments, and says what came of it.
+func whileKilled(m *results.Measurement, said string) {
+	if said == "" {
+		return
+	}
+	m.Facts["killed"] = said
+	for _, s := range m.Segments {
+		if s.Sent > s.Got {
+			s.Dropped["the instance that was killed"] = s.Sent - s.Got
+		}
+	}
+}
+
+// unplug takes the device to an instance's client down.
+func unplug(netns string) error {
+	h, err := netdev.Open(netns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(probe.Behind)
+	if err == nil {
+		err = h.LinkSetDown(l)
+	}
+	return err
+}
 
 // restart kills what serves in the instance that the probe names, and starts it anew; said is what came of
 // that, "" where nothing was to be done. While it is away, its device to its client is down, as that of a
@@ -51,13 +76,7 @@ func (r *Bed) restart(ctx context.Context, at place, spec scenario.Probe, client
 	}
 	killed := time.Duration(clock.Now() - begin)
 	if err = stopAll(servers); err == nil {
-		err = netdev.In(applicationNetns(k), func() error {
-			l, lerr := netlink.LinkByName(probe.Behind)
-			if lerr == nil {
-				lerr = netlink.LinkSetDown(l)
-			}
-			return lerr
-		})
+		err = unplug(applicationNetns(k))
 	}
 	if err != nil {
 		return "", fmt.Errorf("restart: %w", err)

@@ -111,8 +111,22 @@ func TestLateIsNotWorse(t *testing.T) {
 
 // Of what is carried a late client gives a lower bound.
 func TestLateRates(t *testing.T) {
+	const open, rate = "rtt-udp-64-open", "throughput-tcp-up"
 	s := session.Made(t, "standard", 10, session.SixCells())
-	behind(t, &s, "noisy-lane-express", "throughput-tcp-up", 10, 0)
+	for i, r := range s.Runs { // the open loop says what was carried
+		values := map[string]map[string]float64{}
+		for k, m := range r.Measured {
+			if values[m.Name] = m.Values; m.Name == rate {
+				s.Runs[i].Measured[k].Values = nil
+			}
+		}
+		for k, m := range r.Measured {
+			if m.Name == open {
+				s.Runs[i].Measured[k].Values = values[rate]
+			}
+		}
+	}
+	behind(t, &s, "noisy-lane-express", open, 10, 0)
 	sum := summarize(t, s)
 	for _, name := range []string{"throughput-tcp-up", "throughput"} { // and of the mean that it is a part of
 		m := *sum.Metric(name)

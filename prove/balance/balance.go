@@ -34,7 +34,7 @@ type Count struct {
 func Read(namespaces ...string) (Count, error) {
 	sum := Count{drops: map[string]uint64{}}
 	for _, ns := range namespaces {
-		err := error(nil)
+		var err error
 		if ns == "" {
 			err = sum.add("", true)
 		} else {

@@ -91,11 +91,12 @@ func imports() map[string][]string {
 		"prove/search":   {"results"},
 		"prove/schedule": {"factor", "prove/scenario", "results"},
 		"prove/settings": {},
+		"prove/balance":  {"results"},
 		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
 			"prove/layout", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
 		"prove/testbed": {"change", "change/netdev", "change/netdev/queues", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
-			"prove/layout", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
+			"prove/balance", "prove/layout", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
 		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "results", "stats",
 			"terminal"},
@@ -233,32 +234,33 @@ probe/frames          2050        6  its frames, also for probe router; the kern
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
 probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
 probe/probetest        100        5  servers of probes' tests, shared
-probe/router           900        5  virtual routers: what an application between clients and server carries; a customer that attacks
+probe/router          1000        5  a router that is started anew, and an attacker that plays one of IPv6; virtual routers: what an application between clients and server carries; a customer that attacks
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        580       20  which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
 prove                 1800       20  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers; pods of a static node
+prove/balance          250        5  segments at both ends, and who dropped some
 prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
 prove/layout           350       10  distances of the application from the client
 prove/scenario        1710       23  what of a scenario can be in pods; rows of published tables; several instances
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
-prove/testbed         2365       15  applications whose work the kernel does; out of prove: how one run is made
+prove/testbed         2600       15  segments that both ends counted; what serves is killed and started anew within the window; applications whose work the kernel does; out of prove: how one run is made
 quantity               250       10  loads as shares of a measured capacity
-report                2370        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
+report                2400        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
 report/chart           760        5  texts hide the lines below them; each axis has a scale
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures
 report/evidence        350       10  out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables
 report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
-report/figures        2300       30  what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
+report/figures        2500       30  segments that nobody accounts for; what late clients find is a bound; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
 report/objective       200        5  out of report/figures: bounds of lanes
-results               1100       90  all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures
+results               1150       90  segments; bounds of late clients; all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            550       10  application and neighbours as pods, by kubectl, also on a static node

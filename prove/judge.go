@@ -3,7 +3,6 @@ package prove
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -25,7 +24,7 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	if len(m.Overloaded) > 0 {
 		t.Overloaded = m.Overloaded[0]
 	}
-	if sent := asked(m); sent.Wanted > 0 {
+	if sent := m.Asked(); sent.Wanted > 0 {
 		loss := float64(sent.Lost) / float64(sent.Wanted)
 		t.Loss = &loss
 	}
@@ -36,7 +35,7 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
 	}
-	inTime, err := offered(m)
+	inTime, err := m.Offered()
 	if err != nil {
 		return fmt.Errorf("search %s: %w", q.Name, err)
 	}
@@ -96,27 +95,6 @@ func (r *runner) atLimit(metric string, m results.Measurement, beyond bool) (all
 		}
 	}
 	return all, err
-}
-
-// asked are the samples that say what a probe sent, and what of it was lost: those of its own name, or where
-// that is a rate, the first behind it.
-func asked(m results.Measurement) results.Samples {
-	for _, name := range slices.Sorted(maps.Keys(m.Samples)) {
-		if name == m.Name || m.Samples[m.Name].Wanted == 0 {
-			return m.Samples[name]
-		}
-	}
-	return results.Samples{}
-}
-
-// offered says whether messages left in time for the load to be the one asked for: all but a thousandth with
-// a lag of a hundredth of the window at most.
-func offered(m results.Measurement) (bool, error) {
-	lag, err := asked(m).Lag.Decode()
-	if err != nil {
-		return false, err
-	}
-	return lag.ValueAtQuantile(99.9) <= int64(m.Window)/100, nil
 }
 
 // held says which goals hold, or why that is unknown.

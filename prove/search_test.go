@@ -257,7 +257,8 @@ func TestAsked(t *testing.T) {
 		"a rate":  {map[string]results.Samples{"load-latency": behind}, behind},
 		"none":    {nil, results.Samples{}},
 	} {
-		if got := asked(results.Measurement{Name: "load", Samples: c.samples}); got != c.want {
+		m := results.Measurement{Name: "load", Samples: c.samples}
+		if got := m.Asked(); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -73,10 +73,10 @@ func curveTable(curve curves.Curve, m figures.Metric, spread bool) table {
 				case r.State != "":
 					return format.None
 				case spread && r.Lo[k] > 0:
-					return fmt.Sprintf("%s (%s to %s)", m.Unit.Plain(r.Values[k]), m.Unit.Plain(r.Lo[k]),
+					return fmt.Sprintf("%s (%s to %s)", r.Marked(m.Unit.Plain(r.Values[k])), m.Unit.Plain(r.Lo[k]),
 						m.Unit.Plain(r.Hi[k]))
 				}
-				return m.Unit.Plain(r.Values[k])
+				return r.Marked(m.Unit.Plain(r.Values[k]))
 			})
 		}
 	}

@@ -83,6 +83,8 @@ type documentFigure struct {
 	Lost     uint64         `json:"lost,omitempty"`  // longer than all samples; a percentile among it is null
 	Ratio    *documentRatio `json:"ratio,omitempty"` // to the baseline
 	Verdict  stats.Verdict  `json:"verdict,omitempty"`
+	// Bound is "at least" or "at most" where the true figure may be better, and why.
+	Bound string `json:"bound,omitempty"`
 	// Lowered is the guard that lowered the verdict, "at least: " and what limits the figure, or "another load",
 	// for which there is no verdict.
 	Lowered string `json:"lowered,omitempty"`
@@ -130,6 +132,9 @@ func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure
 		r.P999, r.Max, r.Samples, r.Lost = known(d.Quantile(0.999)), known(d.Max()), d.N(), d.Lost
 	} else {
 		r.Value = known(f.Centre)
+	}
+	if f.Limit != "" {
+		r.Bound = map[bool]string{true: "at most: ", false: "at least: "}[f.AtMost] + f.Limit
 	}
 	if f.Undecided() {
 		r.Needed = f.Needed

@@ -93,7 +93,7 @@ func atCell(s *figures.Summary, m figures.Metric, statistic string, c figures.Ce
 	case base == nil:
 	case statistic != "":
 		if w, ok := base.Statistic(m, statistic); ok && !math.IsInf(w, 1) {
-			text += fmt.Sprintf(", %s of %s", format.Percent(v/w), s.Baseline)
+			text += fmt.Sprintf(", %s of %s", figures.Bound(format.Percent(v/w), f, base.Figure(m)), s.Baseline)
 		}
 	case f.Ratio.Known():
 		text += fmt.Sprintf(", %s of %s", s.Estimate(c, m), s.Baseline)

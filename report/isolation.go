@@ -93,7 +93,9 @@ func winTable(s *figures.Summary) table {
 	without := map[string][]string{} // aspects, by why they have no share
 	for _, i := range s.Isolation {
 		t.add(i.Cell.Label(), i, back, func(m figures.Metric, percent string) string {
-			return i.Cell.Figure(m).Bounded(percent)
+			f := i.Cell.Figure(m) // what is better wins back more
+			f.AtMost = false
+			return f.Bounded(percent)
 		})
 		for _, a := range i.Aspects {
 			if a.Back.Known() {

@@ -78,11 +78,15 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinte
 				ratio = own / of
 			}
 		}
-		all = append(all, tint(m, m.Unit.Full(own), format.Percent(ratio), ratio, ""))
+		percent := format.Percent(ratio)
+		if base := s.Cell(s.Baseline); base != nil {
+			percent = figures.Bound(percent, f, base.Figure(m))
+		}
+		all = append(all, tint(m, f.Bounded(m.Unit.Full(own)), percent, ratio, ""))
 	}
 	longest := tinted{Main: format.None} // not compared: a maximum is of a sample and a time
 	if d := f.Merged; d.N() > 0 {
-		longest.Main = m.Unit.Full(d.Max())
+		longest.Main = f.Bounded(m.Unit.Full(d.Max()))
 		longest.Sub = fmt.Sprintf("of %s in %s", format.Count(d.N()),
 			strings.ReplaceAll(format.Seconds(d.Window), " ", "\u00a0"))
 	}

@@ -140,7 +140,10 @@ func costWords(noise *results.Factor, c figures.Isolation, a figures.Isolated) s
 	case a.Sampled && !a.Tail:
 		return ""
 	case a.Tail && (from == format.None || to == format.None):
-		p99 := func(c figures.Cell) string { return a.Unit.Full(c.Figure(a.Metric).Merged.Quantile(0.99)) }
+		p99 := func(c figures.Cell) string {
+			f := c.Figure(a.Metric)
+			return f.Bounded(a.Unit.Full(f.Merged.Quantile(0.99)))
+		}
 		name, from, to = a.Noun+" P99", p99(*c.Quiet), p99(c.Cell)
 	}
 	if from == format.None || to == format.None {

@@ -70,7 +70,9 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 func limits(s *figures.Summary, m figures.Metric) (notes []string) {
 	for _, c := range s.Cells {
 		if f := c.Figure(m); f.Limit != "" {
-			notes = append(notes, fmt.Sprintf("≥: %s was at its limit, so the true figure may be higher.", f.Limit))
+			may := map[bool]string{true: "lower", false: "higher"}[f.AtMost]
+			notes = append(notes, fmt.Sprintf("%s: %s, so the true figure may be %s.",
+				strings.TrimSpace(f.Bounded("")), f.Why(), may))
 		}
 		for _, p := range c.Published {
 			if p.Metric == m.Name && p.Percent > 0 && (p.Qualified(results.Limit) || p.Qualified(results.Censored)) {
@@ -109,7 +111,10 @@ func medianColumn(m figures.Metric, head string) column {
 
 // mergedColumn has a value of the samples of all runs.
 func mergedColumn(m figures.Metric, head string, value func(*figures.Distribution) float64) column {
-	return column{Name: head, of: func(c figures.Cell) string { return m.Unit.Plain(value(c.Figure(m).Merged)) }}
+	return column{Name: head, of: func(c figures.Cell) string {
+		f := c.Figure(m)
+		return f.Bounded(m.Unit.Plain(value(f.Merged)))
+	}}
 }
 
 func quantileColumn(m figures.Metric, p float64) column {
@@ -281,7 +286,7 @@ func blockTable(s *figures.Summary, m figures.Metric) table {
 			if !ok {
 				return format.None
 			}
-			return m.Unit.Plain(v.Value)
+			return c.Figure(m).Of(v).Bounded(m.Unit.Plain(v.Value))
 		}})
 	}
 	unit := strings.TrimPrefix(m.Statistic+" in "+m.Unit.Name, " in ")

@@ -124,6 +124,9 @@ func firstLines(s *figures.Summary) []string {
 	for _, why := range slices.Sorted(maps.Keys(found)) {
 		void += fmt.Sprintf("; %d× %s", found[why], why)
 	}
+	if s.Late > 0 {
+		void += fmt.Sprintf("; %d of late clients, which are bounds", s.Late)
+	}
 	return append(lines, void)
 }
 
@@ -155,7 +158,7 @@ func voidValues(s *figures.Summary) map[string]int {
 	found := map[string]int{}
 	for _, r := range s.Session.Runs {
 		for _, m := range r.Measured {
-			if r.Used() && len(m.Void) > 0 {
+			if late, err := m.Censored(); r.Used() && len(m.Void) > 0 && !late && err == nil {
 				found[m.Name+": "+withoutFigures(m.Void[0])]++
 			}
 		}
@@ -259,7 +262,7 @@ func tailCaveats(s *figures.Summary) []string {
 			p = 0.99
 		}
 		own, other := f.Merged.Quantile(p), ref.Quantile(p)
-		if f.Ratio.Known() && f.Ratio.Estimate < 1 && own > 2*other {
+		if f.Ratio.Known() && f.Ratio.Estimate < 1 && own > 2*other && !f.AtMost {
 			all = append(all, fmt.Sprintf("%s: %s is below that of %s, but %s is %s× as long (%s against %s %s): "+
 				"judge it by its tail.", c.Name, m.Statistic, s.Baseline, format.Quantile(p), format.Ratio(own/other),
 				m.Unit.Plain(own), m.Unit.Plain(other), m.Unit.Name))

@@ -8,9 +8,12 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
+// longest is what a histogram can hold.
+const longest = int64(60 * time.Second)
+
 // NewHistogram returns an empty histogram of the session's range and precision.
 func NewHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, int64(60*time.Second), 3)
+	return hdrhistogram.New(1, longest, 3)
 }
 
 // Encode packs h for storage.

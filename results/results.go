@@ -318,6 +318,8 @@ type Measurement struct {
 	Samples map[string]Samples `json:"samples,omitempty"` // by metric
 	// what the program says of itself: congestionControl, reno
 	Facts map[string]string `json:"facts,omitempty"`
+	// Segments are those of TCP that both ends counted, there and back; none where nobody can.
+	Segments []Segments `json:"segments,omitempty"`
 	// Conditions are those of Facts that must be the same in runs that are compared: version.
 	Conditions []string `json:"conditions,omitempty"`
 	// the longest of the metric named as the probe, at most 64

@@ -92,12 +92,6 @@ type Gap struct {
 	High     *float64 `json:"high"` // between the far ends; nil: the first may hold at any load
 }
 
-// ClientLate makes the measurement void because its client was late, or at its limit. The latencies of an
-// open loop can only be too long then.
-func (m *Measurement) ClientLate(why string) {
-	m.Void, m.Late = append(m.Void, why), append(m.Late, why)
-}
-
 // NotCarried makes the measurement void because the application did not carry what it was asked to.
 func (m *Measurement) NotCarried(why string) {
 	m.Void, m.Overloaded = append(m.Void, why), append(m.Overloaded, why)

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +25,9 @@ const (
 	flood attack = "flood" // UDP to the server, with the customer's own address
 	spoof attack = "spoof" // from addresses of others, and to everybody on the segment
 	scan  attack = "scan"  // each port of each address of the network outside, one after the other
+	// restart is none: the last customer's router is killed within the window and started anew, and the customer
+	// fetches all the time.
+	restart attack = "restart"
 )
 
 const (
@@ -42,10 +46,10 @@ const discard = 9
 // validate says what is wrong with an attack.
 func (a attack) validate() error {
 	switch a {
-	case "", flood, spoof, scan:
+	case "", flood, spoof, scan, restart:
 		return nil
 	}
-	return fmt.Errorf("attack: %q: expected %s, %s or %s", a, flood, spoof, scan)
+	return fmt.Errorf("attack: %q: expected %s, %s, %s or %s", a, flood, spoof, scan, restart)
 }
 
 // run attacks from the start of the warm-up to the end of the window.
@@ -87,7 +91,7 @@ func (a attack) run(ctx context.Context, given probe.Conditions, device *netlink
 			}
 		}
 	}
-	m.Facts["attack"] = fmt.Sprintf("%s by the last customer: %d frames of UDP, %d a second; no room for %d",
+	m.Facts["attack"] = fmt.Sprintf("%s by the last customer: %d frames, %d a second; no room for %d",
 		a, sent, pace, noRoom)
 	return m, ctx.Err()
 }
@@ -100,7 +104,7 @@ func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr)
 	case flood:
 	case spoof:
 		other := server.Next()
-		switch n % 6 {
+		switch n % 8 {
 		case 0:
 			return frame(me, gate, v4(10, 9, 9, 9), server, discard, mark)
 		case 1:
@@ -111,6 +115,10 @@ func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr)
 			return frame(me, gate, self, self, discard, mark) // the address that other customers have, too
 		case 4:
 			return frame(me, all, own(), v4(192, 168, 1, 255), discard, mark)
+		case 5: // a router for all
+			return frame6(me, advertisement())
+		case 6: // the same, in the name of the router
+			return frame6(gate, advertisement())
 		}
 		return frame(gate, all, self, v4(255, 255, 255, 255), discard, mark)
 	case scan:
@@ -128,5 +136,31 @@ func frame(from, to net.HardwareAddr, source, destination netip.Addr, port uint1
 		To: netip.AddrPortFrom(destination, port)}
 	f := e.Blank(frames.Payload + len(payload) + fcs)
 	copy(f[frames.Payload:], payload)
+	return f
+}
+
+// advertisement says that who sends it is a router (RFC 4861, 4.2). The mark is in an option for experiments
+// (RFC 4727), which hosts skip.
+func advertisement() []byte {
+	return append([]byte{134, 0, 0, 0, 64, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 253, 1, 0, 0}, mark...)
+}
+
+// frame6 is one of ICMPv6 from a MAC address, and the address of the link that follows from it, to all hosts
+// of the segment. Its checksum is right (RFC 4443), so that who gets it believes it.
+func frame6(from net.HardwareAddr, message []byte) []byte {
+	const header, addresses = 14 + 40, 14 + 8
+	f := []byte{0x33, 0x33, 0, 0, 0, 1}
+	f = append(append(f, from...), 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, 255)
+	f = append(f, 0xfe, 0x80, 0, 0, 0, 0, 0, 0)
+	f = append(f, from[0]^2, from[1], from[2], 0xff, 0xfe, from[3], from[4], from[5])
+	f = append(append(f, 0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1), message...)
+	sum := uint32(len(message)) + unix.IPPROTO_ICMPV6
+	for k := addresses; k+1 < len(f); k += 2 {
+		sum += uint32(binary.BigEndian.Uint16(f[k:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(f[header+2:], ^uint16(sum))
 	return f
 }

@@ -30,7 +30,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (m results.Measu
 	if err = resolves(ctx, given.Address.Addr()); err != nil {
 		return m, err
 	}
-	if p.Attack != "" {
+	if p.Attack != "" && p.Attack != restart {
 		return p.Attack.run(ctx, given, device.Attrs(), got)
 	}
 	watch, err := watchStrays(device.Attrs(), got)

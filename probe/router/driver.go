@@ -122,8 +122,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 			About: "Jain's index of what each customer got of what it asked for, in a closed loop of what it got: " +
 				"1 is even, 1/n is one customer alone"},
 		results.Metric{Name: name + strays, Quantity: kind + strays, Noun: "frames of others at a customer",
-			Title: "Frames of others", About: "frames of IPv4 and ARP at a customer's device that are not from its " +
-				"router and for it, or are an attacker's", Unit: "frames", Better: results.Lower, Margin: 0.10,
+			Title: "Frames of others", About: "frames of IPv4, IPv6 and ARP at a customer's device that are not " +
+				"from its router and for it, or are an attacker's", Unit: "frames", Better: results.Lower, Margin: 0.10,
 			Role: results.Check, Guards: name},
 		results.Metric{Name: name + outside, Quantity: kind + outside, Noun: "CPU of customers and server",
 			Title: "CPU of customers and server", About: "time in which the CPUs outside were not idle",
@@ -144,22 +144,49 @@ func (p Probe) Outside(self string, c probe.Conditions) []string { return p.Sett
 
 // Client is the command line of a customer.
 func (p Probe) Client(self string, c probe.Conditions) []string {
-	if c.Instance != c.Instances-1 {
+	if c.Instance != c.Instances-1 || p.Attack == restart { // whose customer fetches as the others do
 		p.Attack = ""
 	}
 	p.Probe = p.Of(c)
 	return probe.OwnClient(self, kind, p, c)
 }
 
+// Restarts is the instance whose router is killed and started anew within the window; less than 0 is none.
+func (p Probe) Restarts(instances int) int {
+	if p.Attack != restart {
+		return -1
+	}
+	return instances - 1
+}
+
+// outage is what the customer saw whose router was away.
+func outage(name string, m results.Measurement) string {
+	s := m.Samples[name]
+	text := fmt.Sprintf("restart of the last customer's router: of %d downloads of that customer %d failed or "+
+		"had no reply", s.Wanted, max(s.Lost, uint64(m.Values[name+webserver.Errors])))
+	if why := m.Facts["firstFailure"]; why != "" {
+		text += ", the first: " + why
+	}
+	if h, err := s.Histogram.Decode(); err == nil && h.TotalCount() > 0 {
+		text += fmt.Sprintf("; the longest of the others took %s", time.Duration(h.Max()).Round(time.Millisecond))
+	}
+	return text
+}
+
 // Merge makes one measurement of those of all customers that fetch. What the attacker did is a fact of it.
 func (p Probe) Merge(name string, each []results.Measurement) (results.Measurement, error) {
 	var attack string
+	astray := 0.0
 	if last := len(each) - 1; p.Attack != "" {
 		if last < 1 {
 			return each[0], errors.New("attack: expected two customers or more, so that one is left to be " +
 				"measured")
 		}
-		attack, each = each[last].Facts["attack"], each[:last]
+		attack, astray = each[last].Facts["attack"], each[last].Values[name+strays]
+		if p.Attack == restart {
+			attack = outage(name, each[last])
+		}
+		each = each[:last]
 	}
 	m, err := p.Probe.Merge(name, each)
 	if err != nil {
@@ -167,6 +194,7 @@ func (p Probe) Merge(name string, each []results.Measurement) (results.Measureme
 	}
 	if attack != "" {
 		m.Facts["attack"] = attack
+		m.Values[name+strays] += astray
 	}
 	var sum, squares, most float64
 	for _, one := range each {

@@ -94,7 +94,7 @@ func town(t *testing.T) {
 	}
 }
 
-func router(t *testing.T, n int, settings string) {
+func router(t *testing.T, n int, settings string) (kill func()) {
 	t.Helper()
 	cmd := play(t, fmt.Sprintf("isolane-router-%d", n), "router "+t.TempDir()+" "+settings)
 	said, err := cmd.StdoutPipe()
@@ -105,14 +105,16 @@ func router(t *testing.T, n int, settings string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	kill = func() {
 		_ = cmd.Process.Kill() // dnsmasq goes with it
 		_ = cmd.Wait()
-	})
+	}
+	t.Cleanup(kill)
 	line := make([]byte, 64)
 	if got, err := said.Read(line); err != nil || !strings.HasPrefix(string(line[:got]), webserver.Ready) {
 		t.Fatalf("router %d: %q, %v", n, line[:got], err)
 	}
+	return kill
 }
 
 // customer gets an address, and then does something there.
@@ -183,7 +185,8 @@ func listens(t *testing.T, ns, device, tag string) (count func() int) {
 			if err != nil {
 				return n
 			}
-			if bytes.Contains(in[:got], []byte(tag)) && in[23] == unix.IPPROTO_UDP { // ICMP quotes what it is about
+			// ICMP quotes what it is about
+			if bytes.Contains(in[:got], []byte(tag)) && (in[23] == unix.IPPROTO_UDP || in[12] == 0x86) {
 				n++
 			}
 		}
@@ -314,6 +317,125 @@ func TestStrays(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// So are those of IPv6: a router advertisement or a search for neighbours of another customer, and whatever is no
+// such talk of its own router.
+func TestStraysIPv6(t *testing.T) {
+	town(t)
+	router(t, 1, "{}")
+	customer(t, 1, func(device netlink.Link, got leased) error {
+		router, err := macOf(device.Attrs().Index, got.router)
+		if err != nil {
+			return err
+		}
+		stranger := net.HardwareAddr{2, 9, 9, 9, 9, 9}
+		search := []byte{135, 0, 0, 0, 0, 0, 0, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1} // RFC 4861, 4.3
+		udp := frame6(router, make([]byte, 12))
+		udp[20] = unix.IPPROTO_UDP
+		group := frame6(router, make([]byte, 36))
+		group[20] = unix.IPPROTO_HOPOPTS
+		for name, c := range map[string]struct {
+			frame []byte
+			want  uint64
+		}{
+			"a router that is another one's": {frame6(stranger, advertisement()), 1},
+			"a search by a stranger":         {frame6(stranger, search), 1},
+			"a search by its router":         {frame6(router, search), 0},
+			"a report of its router":         {group, 0},
+			"UDP that its router lets by":    {udp, 1},
+			"a stranger's, cut short":        {frame6(stranger, search)[:14], 1},
+		} {
+			watch, err := watchStrays(device.Attrs(), got)
+			if err != nil {
+				return err
+			}
+			if err = netdev.In("isolane-router-1", func() error {
+				from, ferr := netlink.LinkByName(probe.Behind)
+				if ferr != nil {
+					return ferr
+				}
+				return send(from, c.frame)
+			}); err != nil {
+				return err
+			}
+			if n, first, err := watch.count(); n != c.want || err != nil {
+				t.Errorf("%s: %d frames of others, the first %q, %v", name, n, first, err)
+			}
+			watch.close()
+		}
+		return nil
+	})
+}
+
+// The checksum of IPv6 is right: a host takes the router of an advertisement.
+func TestAdvertisement(t *testing.T) {
+	town(t)
+	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
+		t.Skip("the kernel has no IPv6")
+	}
+	if err := netdev.In("isolane-router-1", func() error {
+		from, err := netlink.LinkByName(probe.Behind)
+		if err == nil {
+			mac := from.Attrs().HardwareAddr
+			for range 20 { // until the customer's own address is usable
+				err = errors.Join(err, send(from, spoof.frame(6, nil, mac, own(), own())))
+				<-time.After(200 * time.Millisecond)
+				out, cerr := exec.Command("ip", "-n", "isolane-customer-1", "-6", "route", "show", "default").CombinedOutput()
+				if err = errors.Join(err, cerr); strings.Contains(string(out), "via fe80::") || err != nil {
+					return err
+				}
+			}
+			t.Error("nobody took it for a router")
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A router that is started anew where one was killed has each rule once, knows nothing of the connections of
+// before, and serves its customer again.
+func TestRestart(t *testing.T) {
+	town(t)
+	kill := router(t, 1, `{"shape":"1Gbit/s"}`)
+	customer(t, 1, func(device netlink.Link, got leased) error {
+		router, err := macOf(device.Attrs().Index, got.router)
+		if err != nil {
+			return err
+		}
+		return send(device, frame(device.Attrs().HardwareAddr, router, got.address, netip.MustParseAddr(outsideAt), discard, mark))
+	})
+	known := func() (n int) {
+		if err := netdev.In("isolane-router-1", func() error {
+			all, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
+			for _, f := range all {
+				if f.Forward.DstIP.String() == outsideAt {
+					n++
+				}
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if known() == 0 {
+		t.Error("it knows of no connection")
+	}
+	kill()
+	if out, err := exec.Command("ip", "-n", "isolane-router-1", "link", "set", "eth1", "down").CombinedOutput(); err != nil {
+		t.Fatalf("%s", out)
+	}
+	router(t, 1, `{"shape":"1Gbit/s"}`)
+	out, err := exec.Command("ip", "netns", "exec", "isolane-router-1", nft, "list", "ruleset").CombinedOutput()
+	if n := strings.Count(string(out), "masquerade"); err != nil || n != 1 {
+		t.Errorf("%d times masquerade, %v: %s", n, err, out)
+	}
+	if n := known(); n > 0 {
+		t.Errorf("it knows of %d connections", n)
+	}
+	customer(t, 1, func(netlink.Link, leased) error { return nil })
 }
 
 // A router whose uplink or device to the customer is missing, or whose customer hears nothing, says so.

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/webserver"
@@ -31,7 +33,9 @@ const uplink = "eth0"
 
 // firewall is what the router lets through: from the customer all that has an address of the customer's
 // network, and to the customer only what belongs to that.
-const firewall = `table inet router {
+const firewall = `add table inet router
+delete table inet router
+table inet router {
 	chain input {
 		type filter hook input priority filter; policy drop;
 		iifname "lo" accept
@@ -87,7 +91,8 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 	return fmt.Errorf("%s: %w: %s", dnsmasq, err, strings.Join(strings.Fields(string(text)), " "))
 }
 
-// route makes this namespace a router.
+// route makes this namespace a router, also one that had a router before: what that knew of connections is
+// gone, as with a machine that is started anew. A device to the customer that is down stays so until then.
 func (p Probe) route(ctx context.Context) error {
 	customer, err := netlink.LinkByName(probe.Behind)
 	if err != nil {
@@ -105,7 +110,14 @@ func (p Probe) route(ctx context.Context) error {
 	if text, nerr := cmd.CombinedOutput(); nerr != nil {
 		return fmt.Errorf("%s: %w: %s", nft, nerr, strings.Join(strings.Fields(string(text)), " "))
 	}
-	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
+	err = netlink.ConntrackTableFlush(netlink.ConntrackTable)
+	if err != nil && !errors.Is(err, unix.EINVAL) { // else the kernel has no such call
+		return fmt.Errorf("what is known of connections: %w", err)
+	}
+	if err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(customer)
 }
 
 // shape limits what leaves by a device.
@@ -116,6 +128,7 @@ func (p Probe) shape(device int) error {
 	root, all := netlink.MakeHandle(1, 0), netlink.MakeHandle(1, 1)
 	q := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: device, Handle: root, Parent: netlink.HANDLE_ROOT})
 	q.Defcls = 1
+	_ = netlink.QdiscDel(q) // of a router before, which cannot be changed into a new one; else there is none
 	if err := netlink.QdiscReplace(q); err != nil {
 		return err
 	}

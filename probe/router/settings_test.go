@@ -36,7 +36,7 @@ func TestParts(t *testing.T) {
 		"{rate: 5, wait: spin}": "wait: spin: expected block",
 		"{rate: 5, share: 10%}": "share, rate: expected one of them",
 		"{shape: fast}":         "shape",
-		"{attack: smile}":       "attack: \"smile\": expected flood, spoof or scan",
+		"{attack: smile}":       "attack: \"smile\": expected flood, spoof, scan or restart",
 		"{vlan: 3}":             "vlan",
 	} {
 		if _, err := (Driver{}).Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -104,6 +104,30 @@ func TestAttackerDoesNotFetch(t *testing.T) {
 		if text := argv[len(argv)-1]; strings.Contains(text, "attack") != (want != "") {
 			t.Errorf("customer %d of 2: %s", i, text)
 		}
+	}
+}
+
+// The customer whose router is restarted fetches as the others do; it is no part of the figures, but a frame
+// astray at it is, and what it lost is told.
+func TestRestartIsNamed(t *testing.T) {
+	p := Probe{Attack: restart}
+	if p.Restarts(3) != 2 || (Probe{}).Restarts(3) >= 0 || (Probe{Attack: flood}).Restarts(3) >= 0 {
+		t.Error("restarts another instance")
+	}
+	for i := range 2 {
+		if argv := p.Client("isolane", probe.Conditions{Instance: i, Instances: 2}); strings.Contains(argv[len(argv)-1], "attack") {
+			t.Errorf("customer %d: %s", i, argv)
+		}
+	}
+	one := func(rate, astray, errors float64) results.Measurement {
+		return results.Measurement{Name: "get", Window: 2e9, Facts: map[string]string{"firstFailure": "reset"},
+			Values:  map[string]float64{"get" + webserver.Requests: rate, "get" + strays: astray, "get" + webserver.Errors: errors},
+			Samples: map[string]results.Samples{"get": {Wanted: 14, Lost: 1}}}
+	}
+	m, err := p.Merge("get", []results.Measurement{one(7, 1, 0), one(3, 2, 4)})
+	want := "restart of the last customer's router: of 14 downloads of that customer 4 failed or had no reply, the first: reset"
+	if err != nil || m.Values["get"+webserver.Requests] != 7 || m.Values["get"+strays] != 3 || m.Facts["attack"] != want {
+		t.Errorf("%+v, %v", m, err)
 	}
 }
 

@@ -90,9 +90,10 @@ func macOf(device int, who netip.Addr) (net.HardwareAddr, error) {
 	return nil, fmt.Errorf("%s: the kernel does not know its MAC address", who)
 }
 
-// filter is a program of packet sockets (bpf(4)): it lets through frames of IPv4 and ARP that come in and are
-// not from the router, packets of IPv4 from there that are not for the customer, and those with an attacker's
-// mark. What is too short to have one is none: a load beyond the end refuses the frame.
+// filter is a program of packet sockets (bpf(4)): it lets through frames of IPv4, IPv6 and ARP that come in
+// and are not from the router, packets of IPv4 from there that are not for the customer, those with an
+// attacker's mark, and of IPv6 what is no ICMPv6: the router has no IPv6 for its customer, but its kernel
+// looks for neighbours. What is too short to have one is none: a load beyond the end refuses the frame.
 func filter(router net.HardwareAddr, customer netip.Addr) []unix.SockFilter {
 	const (
 		octet = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
@@ -105,24 +106,29 @@ func filter(router net.HardwareAddr, customer netip.Addr) []unix.SockFilter {
 	to := customer.As4()
 	return []unix.SockFilter{
 		{Code: word, K: packetType},
-		{Code: is, K: unix.PACKET_OUTGOING, Jt: 16}, // 1: none of those that it sends
+		{Code: is, K: unix.PACKET_OUTGOING, Jt: 21}, // 1: none of those that it sends
 		{Code: half, K: 12},                         // the protocol
-		{Code: is, K: unix.ETH_P_IP, Jt: 1},
-		{Code: is, K: unix.ETH_P_ARP, Jf: 13},
-		{Code: word, K: 6}, // 5: who has sent it
-		{Code: is, K: binary.BigEndian.Uint32(router), Jf: 12},
+		{Code: is, K: unix.ETH_P_IP, Jt: 2},
+		{Code: is, K: unix.ETH_P_ARP, Jt: 1},
+		{Code: is, K: unix.ETH_P_IPV6, Jf: 17},
+		{Code: word, K: 6}, // 6: who has sent it
+		{Code: is, K: binary.BigEndian.Uint32(router), Jf: 16},
 		{Code: half, K: 10},
-		{Code: is, K: uint32(binary.BigEndian.Uint16(router[4:])), Jf: 10},
+		{Code: is, K: uint32(binary.BigEndian.Uint16(router[4:])), Jf: 14},
 		{Code: half, K: 12},
-		{Code: is, K: unix.ETH_P_IP, Jf: 7},
-		{Code: word, K: 30}, // 11: whom it is for; DHCP answers to all
+		{Code: is, K: unix.ETH_P_IPV6, Jt: 8},
+		{Code: is, K: unix.ETH_P_IP, Jf: 10},
+		{Code: word, K: 30}, // 13: whom it is for; DHCP answers to all
 		{Code: is, K: binary.BigEndian.Uint32(to[:]), Jt: 1},
-		{Code: is, K: 0xffffffff, Jf: 5},
+		{Code: is, K: 0xffffffff, Jf: 8},
 		{Code: octet, K: 23},
-		{Code: is, K: unix.IPPROTO_UDP, Jf: 2}, // 15
+		{Code: is, K: unix.IPPROTO_UDP, Jf: 5}, // 17
 		{Code: word, K: frames.Payload},
-		{Code: is, K: binary.BigEndian.Uint32([]byte(mark)), Jt: 1},
-		{Code: end, K: 0},     // 18
-		{Code: end, K: shown}, // 19: so much of it
+		{Code: is, K: binary.BigEndian.Uint32([]byte(mark)), Jt: 4, Jf: 3},
+		{Code: octet, K: 20}, // 20: the header behind that of IPv6
+		{Code: is, K: unix.IPPROTO_ICMPV6, Jt: 1},
+		{Code: is, K: unix.IPPROTO_HOPOPTS, Jf: 1}, // before the reports of groups
+		{Code: end, K: 0},                          // 23
+		{Code: end, K: shown},                      // 24: so much of it
 	}
 }

@@ -140,7 +140,7 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	// else there is nothing to explain, or nobody knows when it was
 	known := !spec.Inside() || !at.given.Guest.OwnClock()
 	sampled := spec.Metrics(spec.Name)[0].Sampled && known && r.Only == nil
-	began := time.Now()
+	began, run := time.Now(), ctx // which what is started anew outlives
 	limit := limitOf(spec, at.given.Guest, r.Mode.Conditions(spec))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
 	defer cancel()
@@ -153,9 +153,17 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 		}
 		return err
 	}
+	counted, err := r.segments(at, spec)
+	if err != nil {
+		return results.Measurement{}, err
+	}
 	clients, err := r.startClients(ctx, at, spec, w)
 	if m.probe = spec.Name; err == nil && r.Fault != nil {
 		err = r.Fault(ctx, m)
+	}
+	var said string
+	if err == nil {
+		said, err = r.restart(run, at, spec, clients, m, w)
 	}
 	if err != nil {
 		for _, c := range clients {
@@ -165,6 +173,10 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	}
 	measured, err := merged(clients, spec, at.given, began, w)
 	r.wereLate(clients, measured)
+	if err == nil {
+		measured.Segments, err = counted(ctx)
+		whileKilled(&measured, said)
+	}
 	for _, p := range m.application {
 		err = cmp.Or(err, complete(&measured, guest.Guest{Dir: p.dir}))
 	}

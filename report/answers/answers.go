@@ -286,12 +286,13 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 	case mean && !worse && own.Merged != nil && own.Merged.Lost > 0:
 		return fmt.Sprintf("open: a mean leaves out the %s that were lost", format.Count(own.Merged.Lost))
 	case own.Limit != "" && base.Limit != "":
-		return fmt.Sprintf("open: a ratio of two lower bounds bounds nothing, as %s was at its limit in both cells",
-			own.Limit)
-	case own.Limit != "" && !above:
-		return "open: ours is at least this, as " + own.Limit + " was at its limit"
-	case base.Limit != "" && !below:
-		return "open: ours is at most this, as " + base.Limit + " was at its limit in what it is compared with"
+		return fmt.Sprintf("open: a ratio of two %s bounds bounds nothing, as %s in both cells",
+			map[bool]string{true: "upper", false: "lower"}[own.AtMost], own.Why())
+	case own.Limit != "" && !better:
+		return fmt.Sprintf("open: ours is %s this, as %s", side(own.AtMost), own.Why())
+	case base.Limit != "" && !worse:
+		return fmt.Sprintf("open: ours is %s this, as %s in what it is compared with", side(!base.AtMost),
+			base.Why())
 	case better && was.Qualified(results.Limit):
 		return "held, and more: theirs was at a limit"
 	case better:
@@ -303,6 +304,9 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 	}
 	return "open: too wide to tell"
 }
+
+// side is in words what a bound is.
+func side(most bool) string { return map[bool]string{true: "at most", false: "at least"}[most] }
 
 // about is how far a figure may be off that was read from a chart or rounded by its author.
 const about = 0.05

@@ -121,7 +121,7 @@ func combination(s *figures.Summary, c figures.Cell, over string) (Curve, Line) 
 type Track struct {
 	Load       bool        // X is what was carried per second
 	Spread     string      // what Lo and Hi are
-	Statistics []string    // P50, P99 and P99.9 of samples; else one without a name
+	Statistics []string    // P50, P90, P99 and P99.9 of samples; else one without a name
 	Lines      [][]Reading // by line and level
 }
 
@@ -131,7 +131,16 @@ type Reading struct {
 	Offered        float64   // per second, of a load
 	Over           bool      // it was overloaded
 	State          string    // why there are no values, "" where there are
+	Bound          string    // "≤ " or "≥ " where the true values may be better
 	Values, Lo, Hi []float64 // by statistic, with the spread of the runs; NaN for none
+}
+
+// Marked is a printed value with what it is a bound of.
+func (r Reading) Marked(text string) string {
+	if text == format.None {
+		return text
+	}
+	return r.Bound + text
 }
 
 // statistic is a value of a metric: a percentile of all runs merged, or the median of the runs.
@@ -143,7 +152,7 @@ type statistic struct {
 
 func statistics(m figures.Metric) []statistic {
 	if m.Sampled {
-		return []statistic{{"P50", 0.5, ""}, {"P99", 0.99, "p99"}, {"P99.9", 0.999, "p99.9"}}
+		return []statistic{{"P50", 0.5, ""}, {"P90", 0.9, "p90"}, {"P99", 0.99, "p99"}, {"P99.9", 0.999, "p99.9"}}
 	}
 	return []statistic{{}}
 }
@@ -185,7 +194,7 @@ func (t Track) Drawn() bool {
 
 func (t *Track) read(c figures.Cell, m figures.Metric, level float64, spreads map[bool]bool) Reading {
 	f, asked := c.Figure(m), c.Load(m)
-	r := Reading{X: level, State: m.Missing(c)}
+	r := Reading{X: level, State: m.Missing(c), Bound: f.Bounded("")}
 	if t.Load {
 		r.X, r.Offered = asked.PerSecond(asked.Wanted-asked.Lost), asked.PerSecond(asked.Wanted)
 		r.Over, r.State = asked.Lost > 0, cmp.Or(asked.State(), r.State)

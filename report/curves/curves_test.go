@@ -21,7 +21,7 @@ func TestCurves(t *testing.T) {
 	}
 	reply, rate := sum.Metrics[0], sum.Metrics[1]
 	track := curves[0].Track(reply)
-	if !track.Load || strings.Join(track.Statistics, " ") != "P50 P99 P99.9" {
+	if !track.Load || strings.Join(track.Statistics, " ") != "P50 P90 P99 P99.9" {
 		t.Errorf("found %v over a load, with %v", track.Load, track.Statistics)
 	}
 	for i, line := range curves[0].Lines {

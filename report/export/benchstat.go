@@ -47,6 +47,9 @@ func benchstat(w io.Writer, d report.Document) error {
 		taken[name] = true
 		for _, c := range cells {
 			for _, b := range c.Figure(m).Blocks {
+				if b.Late {
+					continue // a bound, which no column of benchstat tells from a figure
+				}
 				fmt.Fprintf(out, "%s 1 %s %s\n", named(name, s, c), number(b.Value), unit(m))
 			}
 		}

@@ -21,7 +21,8 @@ func table(w io.Writer, d report.Document) error {
 	for _, f := range s.Session.Factors {
 		head = append(head, "factor."+f.Name)
 	}
-	_ = out.Write(append(head, "metric", "unit", "statistic", "block", "value", "samples")) // see out.Error
+	head = append(head, "metric", "unit", "statistic", "block", "value", "samples", "bound")
+	_ = out.Write(head) // see out.Error
 	for _, c := range s.Cells {
 		conditions := []string{c.Name}
 		for _, f := range s.Session.Factors {
@@ -56,7 +57,7 @@ func searches(s *figures.Summary) (all [][]string) {
 			add := func(goal, end string, v *float64) {
 				if v != nil {
 					all = append(all, append(row[:len(row):len(row)], q.Name, q.Unit, goal+" "+end,
-						"", number(*v), strconv.Itoa(len(d.Trials))))
+						"", number(*v), strconv.Itoa(len(d.Trials)), ""))
 				}
 			}
 			for i, b := range d.Brackets {
@@ -69,19 +70,32 @@ func searches(s *figures.Summary) (all [][]string) {
 	return all
 }
 
+// bound is the word for a figure of which the true one may be better, "" for others.
+func bound(f figures.Figure) string {
+	switch {
+	case f.Limit == "":
+		return ""
+	case f.AtMost:
+		return "at most"
+	}
+	return "at least"
+}
+
 // rows are those of a cell's figure, without its conditions.
 func rows(m figures.Metric, f figures.Figure) [][]string {
 	statistic := cmp.Or(m.Statistic, "value")
 	var all [][]string
 	for _, b := range f.Blocks {
-		all = append(all, []string{m.Name, m.Metric.Unit, statistic, strconv.Itoa(b.Block), number(b.Value), ""})
+		all = append(all, []string{m.Name, m.Metric.Unit, statistic, strconv.Itoa(b.Block), number(b.Value), "",
+			bound(f.Of(b))})
 	}
 	d := f.Merged
 	if d.N() == 0 {
 		return all
 	}
 	add := func(name string, v float64) {
-		all = append(all, []string{m.Name, m.Metric.Unit, name, "", number(v), strconv.FormatUint(d.N(), 10)})
+		all = append(all, []string{m.Name, m.Metric.Unit, name, "", number(v), strconv.FormatUint(d.N(), 10),
+			bound(f)})
 	}
 	for _, p := range quantiles(d) {
 		add(format.Quantile(p), d.Quantile(p))

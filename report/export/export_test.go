@@ -468,8 +468,8 @@ func TestSearchesInCSV(t *testing.T) {
 			found = append(found, strings.Join(row[k:], ","))
 		}
 	}
-	want := []string{"limits,/s,noiseless holds,,2000,7", "limits,/s,noiseless fails,,2100.5,7", "limits,/s,noiseless throughput,,2000,7",
-		"limits,/s,deterministic fails,,2100.5,7"}
+	want := []string{"limits,/s,noiseless holds,,2000,7,", "limits,/s,noiseless fails,,2100.5,7,", "limits,/s,noiseless throughput,,2000,7,",
+		"limits,/s,deterministic fails,,2100.5,7,"}
 	if !slices.Equal(found, want) {
 		t.Errorf("%q, want %q", found, want)
 	}

@@ -24,8 +24,12 @@ func openmetrics(w io.Writer, d report.Document) error {
 	for _, m := range s.Metrics {
 		for _, c := range s.Cells {
 			if len(c.Figure(m).Blocks) > 0 {
-				o.add(m, c.Figure(m), labels(s, c, m.Name), func(p float64) string {
-					return labels(s, c, m.Name, "quantile", number(p))
+				var own []string
+				if word := bound(c.Figure(m)); word != "" {
+					own = []string{"bound", word}
+				}
+				o.add(m, c.Figure(m), labels(s, c, m.Name, own...), func(p float64) string {
+					return labels(s, c, m.Name, append(own, "quantile", number(p))...)
 				})
 			}
 		}

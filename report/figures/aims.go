@@ -83,7 +83,7 @@ func (s *Summary) aims() []Aim {
 			a.State, a.Found = Open, a.Found+", but at another load"
 		}
 		a.Firm = a.Firm && s.Verdicts
-		a.doubted(*m, own.Figure(*m), base.Figure(*m))
+		a.doubted(own.Figure(*m), base.Figure(*m))
 		if s.apart(own, base) && a.State == Reached && !a.Firm {
 			a.State, a.Found = Open, a.Found+", but in another boot"
 		}
@@ -92,13 +92,13 @@ func (s *Summary) aims() []Aim {
 	return all
 }
 
-// doubted opens an aim that was reached although a guard failed on either side. A higher figure at a limit
-// may be higher still, so it is not what is missing.
-func (a *Aim) doubted(m Metric, own, base Figure) {
-	bound := m.Margin.Goal == stats.HigherIsBetter && own.Limit != ""
+// doubted opens an aim that was reached although a guard failed on either side. A figure at a limit, or of a
+// late client, may be better still, so that is not what is missing.
+func (a *Aim) doubted(own, base Figure) {
+	bound := own.Limit != ""
 	for _, guard := range slices.Concat(own.Doubts, base.Doubts) {
-		higher := bound && guard == own.Limit && !slices.Contains(base.Doubts, guard)
-		if !higher && !slices.Contains(a.Doubts, guard) {
+		better := bound && guard == own.Limit && !slices.Contains(base.Doubts, guard)
+		if !better && !slices.Contains(a.Doubts, guard) {
 			a.Doubts = append(a.Doubts, guard)
 		}
 	}
@@ -169,7 +169,8 @@ func (s *Summary) tailAim(m Metric, g results.Goal, ownCell, baseCell *Cell) Aim
 			format.Count(base.Merged.N()), format.Count(stats.SamplesFor(p)))
 		return a
 	}
-	a.Found = fmt.Sprintf("%s: %s against %s", format.Percent(o/b), m.Unit.Full(o), m.Unit.Full(b))
+	a.Found = fmt.Sprintf("%s: %s against %s", Bound(format.Percent(o/b), own, base),
+		own.Bounded(m.Unit.Full(o)), base.Bounded(m.Unit.Full(b)))
 	below := 0
 	found := s.relate(ownCell, baseCell, m.Name, g.Statistic)
 	for _, r := range found.Blocks {

@@ -74,7 +74,8 @@ func (s *Summary) byBoot(f Figure) Figure {
 			}
 			return math.Exp(sum / n) // NaN for none
 		}
-		boots.Blocks = append(boots.Blocks, Block{number + 1, mean(""), mean("mean"), mean("p99"), mean("p99.9")})
+		boots.Blocks = append(boots.Blocks, Block{Block: number + 1, Value: mean(""), Mean: mean("mean"),
+			P90: math.NaN(), P99: mean("p99"), P999: mean("p99.9")})
 	}
 	return boots
 }

@@ -86,13 +86,15 @@ func (s *Summary) Ratio(own, base *Cell, m Metric, means bool) Comparison {
 	return s.relate(own, base, m.Name, statistic)
 }
 
-// Of is a block's value of a statistic: mean, p99 or p99.9; "" is what is compared. Others are NaN.
+// Of is a block's value of a statistic: mean, p90, p99 or p99.9; "" is what is compared. Others are NaN.
 func (b Block) Of(statistic string) float64 {
 	switch statistic {
 	case "":
 		return b.Value
 	case "mean":
 		return b.Mean
+	case "p90":
+		return b.P90
 	case "p99":
 		return b.P99
 	case "p99.9":

@@ -85,6 +85,17 @@ func unbalanced(s *results.Session, of, cell string) {
 }
 
 // Each guard is provoked, says so by name, and lowers the verdicts that it touches and no other.
+// carried gives one run of a cell segments: nine that were sent, and what came of them.
+func carried(s *results.Session, cell string, got uint64, dropped map[string]uint64) {
+	for i, r := range s.Runs {
+		for k, m := range r.Measured {
+			if r.Cell == cell && r.Block == 3 && m.Name == "throughput-tcp-up" {
+				s.Runs[i].Measured[k].Segments = []results.Segments{{Way: "there", Sent: 9, Got: got, Dropped: dropped}}
+			}
+		}
+	}
+}
+
 func TestGuards(t *testing.T) {
 	made, err := json.Marshal(session.Made(t, "standard", 10, session.SixCells()))
 	if err != nil {
@@ -110,12 +121,16 @@ func TestGuards(t *testing.T) {
 		"too short": {func(s *results.Session) {
 			s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return r.Block > 6 })
 		}, "too short", Failed, "no P99 of rtt-udp-64-pingpong in noisy-pinned-bridge", pinned, stats.Inconclusive, "", stats.Inconclusive},
-		"client's limit":     {func(s *results.Session) { check(s, "throughput-tcp-up", pinned, 95) }, "client's CPU", Failed, "throughput-tcp-up in noisy-pinned-bridge: 95.0%", pinned, stats.Inconclusive, "client's CPU", stats.Better},
-		"limit of a better":  {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "client's CPU", Failed, lane, lane, stats.Better, "at least: client's CPU", stats.Better},
-		"baseline's limit":   {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "client's CPU", Failed, base, lane, stats.Inconclusive, "client's CPU", stats.Inconclusive},
-		"within the limit":   {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0%", lane, stats.Better, "", stats.Better},
-		"what must not be":   {func(s *results.Session) { unbalanced(s, "throughput-tcp-up", lane) }, "frames lost", Failed, lane + ": 7.00 frames, allowed 0 frames", lane, stats.Inconclusive, "frames lost", stats.Inconclusive},
-		"what is not":        {func(s *results.Session) { unbalanced(s, "throughput-tcp-up", "") }, "frames lost", Kept, "within 0 frames", lane, stats.Better, "", stats.Better},
+		"client's limit":                 {func(s *results.Session) { check(s, "throughput-tcp-up", pinned, 95) }, "client's CPU", Failed, "throughput-tcp-up in noisy-pinned-bridge: 95.0%", pinned, stats.Inconclusive, "client's CPU", stats.Better},
+		"limit of a better":              {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 95) }, "client's CPU", Failed, lane, lane, stats.Better, "at least: client's CPU", stats.Better},
+		"baseline's limit":               {func(s *results.Session) { check(s, "throughput-tcp-up", base, 95) }, "client's CPU", Failed, base, lane, stats.Inconclusive, "client's CPU", stats.Inconclusive},
+		"within the limit":               {func(s *results.Session) { check(s, "throughput-tcp-up", lane, 80) }, "client's CPU", Kept, "within 90.0%", lane, stats.Better, "", stats.Better},
+		"what must not be":               {func(s *results.Session) { unbalanced(s, "throughput-tcp-up", lane) }, "frames lost", Failed, lane + ": 7.00 frames, allowed 0 frames", lane, stats.Inconclusive, "frames lost", stats.Inconclusive},
+		"what is not":                    {func(s *results.Session) { unbalanced(s, "throughput-tcp-up", "") }, "frames lost", Kept, "within 0 frames", lane, stats.Better, "", stats.Better},
+		"segments of which nobody knows": {func(s *results.Session) { carried(s, lane, 7, nil) }, unaccounted, Failed, "2 of throughput-tcp-up in " + lane, lane, stats.Inconclusive, unaccounted, stats.Inconclusive},
+		"segments that a queue had no room for": {func(s *results.Session) { carried(s, lane, 7, map[string]uint64{"eth0 queue": 1}) }, unaccounted, Kept,
+			"of 9 of TCP 2 did not come", lane, stats.Better, "", stats.Better},
+		"segments that came": {func(s *results.Session) { carried(s, lane, 9, nil) }, unaccounted, Kept, "all 9 of TCP came", lane, stats.Better, "", stats.Better},
 		"no frequency":       {nil, "frequency", Unknown, "no cpufreq", pinned, stats.Worse, "", stats.Better},
 		"unsteady frequency": {func(s *results.Session) { frequencies(s, pinned, 0.1) }, "frequency", Failed, pinned, pinned, stats.Inconclusive, "frequency", stats.Better},
 		"frequencies of two CPUs": {func(s *results.Session) {

@@ -20,7 +20,8 @@ type Aspect struct {
 // Shown prints the figure of all runs of a cell with its unit.
 func (a Aspect) Shown(c Cell) string {
 	if a.Tail {
-		return a.Unit.Full(c.Figure(a.Metric).Merged.Quantile(0.999))
+		f := c.Figure(a.Metric)
+		return f.Bounded(a.Unit.Full(f.Merged.Quantile(0.999)))
 	}
 	return a.Metric.Shown(c.Figure(a.Metric))
 }

@@ -81,17 +81,20 @@ func (m Metric) Axis() string {
 // Shown prints the figure of all runs with its unit.
 func (m Metric) Shown(f Figure) string {
 	if m.Sampled {
-		return m.Unit.Full(f.Merged.Quantile(0.5))
+		return f.Bounded(m.Unit.Full(f.Merged.Quantile(0.5)))
 	}
 	return f.Bounded(m.Unit.Full(f.Centre))
 }
 
-// Bounded marks a printed figure where its probe was at a limit.
+// Bounded marks a printed figure where its probe was at a limit, or its client late.
 func (f Figure) Bounded(text string) string {
-	if f.Limit != "" && text != format.None {
-		return "≥ " + text
+	switch {
+	case f.Limit == "" || text == format.None:
+		return text
+	case f.AtMost:
+		return "≤ " + text
 	}
-	return text
+	return "≥ " + text
 }
 
 // Metric is the one of that name, nil for none.

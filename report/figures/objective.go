@@ -93,5 +93,5 @@ func judgeFigure(b lane.Bound, f Figure) lane.Judgement {
 }
 
 func (d *Distribution) sample() objective.Sample {
-	return objective.Sample{Histogram: d.Histogram, Lost: d.Lost}
+	return objective.Sample{Histogram: d.Histogram, Exact: d.exact, Lost: d.Lost}
 }

@@ -52,8 +52,9 @@ func Bound(ratio string, own, base Figure) string {
 	switch {
 	case base.Limit == "":
 		return own.Bounded(ratio)
-	case own.Limit == "" && ratio != format.None:
-		return "≤ " + ratio
+	case own.Limit == "":
+		base.AtMost = !base.AtMost // what is divided by a bound
+		return base.Bounded(ratio)
 	}
 	return ratio
 }

@@ -34,6 +34,7 @@ type Summary struct {
 	Again              int            // runs that were made in place of void ones
 	Dropped            map[string]int // valid runs that are not used, by reason
 	Values, VoidValues int            // single measurements in used runs
+	Late               int            // of them those of late clients, which are bounds and not void
 	Verdicts           bool           // quick sessions have none
 	Metrics            []Metric
 	Cells              []Cell
@@ -89,15 +90,17 @@ type Figure struct {
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
 	Needed  int           // about how many blocks, or boots, another verdict than inconclusive needs
 	Lowered string        // the guard that lowered it, "at least: " and what limited the figure, or otherLoad
-	Limit   string        // what was at its limit, so that the true figure may be higher
+	Limit   string        // what was at its limit, or late, so that the true figure may be better
+	AtMost  bool          // then it is an upper bound; else a lower one
 	Doubts  []string      // the guards that failed in this cell, whether there is a verdict or not
 }
 
 // Block is one run's value, in the unit of its metric: of a distribution the median. The others are NaN where
 // there is no distribution, or where the run's sample is too small. The mean is of what was not lost.
 type Block struct {
-	Block                  int
-	Value, Mean, P99, P999 float64
+	Block                       int
+	Value, Mean, P90, P99, P999 float64
+	Late                        bool // its client was late: they are bounds
 }
 
 // At returns the block of that number.
@@ -122,9 +125,10 @@ type Distribution struct {
 	Lag       *hdrhistogram.Histogram // open loop: actual minus intended send time
 	Sent      uint64
 	Lost      uint64
-	Supported float64       // the highest quantile that the sample supports and that is not lost
-	Window    time.Duration // of all runs together
-	Open      bool          // open loop
+	Supported float64                 // the highest quantile that the sample supports and that is not lost
+	Window    time.Duration           // of all runs together
+	Open      bool                    // open loop
+	exact     *hdrhistogram.Histogram // without those of late clients, which in Histogram are upper bounds
 }
 
 // N is the size of the sample without what was lost.
@@ -220,10 +224,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	for _, r := range cell.used {
 		for _, m := range r.Measured {
 			s.Values++
-			cell.addLoad(m)
-			if len(m.Void) > 0 {
-				s.VoidValues++
-			} else if err := s.add(&cell, m, r.Block); err != nil {
+			if err := s.take(&cell, m, r.Block); err != nil {
 				return cell, fmt.Errorf("block %d, %s, %s: %w", r.Block, r.Cell, m.Name, err)
 			}
 		}
@@ -242,92 +243,6 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	cell.Evidence, cell.Machine = evidence.Of(c, cell.used), evidence.MachineOf(c, cell.used)
 	cell.Tail = evidence.TailOf(s.PrimaryDistribution().Name, c, cell.used)
 	return cell, nil
-}
-
-// figure returns the figure of that name, a new one if there is none.
-func figure(figures map[string]*Figure, name string) *Figure {
-	if figures[name] == nil {
-		figures[name] = &Figure{}
-	}
-	return figures[name]
-}
-
-func (f *Figure) add(block int, value float64) {
-	none := math.NaN()
-	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: none, P99: none, P999: none})
-}
-
-// add takes in a measurement.
-func (s *Summary) add(c *Cell, m results.Measurement, block int) error {
-	for name, v := range m.Values {
-		if s.Metric(name) == nil {
-			return fmt.Errorf("metric %s is not described", name)
-		}
-		figure(c.Figures, name).add(block, v)
-	}
-	for name, samples := range m.Samples {
-		metric := s.Metric(name)
-		if metric == nil {
-			return fmt.Errorf("metric %s is not described", name)
-		}
-		if err := figure(c.Figures, name).merge(samples, metric.Loop == results.Open, time.Duration(m.Window),
-			block); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count.
-func (c *Cell) addMean(m Metric) {
-	if len(m.MeanOf) == 0 || c.Figures[m.MeanOf[0]] == nil {
-		return
-	}
-blocks:
-	for _, b := range c.Figures[m.MeanOf[0]].Blocks {
-		product := 1.0
-		for _, part := range m.MeanOf {
-			value, ok := c.figure(part).At(b.Block)
-			if !ok {
-				continue blocks
-			}
-			product *= value.Value
-		}
-		figure(c.Figures, m.Name).add(b.Block, math.Pow(product, 1/float64(len(m.MeanOf))))
-	}
-}
-
-// merge adds a run's histograms to those of the runs before, and its own values.
-func (f *Figure) merge(m results.Samples, open bool, window time.Duration, block int) error {
-	h, err := m.Histogram.Decode()
-	if err != nil {
-		return err
-	}
-	lag, err := m.Lag.Decode()
-	if err != nil {
-		return err
-	}
-	if f.Merged == nil {
-		f.Merged = &Distribution{Histogram: results.NewHistogram(), Lag: results.NewHistogram()}
-	}
-	d := f.Merged
-	if lost := d.Histogram.Merge(h) + d.Lag.Merge(lag); lost > 0 {
-		return fmt.Errorf("%d values are beyond the range of the histogram", lost)
-	}
-	d.Sent += m.Wanted
-	d.Lost += m.Lost
-	d.Window += window
-	d.Supported = stats.SupportedQuantile(d.N() + d.Lost)
-	for d.Supported > 0 && math.IsInf(d.Quantile(d.Supported), 1) {
-		d.Supported = stats.SupportedQuantile(stats.SamplesFor(d.Supported) - 1)
-	}
-	d.Open = open
-	if one := (&Distribution{Histogram: h, Lost: m.Lost}); one.N()+one.Lost > 0 {
-		f.runs = append(f.runs, one)
-		f.Blocks = append(f.Blocks, Block{Block: block, Value: results.Percentile(h, 0.5, m.Lost), Mean: one.Mean(),
-			P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
-	}
-	return nil
 }
 
 // Values are those of the blocks, see Block.Of, without blocks that have none.

@@ -20,10 +20,12 @@ const LeastRuns = 6
 
 const confidence = 0.95 // of the intervals
 
-// Sample is what a probe found in nanoseconds. What was lost took longer than all else.
+// Sample is what a probe found in nanoseconds. What was lost took longer than all else, and what a late
+// client found is an upper bound: from below it bounds nothing. Exact are the others.
 type Sample struct {
 	*hdrhistogram.Histogram
-	Lost uint64
+	Exact *hdrhistogram.Histogram
+	Lost  uint64
 }
 
 func (s Sample) size() uint64 { return uint64(s.TotalCount()) + s.Lost }
@@ -91,12 +93,12 @@ func trips(b lane.Bound, d Sample) lane.Judgement {
 		j.Reason = err.Error()
 		return j
 	}
-	limit, low, high := float64(b.MaxNanoseconds), float64(d.Max()), 0.0
+	limit, low, high := float64(b.MaxNanoseconds), float64(d.Exact.Max()), 0.0
 	if q == 1 {
 		j.Reason = "no sample bounds a maximum from above"
 	} else {
 		from, to := stats.QuantileRanks(d.size(), q)
-		low, high = d.ranked(from), d.ranked(to)
+		low, high = d.least(from), d.ranked(to)
 		j.Reason = fmt.Sprintf("the sample is too small to bound it: at least %d are needed", stats.SamplesFor(q))
 	}
 	switch {
@@ -132,6 +134,12 @@ func (d Sample) ranked(rank uint64) float64 {
 		return math.Inf(1)
 	}
 	return float64(d.ValueAtQuantile(100 * float64(rank) / float64(d.TotalCount())))
+}
+
+// least is the same where those of late clients took no time at all.
+func (d Sample) least(rank uint64) float64 {
+	late := uint64(d.TotalCount() - d.Exact.TotalCount())
+	return Sample{Histogram: d.Exact}.ranked(rank - min(rank, late))
 }
 
 // Rates judges a bound on throughput by the median of the runs, see stats.Compare.

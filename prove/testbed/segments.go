@@ -1,0 +1,83 @@
+package testbed
+
+import (
+	"context"
+	"time"
+
+	"isolane.dev/isolane/prove/balance"
+	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/scenario"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/guest"
+)
+
+// underWay is how long segments may be on their way when what measures has ended.
+const underWay = 100 * time.Millisecond
+
+// sides are the network namespaces at both ends of what a probe measures, and on the way between them. There
+// is nothing to be held against each other where an end is on another kernel, or programs at both ends make
+// packets of their own of them.
+func (r *Bed) sides(at place, spec scenario.Probe) (near, far, way []string, ok bool) {
+	if spec.Inside() || r.Pods != nil || r.InForce != nil || len(at.given.Ends.Client) > 0 {
+		return nil, nil, nil, false
+	}
+	between := stands(spec)
+	if path, err := r.path(at.given.Path); err != nil || speaks(path) || at.given.Guest.Runtime == guest.VM {
+		return nil, nil, nil, false
+	}
+	way = []string{""}
+	for i := range layout.Instances(at.given) {
+		if between {
+			near, way = append(near, behindNetns(i)), append(way, applicationNetns(i))
+		} else {
+			far = append(far, applicationNetns(i))
+		}
+	}
+	if between {
+		return near, []string{wire().Netns}, way, true
+	}
+	return []string{wire().Netns}, far, way, true
+}
+
+// stands says whether the application stands between its clients and what they ask.
+func stands(spec scenario.Probe) bool {
+	_, is := spec.Probe.(between)
+	return is
+}
+
+// segments begins to count them, and returns what ends that: with what was sent and came both ways.
+func (r *Bed) segments(at place, spec scenario.Probe) (end func(context.Context) ([]results.Segments, error),
+	err error) {
+	near, far, way, ok := r.sides(at, spec)
+	if !ok {
+		return func(context.Context) ([]results.Segments, error) { return nil, nil }, nil
+	}
+	names, all := [...][]string{near, far, way}, [3]balance.Side{}
+	for k := range all {
+		if all[k].Before, err = balance.Read(names[k]...); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context) (_ []results.Segments, err error) {
+		for end := time.Now().Add(underWay); ; {
+			var drops []map[string]uint64
+			for k := range all {
+				if all[k].Now, err = balance.Read(names[k]...); err != nil {
+					return nil, err
+				}
+				drops = append(drops, all[k].Drops())
+			}
+			there, sure := balance.Between("there", all[0], all[1], drops...)
+			back, also := balance.Between("back", all[1], all[0], drops...)
+			switch {
+			case !sure || !also || there.Sent+back.Sent == 0:
+				return nil, nil
+			case there.Unnamed()+back.Unnamed() == 0, time.Now().After(end):
+				return []results.Segments{there, back}, nil
+			}
+			if err = pause(ctx, underWay/10); err != nil {
+				return nil, err
+			}
+		}
+	}, nil
+}

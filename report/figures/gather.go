@@ -1,0 +1,132 @@
+package figures
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+)
+
+// figure returns the figure of that name, a new one if there is none.
+func figure(figures map[string]*Figure, name string) *Figure {
+	if figures[name] == nil {
+		figures[name] = &Figure{}
+	}
+	return figures[name]
+}
+
+func (f *Figure) add(block int, value float64) {
+	none := math.NaN()
+	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: none, P90: none, P99: none, P999: none})
+}
+
+// take takes in a measurement. Of one that is void it is what must not be at all, for that was all the same.
+func (s *Summary) take(c *Cell, m results.Measurement, block int) error {
+	late, err := m.Censored()
+	if err != nil {
+		return err
+	}
+	if late {
+		m.Void = nil
+		s.Late++
+	}
+	c.addLoad(m)
+	if len(m.Void) == 0 {
+		return s.add(c, m, block, late)
+	}
+	s.VoidValues++
+	for name, v := range m.Values {
+		if of := s.Metric(name); of != nil && of.forbidden() {
+			figure(c.Figures, name).add(block, v)
+		}
+	}
+	return nil
+}
+
+// add takes in a measurement that counts. That of a late client is a bound of what is compared.
+func (s *Summary) add(c *Cell, m results.Measurement, block int, late bool) error {
+	for name, v := range m.Values {
+		of := s.Metric(name)
+		if of == nil {
+			return fmt.Errorf("metric %s is not described", name)
+		}
+		f := figure(c.Figures, name)
+		if f.add(block, v); late {
+			f.mark(*of, block)
+		}
+	}
+	for name, samples := range m.Samples {
+		metric := s.Metric(name)
+		if metric == nil {
+			return fmt.Errorf("metric %s is not described", name)
+		}
+		f := figure(c.Figures, name)
+		if err := f.merge(samples, metric.Loop == results.Open, late, time.Duration(m.Window), block); err != nil {
+			return err
+		}
+		if late {
+			f.mark(*metric, block)
+		}
+	}
+	return nil
+}
+
+// addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count.
+func (c *Cell) addMean(m Metric) {
+	if len(m.MeanOf) == 0 || c.Figures[m.MeanOf[0]] == nil {
+		return
+	}
+blocks:
+	for _, b := range c.Figures[m.MeanOf[0]].Blocks {
+		product := 1.0
+		for _, part := range m.MeanOf {
+			value, ok := c.figure(part).At(b.Block)
+			if !ok {
+				continue blocks
+			}
+			product *= value.Value
+		}
+		figure(c.Figures, m.Name).add(b.Block, math.Pow(product, 1/float64(len(m.MeanOf))))
+	}
+}
+
+// merge adds a run's histograms to those of the runs before, and its own values.
+func (f *Figure) merge(m results.Samples, open, late bool, window time.Duration, block int) error {
+	exact, err := m.Histogram.Decode()
+	h := exact
+	if late && err == nil {
+		exact = results.NewHistogram()
+		h, err = m.AtMost()
+	}
+	if err != nil {
+		return err
+	}
+	lag, err := m.Lag.Decode()
+	if err != nil {
+		return err
+	}
+	if f.Merged == nil {
+		f.Merged = &Distribution{Histogram: results.NewHistogram(), Lag: results.NewHistogram(),
+			exact: results.NewHistogram()}
+	}
+	d := f.Merged
+	if lost := d.Histogram.Merge(h) + d.exact.Merge(exact) + d.Lag.Merge(lag); lost > 0 {
+		return fmt.Errorf("%d values are beyond the range of the histogram", lost)
+	}
+	d.Sent += m.Wanted
+	d.Lost += m.Lost
+	d.Window += window
+	d.Supported = stats.SupportedQuantile(d.N() + d.Lost)
+	for d.Supported > 0 && math.IsInf(d.Quantile(d.Supported), 1) {
+		d.Supported = stats.SupportedQuantile(stats.SamplesFor(d.Supported) - 1)
+	}
+	d.Open = open
+	if one := (&Distribution{Histogram: h, Lost: m.Lost}); one.N()+one.Lost > 0 {
+		f.runs = append(f.runs, one)
+		f.Blocks = append(f.Blocks, Block{Block: block, Value: results.Percentile(h, 0.5, m.Lost), Mean: one.Mean(),
+			P90: one.Quantile(0.9), P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
+	}
+	return nil
+}

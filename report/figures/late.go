@@ -1,0 +1,86 @@
+package figures
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/stats"
+)
+
+// lateClient is the guard of clients that were late, and what is limited then.
+const lateClient = "late client"
+
+// bound notes that a figure has values of a late client in it: the true one may be better, and not worse.
+func (f *Figure) bound(m Metric) {
+	f.Limit, f.AtMost = lateClient, m.Margin.Goal == stats.LowerIsBetter
+}
+
+// mark marks the last block as one of a late client. Checks are not compared, so that they need no bound.
+func (f *Figure) mark(m Metric, block int) {
+	if n := len(f.Blocks); m.Role != results.Check && n > 0 && f.Blocks[n-1].Block == block {
+		f.Blocks[n-1].Late = true
+		f.bound(m)
+	}
+}
+
+// Of is the figure with the bound that one of its blocks is.
+func (f Figure) Of(b Block) Figure {
+	if f.Limit == lateClient && !b.Late {
+		f.Limit = ""
+	}
+	return f
+}
+
+// Why says why a figure is a bound, in a sentence.
+func (f Figure) Why() string {
+	if f.Limit == lateClient {
+		return "the client was late in some runs"
+	}
+	return f.Limit + " was at its limit"
+}
+
+// forbidden says that it counts what must not be at all.
+func (m Metric) forbidden() bool {
+	return m.Role == results.Check && m.Guards != "" && m.Limit == 0 && !m.Trend
+}
+
+// lateClients: what they found is a bound in the direction of what is worse, so that only what is better in
+// spite of it is a verdict.
+func (s *Summary) lateClients() Guard {
+	g := Guard{Name: lateClient}
+	for i := range s.Cells {
+		c := &s.Cells[i]
+		var names []string // of one probe it is the same
+		most := 0
+		for _, m := range s.Metrics {
+			f := c.Figure(m)
+			late := len(slices.DeleteFunc(slices.Clone(f.Blocks), func(b Block) bool { return !b.Late }))
+			if late == 0 {
+				continue
+			}
+			names, most = append(names, m.Name), max(most, late)
+			s.touched(lateClient, m.Name, c, func(m Metric, f *Figure) {
+				own := f == c.Figures[m.Name]
+				if own {
+					f.bound(m) // also a mean with it as a part
+				}
+				if own && f.Verdict == stats.Better && !c.Baseline {
+					f.Lowered = "at least: " + lateClient
+					return
+				}
+				f.lower(lateClient)
+			})
+		}
+		if len(names) > 0 {
+			g.fail(fmt.Sprintf("%s in %s of %s: bounds, as a client was late", strings.Join(names, ", "),
+				quantity.Count(most, "run"), c.Name))
+		}
+	}
+	if g.State == "" {
+		return Guard{}
+	}
+	return g
+}

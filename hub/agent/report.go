@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -76,68 +75,27 @@ func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 	return nil
 }
 
-// problem is why an Instance does not run.
-type problem struct {
-	generation int64  // of the Instance when it was looked at
-	text       string // "": it runs
-	brief      string // text without who has what the lane asks for
-	starting   bool   // it may still come up by itself
-}
-
-func problemOf(i desired.Instance, err error) problem {
-	p := problem{generation: i.Generation}
-	if err != nil {
-		p.text, p.brief = err.Error(), err.Error()
-	}
-	if r, is := errors.AsType[*plan.Refusal](err); is {
-		p.brief = strings.ReplaceAll(p.text, r.Error(), "this host has no room for the lane as it is declared")
-	}
-	_, p.starting = errors.AsType[api.NotYet](err)
-	return p
-}
-
 // statusOf is what there is to say of an Instance.
 func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.Findings) api.InstanceStatus {
 	a.desired.Lock()
 	defer a.desired.Unlock()
+	s := api.InstanceStatus{Phase: "Waiting"}
 	has, known := a.desired.State.Instances[uid]
-	is, tried := a.processes.problem[uid]
-	tried = tried && is.generation == has.Generation // the spec that is to run was looked at
-	s := api.InstanceStatus{Phase: "Waiting", Generation: max(has.Generation, 0)}
+	if known {
+		s = a.instances.Status(uid, has, l)
+	}
 	switch {
 	case f.Regressed != "":
+		s.Phase = "Waiting"
 		s.Message, s.Brief = "HubRegressed: "+f.Regressed, "this host does not follow the hub just now"
 	case f.Refused[uid] != "":
 		s.Phase, s.Message, s.Brief = "Refused", f.Refused[uid], f.Refused[uid]
 	case !known && a.desired.State.Hold != nil:
 		s.Brief = "changes are put off at the site"
 		s.Message = s.Brief + ": " + a.desired.State.Hold.Reason
-	case known && has.Ending:
-		s.Phase = "Ending"
-	case known && (!tried || is.starting):
-		s.Phase = "Starting"
-	case known && is.text != "":
-		s.Phase = "Failed"
-	case known:
-		s.Phase = "Running"
-		lacks, err := a.processes.lacking(has.Name)
-		if err = errors.Join(err, a.processes.unkept[has.Name]); err != nil {
-			lacks = strings.TrimPrefix(lacks+"; "+err.Error(), "; ")
-		}
-		s.Message = lacks
-	}
-	if known && tried && s.Message == "" {
-		s.Message, s.Brief = is.text, is.brief
 	}
 	if i.Labels[api.TenantOf] == "" || namesOthers(s.Brief, i, l.Placement.Lanes) {
 		s.Brief = ""
-	}
-	placed, err := l.Lane(i.Name)
-	if there, seen := a.processes.seen[i.Name]; seen {
-		placed, err = there.lane, nil
-	}
-	if err == nil && known {
-		s.CPUs = placed.CPUs.String()
 	}
 	return s
 }

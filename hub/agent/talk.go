@@ -151,7 +151,7 @@ func (a *Agent) sync(ctx context.Context) error {
 func (a *Agent) take(ctx context.Context) (desired.Findings, error) {
 	f, err := a.desired.Sync(ctx, a.server)
 	if f.Changed {
-		a.processes.wake()
+		a.instances.Wake()
 	}
 	return f, err
 }

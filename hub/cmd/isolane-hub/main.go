@@ -29,10 +29,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"isolane.dev/isolane/hub/agent"
 	"isolane.dev/isolane/hub/apps"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
+	"isolane.dev/isolane/hub/workload"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath/drivers"
 )
@@ -85,7 +85,7 @@ func run(ctx context.Context, o lanes.Options, args []string) error {
 		"backup": backup, "restore": restore, "simulate": simulateHosts,
 		"invite": invite, "accept": accept, "members": list,
 		"join": join, "agent": follow, "status": status, "hold": hold, "rehome": rehome,
-		"attach": agent.Attach, // of the drop-ins of services
+		"attach": workload.Attach, // of the drop-ins of services
 	}[args[0]]
 	if !is {
 		return fmt.Errorf("%s: expected a command: isolane-hub --help lists them", args[0])

@@ -16,6 +16,7 @@ import (
 	"isolane.dev/isolane/hub/agent"
 	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/hub/sites"
+	"isolane.dev/isolane/hub/workload"
 	"isolane.dev/isolane/lanes"
 )
 
@@ -77,7 +78,7 @@ func parseHub(f *flag.FlagSet, args []string) (h agent.Hub, err error) {
 
 func follow(ctx context.Context, lo lanes.Options, args []string) error {
 	f, o := agentFlags("agent", lo)
-	o.Users = agent.Users{First: 0x70000000, Last: 0x7000ffff} // beyond those of containers of systemd
+	o.Users = workload.Users{First: 0x70000000, Last: 0x7000ffff} // beyond those of containers of systemd
 	f.Var(&o.Users, "users", "users of this host that nobody has, FIRST-LAST: each tenant gets one")
 	f.Func("root", "a tenant, the namespace of its Apps, whose commands may be root here; may be given again",
 		func(tenant string) error {

@@ -1,4 +1,4 @@
-package agent
+package workload
 
 import (
 	"cmp"
@@ -33,11 +33,14 @@ func (p pod) possible(ctx context.Context, _ bool) error { return p.there().Poss
 
 func (p pod) said() string { return p.there().Said() }
 
+// relook is how often the cluster is asked of what was seen to run there.
+const relook = 10 * time.Second
+
 // runs asks the cluster less often than this agent looks: the kubelet restarts what ends. It also knows what
 // was promised to a pod that another agent has made.
 func (p pod) runs(ctx context.Context, _ []int) (bool, error) {
 	s, known := p.seen[p.name]
-	if known && time.Since(s.at) < call {
+	if known && time.Since(s.at) < relook {
 		return true, nil
 	}
 	is, err := p.there().Runs(ctx)
@@ -45,7 +48,7 @@ func (p pod) runs(ctx context.Context, _ []int) (bool, error) {
 		return is, err
 	}
 	if !known {
-		brief, cancel := context.WithTimeout(ctx, answer)
+		brief, cancel := context.WithTimeout(ctx, Answer)
 		defer cancel()
 		if s.lane, err = p.there().Promised(brief); err != nil {
 			return true, err
@@ -67,7 +70,7 @@ func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
 // end lets others have their turn while the kubelet ends the pod.
 func (p pod) end(ctx context.Context) error {
 	delete(p.seen, p.name)
-	brief, cancel := context.WithTimeout(ctx, answer)
+	brief, cancel := context.WithTimeout(ctx, Answer)
 	defer cancel()
 	err := p.there().End(brief)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -88,7 +91,7 @@ func (p pod) asUser() (pods.Pod, error) {
 }
 
 // reserveThere is reserve where this host is a node of a cluster.
-func (p *processes) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
+func (p *Instances) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
 	plan.Placement, error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {

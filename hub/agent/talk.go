@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -57,8 +58,11 @@ func (a *Agent) talk(ctx context.Context) {
 	}
 }
 
-// unreached is that a hub says nothing, or not to this host.
-type unreached struct{ error }
+// unreached is that a hub says nothing, or not to this host, in words for people at the site.
+type unreached struct {
+	error
+	said, why string
+}
 
 // reach speaks with the hub: by another of its URLs where one does not answer. Where the time is over then,
 // the next talk, at once, is by that one.
@@ -79,7 +83,7 @@ func (a *Agent) reach(ctx context.Context) error {
 		err = a.sync(ctx)
 	}
 	if u, is := errors.AsType[unreached](err); is {
-		a.note("does not reach the hub", untimely(u.error))
+		a.note(u.said, u.why)
 	}
 	return err
 }
@@ -103,10 +107,15 @@ func (a *Agent) remember(urls []string) error {
 
 // unheard is why the hub says nothing to this host, which renews its certificate where that has run out.
 func (a *Agent) unheard(ctx context.Context, err error) error {
-	if apierrors.IsUnauthorized(err) {
+	switch {
+	case apierrors.IsUnauthorized(err):
 		return errors.Join(err, a.readmit(ctx))
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		no := "the hub has no host " + a.joined.Name + ", or somebody has revoked it; what runs goes on: " +
+			"isolane-hub rehome, with a new token, joins again"
+		return unreached{fmt.Errorf("%s: %w", no, err), "is not let in", no}
 	}
-	return unreached{err}
+	return unreached{err, "does not reach the hub", untimely(err)}
 }
 
 // sync takes over what the hub says, and reports.

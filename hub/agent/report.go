@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -94,21 +93,10 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		s.Brief = "changes are put off at the site"
 		s.Message = s.Brief + ": " + a.desired.State.Hold.Reason
 	}
-	if i.Labels[api.TenantOf] == "" || namesOthers(s.Brief, i, l.Placement.Lanes) {
+	if i.Labels[api.TenantOf] == "" { // it is no App's
 		s.Brief = ""
 	}
 	return s
-}
-
-// namesOthers says whether a text has the name of a lane that is not of the tenant of an Instance.
-func namesOthers(text string, i api.Instance, all []plan.Lane) bool {
-	words := strings.FieldsFunc(text, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._", r)
-	})
-	return slices.ContainsFunc(all, func(l plan.Lane) bool {
-		return !strings.HasPrefix(l.Name, i.Labels[api.TenantOf]+".") &&
-			slices.ContainsFunc(words, func(w string) bool { return strings.Trim(w, "-._") == l.Name })
-	})
 }
 
 // reportHost writes the inventory into the status of the Host, where it has changed. The mark stays.
@@ -141,7 +129,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	if len(f.Unknown) > 0 && f.Regressed == "" {
 		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown)
 	} else if f.Regressed == "" {
-		follows.Message = a.differ()
+		_, follows.Message, _ = strings.Cut(a.said, ": ") // how clocks differ, or why nothing is taken over
 	}
 	if len(known.Status.Conditions) == 1 && known.Status.Conditions[0].Status == follows.Status {
 		follows.LastTransitionTime = known.Status.Conditions[0].LastTransitionTime

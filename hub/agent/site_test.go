@@ -17,7 +17,6 @@ import (
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/plan"
 )
 
 func TestMain(m *testing.M) {
@@ -180,16 +179,5 @@ func TestLockOfReadOnlyDisk(t *testing.T) {
 	}
 	if err = lock.Close(); err != nil || o.runs() {
 		t.Errorf("expected none any more, %v", err)
-	}
-}
-
-// What its tenant is told of an Instance names no lanes of others.
-func TestBrief(t *testing.T) {
-	of := api.Instance{}
-	of.Labels = map[string]string{api.TenantOf: "default"}
-	for text, names := range map[string]bool{"no image default.db": false, "lane secret: held": true, "in secret.": true, "secretly": false} {
-		if got := namesOthers(text, of, []plan.Lane{{Name: "default.db"}, {Name: "secret"}}); got != names {
-			t.Errorf("%s: found %t", text, got)
-		}
 	}
 }

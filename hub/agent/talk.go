@@ -118,48 +118,50 @@ func (a *Agent) unheard(ctx context.Context, err error) error {
 	return unreached{err, "does not reach the hub", untimely(err)}
 }
 
-// sync takes over what the hub says, and reports.
+// sync takes over what the hub says, and reports. That this host is there it says also where it can do
+// nothing else, as on a disk that takes nothing any more.
 func (a *Agent) sync(ctx context.Context) error {
-	if a.joined.New || a.state().Hub.ID == "" {
-		if err := a.desired.Rehome(ctx, a.server); err != nil {
-			return a.unheard(ctx, err)
-		}
-		a.joined.New = false
-		if err := a.joined.write(a.o.hub("joined.json")); err != nil {
-			return err
-		}
-	}
 	f, err := a.take(ctx)
-	if err != nil {
+	_, unkept := errors.AsType[*desired.UnkeptError](err)
+	if err != nil && !unkept {
 		return a.unheard(ctx, err)
 	}
 	a.compare()
-	a.note(map[bool]string{true: "follows the hub", false: "HubRegressed: " + f.Regressed}[f.Regressed == ""],
-		a.differ())
-	if f.Regressed == "" {
-		more, err := a.server.claim(ctx)
-		if err == nil && more {
-			f, err = a.take(ctx)
-		}
-		if err == nil {
-			err = a.remember(a.server.urls)
-		}
-		if err == nil {
-			err = a.reserve(ctx)
-		}
-		if err != nil {
-			return err
-		}
-	} else {
+	switch {
+	case unkept:
+		a.note("takes over nothing that the hub says", err.Error())
+	case f.Regressed != "":
+		a.note("HubRegressed", f.Regressed)
 		a.o.Log.WarnContext(ctx, "HubRegressed", "reason", f.Regressed)
+	default:
+		a.note("follows the hub", a.differ())
 	}
-	return errors.Join(a.report(ctx, f), a.beat(ctx), a.renew(ctx))
+	err = errors.Join(err, a.beat(ctx))
+	if f.Regressed == "" {
+		more, cerr := a.server.claim(ctx)
+		if cerr == nil && more {
+			f, cerr = a.take(ctx)
+		}
+		if cerr == nil {
+			cerr = errors.Join(a.remember(a.server.urls), a.reserve(ctx))
+		}
+		err = errors.Join(err, cerr)
+	}
+	return errors.Join(err, a.report(ctx, f), a.renew(ctx))
 }
 
 // take takes over what the hub says, and has it done, for which it does not wait.
-func (a *Agent) take(ctx context.Context) (desired.Findings, error) {
-	f, err := a.desired.Sync(ctx, a.server)
-	if f.Changed {
+func (a *Agent) take(ctx context.Context) (f desired.Findings, err error) {
+	if a.joined.New || a.state().Hub.ID == "" {
+		if err = a.desired.Rehome(ctx, a.server); err != nil {
+			return f, err
+		}
+		a.joined.New = false
+		if err = a.joined.write(a.o.hub("joined.json")); err != nil {
+			return f, &desired.UnkeptError{Err: err}
+		}
+	}
+	if f, err = a.desired.Sync(ctx, a.server); f.Changed {
 		a.instances.Wake()
 	}
 	return f, err

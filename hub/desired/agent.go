@@ -95,13 +95,21 @@ func (a *Agent) follow(v View, mark string) (Findings, error) {
 	return f, a.keep(next)
 }
 
+// UnkeptError is that the host cannot write down what it is to run.
+type UnkeptError struct{ Err error }
+
+func (e *UnkeptError) Error() string { return "what is to run is not written down: " + e.Err.Error() }
+
+// Unwrap is for the package errors.
+func (e *UnkeptError) Unwrap() error { return e.Err }
+
 // keep writes a state to disk, and then holds it.
 func (a *Agent) keep(s State) error {
-	err := a.Save(s)
-	if err == nil {
-		a.State = s
+	if err := a.Save(s); err != nil {
+		return &UnkeptError{err}
 	}
-	return err
+	a.State = s
+	return nil
 }
 
 // Rehome makes the hub the one that the host follows, as it is now.

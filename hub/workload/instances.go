@@ -96,24 +96,24 @@ func (p *Instances) Ensure(ctx context.Context, uid string, i desired.Instance) 
 			"%[1]s, or another name", i.Name)
 	case same && (err == nil || p.cluster != nil):
 		if runs, rerr := w.runs(ctx, pids); runs || rerr != nil {
-			return errors.Join(rerr, trim(p.log(i.Name)))
+			return errors.Join(ownOf(rerr), trim(p.log(i.Name)))
 		}
 	}
 	begun := ours && !was.Reserve
 	if err = p.users.may(spec); err == nil { // before what runs is ended
 		err = w.possible(ctx, begun && was.Service == spec.Service)
 	}
-	if err == nil && begun && p.cluster == nil {
+	if err = ownOf(err); err == nil && begun && p.cluster == nil {
 		err = p.fits(i.Name, spec)
 	}
 	switch {
 	case err != nil && !same && len(pids) > 0:
-		return fmt.Errorf("what ran before goes on: %w", err)
+		return fmt.Errorf(goesOn+"%w", err)
 	case err != nil:
 		return err
 	}
 	if same && time.Since(p.began[i.Name]) < pause {
-		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, w.said())
+		return ownOf(fmt.Errorf("it has ended less than %s after it began: see %s", pause, w.said()))
 	}
 	if begun && (p.cluster == nil || !same) { // a pod may be there that waits to be bound
 		if err = p.workload(i.Name, was).end(ctx); err != nil {

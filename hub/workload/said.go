@@ -17,19 +17,47 @@ import (
 type Outcome struct {
 	generation int64  // of the Instance when it was looked at
 	text       string // "": it runs
-	brief      string // text without who has what the lane asks for
+	brief      string // what of that its tenant may read
 	starting   bool   // it may still come up by itself
 }
 
+// own is an error that has in it only what the tenant of the Instance has declared, and what came of that.
+type own struct{ error }
+
+func (o own) Unwrap() error { return o.error }
+
+// ownOf marks an error so, nil not.
+func ownOf(err error) error {
+	if err != nil {
+		err = own{err}
+	}
+	return err
+}
+
+// goesOn begins why a change is not done.
+const goesOn = "what ran before goes on: "
+
+// outcomeOf keeps an error, and in words for the tenant what is known to have nothing of others in it:
+// refusals name lanes, and errors of the kernel cgroups and devices.
 func outcomeOf(i desired.Instance, err error) Outcome {
 	p := Outcome{generation: i.Generation}
-	if err != nil {
-		p.text, p.brief = err.Error(), err.Error()
+	if err == nil {
+		return p
 	}
-	if r, is := errors.AsType[*plan.Refusal](err); is {
-		p.brief = strings.ReplaceAll(p.text, r.Error(), "this host has no room for the lane as it is declared")
+	p.text, p.brief = err.Error(), "it cannot be brought about on this host: an operator reads why"
+	if _, is := errors.AsType[*plan.Refusal](err); is {
+		p.brief = "this host has no room for the lane as it is declared"
 	}
-	_, p.starting = errors.AsType[api.NotYet](err)
+	if of, is := errors.AsType[own](err); is {
+		p.brief = of.Error()
+	}
+	notYet, is := errors.AsType[api.NotYet](err)
+	if p.starting = is; is {
+		p.brief = notYet.Error()
+	}
+	if strings.HasPrefix(p.text, goesOn) {
+		p.brief = goesOn + p.brief
+	}
 	return p
 }
 

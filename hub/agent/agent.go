@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"maps"
 	"math"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 
+	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/hub/workload"
@@ -133,7 +135,13 @@ func (a *Agent) run(ctx context.Context) {
 func (a *Agent) tend(ctx context.Context) {
 	a.try(ctx, "hold", a.wish)
 	was := a.outcome()
-	a.try(ctx, "instances", a.desired.Reconcile)
+	for _, err := range a.desired.Reconcile(ctx) {
+		if _, waits := errors.AsType[api.NotYet](err); waits {
+			a.o.Log.InfoContext(ctx, "not done yet", "what", "instances", "error", err)
+		} else if ctx.Err() == nil {
+			a.o.Log.WarnContext(ctx, "not done", "what", "instances", "error", err)
+		}
+	}
 	if !maps.Equal(was, a.outcome()) {
 		a.hear() // to say so
 	}

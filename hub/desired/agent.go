@@ -144,14 +144,16 @@ func (a *Agent) Pass(now Moment) error {
 	return a.keep(next)
 }
 
-// Reconcile brings the host to its state. It asks no hub. Between two Instances others may have the lock.
-func (a *Agent) Reconcile(ctx context.Context) error {
+// Reconcile brings the host to its state, and returns what is not done, an error for each Instance. It asks
+// no hub. Between two Instances others may have the lock.
+func (a *Agent) Reconcile(ctx context.Context) (failed []error) {
 	a.Lock()
 	all := slices.Sorted(maps.Keys(a.State.Instances))
 	a.Unlock()
-	var failed error
 	for _, uid := range all {
-		failed = errors.Join(failed, a.bring(ctx, uid))
+		if err := a.bring(ctx, uid); err != nil {
+			failed = append(failed, err)
+		}
 	}
 	return failed
 }

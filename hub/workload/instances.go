@@ -49,6 +49,7 @@ type Instances struct {
 	ending  map[string]chan error // gets what came of ending what takes its time, by name
 	unkept  map[string]error      // why something is not written down of what runs, by name
 	seen    map[string]pledged    // of Instances in the cluster, by name
+	mute    time.Time             // when the cluster did not answer
 }
 
 // New returns the Instances of a host of which nothing was looked at yet.
@@ -74,9 +75,15 @@ func (p *Instances) record(name string) string { return filepath.Join(p.dir, nam
 // log has what a command has printed since it began.
 func (p *Instances) log(name string) string { return p.record(name) + ".log" }
 
-// Ensure starts what does not run. What runs by another spec is ended and started anew.
-func (p *Instances) Ensure(ctx context.Context, uid string, i desired.Instance) (err error) {
-	defer func() { p.problem[uid] = outcomeOf(i, err) }()
+// Ensure starts what does not run. What runs by another spec is ended and started anew. Where this host
+// cannot run what is wanted, what ran before is looked after.
+func (p *Instances) Ensure(ctx context.Context, uid string, i desired.Instance) error {
+	err := p.bring(ctx, i)
+	p.problem[uid] = outcomeOf(i, err)
+	return err
+}
+
+func (p *Instances) bring(ctx context.Context, i desired.Instance) error {
 	started, was, err := p.started(i)
 	ours := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +114,11 @@ func (p *Instances) Ensure(ctx context.Context, uid string, i desired.Instance) 
 		err = p.fits(i.Name, spec)
 	}
 	switch {
-	case err != nil && !same && len(pids) > 0:
+	case err != nil && !same && begun:
+		i.Spec = started
+		if before := p.bring(ctx, i); before != nil {
+			return fmt.Errorf("%w; what ran before does not run: %w", err, before)
+		}
 		return fmt.Errorf(goesOn+"%w", err)
 	case err != nil:
 		return err

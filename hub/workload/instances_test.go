@@ -124,6 +124,18 @@ func TestProcesses(t *testing.T) {
 	if _, refused := errors.AsType[*plan.Refusal](err); !refused || !strings.HasPrefix(err.Error(), "what ran before goes on: ") {
 		t.Errorf("a lane that does not fit: %v", err)
 	}
+	if err = syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.began = map[string]time.Time{} // long ago
+	for first = 0; first == 0; {     // what ran before is started again, also now
+		err = p.Ensure(t.Context(), "u", large)
+		if _, in, gerr := p.group(i.Name); gerr == nil && len(in) == 1 && strings.HasPrefix(err.Error(), "what ran before goes on: ") {
+			first = in[0]
+		} else if _, refused := errors.AsType[*plan.Refusal](err); !refused || gerr != nil {
+			t.Fatal(err, gerr)
+		}
+	}
 	if again := pid(t, p, i, 0); again != first {
 		t.Errorf("process %d runs, expected still %d", again, first)
 	}

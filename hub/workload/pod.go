@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,7 +30,24 @@ func (p pod) there() pods.Pod {
 	return pods.Pod{Cluster: *p.cluster, Name: p.name, Spec: p.spec, Lanes: p.lanes}
 }
 
-func (p pod) possible(ctx context.Context, _ bool) error { return p.there().Possible(ctx) }
+func (p pod) possible(ctx context.Context, _ bool) error { return p.ask(ctx, p.there().Possible) }
+
+// ask asks the cluster, which may never answer: others are to be looked after, and are not asked about for a
+// while then.
+func (p *Instances) ask(ctx context.Context, do func(context.Context) error) error {
+	if time.Since(p.mute) < relook {
+		return errMute
+	}
+	brief, cancel := context.WithTimeout(ctx, Answer)
+	defer cancel()
+	err := do(brief)
+	if brief.Err() != nil && ctx.Err() == nil {
+		p.mute, err = time.Now(), errMute
+	}
+	return err
+}
+
+var errMute = fmt.Errorf("the API server of this host's cluster does not answer within %s", Answer)
 
 func (p pod) said() string { return p.there().Said() }
 
@@ -43,7 +61,11 @@ func (p pod) runs(ctx context.Context, _ []int) (bool, error) {
 	if known && time.Since(s.at) < relook {
 		return true, nil
 	}
-	is, err := p.there().Runs(ctx)
+	is := false
+	err := p.ask(ctx, func(ctx context.Context) (err error) {
+		is, err = p.there().Runs(ctx)
+		return err
+	})
 	if !is || err != nil {
 		return is, err
 	}

@@ -185,7 +185,7 @@ host/mount             100        5
 host/settings          300        5  out of host and audit: what only an audit needs of a machine
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
-hub/agent             1750       10  speaks with the hub beside what it looks after; what is told of a machine when the planner or an audit would see something else; how the clock of the host differs from the hub's; the hub's host: joins, reports, answers; hold, rehome, status; renews what has run out, finds other hubs
+hub/agent             1800       10  who is revoked, a disk that takes nothing, audits that cost much; speaks with the hub beside what it looks after; what is told of a machine when the planner or an audit would see something else; how the clock of the host differs from the hub's; the hub's host: joins, reports, answers; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1400       10  hosts and sites that do not answer, for all Apps; reasons that go with what they are of; hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
 hub/cmd/isolane-hub   1100        0  errors of flags in one line; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls

@@ -68,6 +68,7 @@ type Agent struct {
 	reserved  map[string]reservation // by the UID of what the hub has asked for
 	told      time.Time              // when the inventory was
 	looked    time.Time              // at the details of the host, for the hub
+	cost      time.Duration          // CPU time of that
 	planned   detail                 // what a planner counts on
 	found     detail                 // by an audit, and what has happened
 	news      chan struct{}

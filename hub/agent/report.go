@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -40,12 +42,15 @@ func (a *Agent) moved(ctx context.Context) bool {
 	if err != nil || room.CPUs.String() != a.free {
 		return true
 	}
-	live, err := host.Read(host.Live())
-	if err != nil {
-		return true
+	if time.Since(a.looked) < a.rest() {
+		return false
 	}
-	d, err := a.look(ctx, l, live)
-	return err != nil || a.untold(d, time.Since(a.told))
+	d, err := a.look(ctx, l)
+	news := err != nil || a.untold(d, time.Since(a.told))
+	if news {
+		a.looked = time.Time{} // the report looks again
+	}
+	return news
 }
 
 // report tells the hub of this host and its Instances what it does not know yet.
@@ -138,14 +143,13 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	brief := func(s api.HostStatus) api.HostStatus { s.Machine, s.Findings, s.Changes = nil, nil, nil; return s }
 	changed := !reflect.DeepEqual(brief(known.Status), brief(now.Status))
 	since := time.Since(a.told)
-	if !changed && since < inventory && time.Since(a.looked) < glance/2 {
-		return nil // an audit reads much
+	if !changed && since < inventory && time.Since(a.looked) < a.rest()/2 {
+		return nil
 	}
-	d, err := a.look(ctx, l, live)
+	d, err := a.look(ctx, l)
 	if err != nil {
 		return err
 	}
-	a.looked = time.Now()
 	if !changed && since < inventory && !a.untold(d, since) {
 		return nil
 	}
@@ -214,8 +218,32 @@ type details struct {
 	found    string // findings and changes
 }
 
+// dear is how many times as long as a look at the details has taken of a CPU it is left alone then: on a
+// large machine an audit reads many thousand files.
+const dear = 1000
+
+// rest is how long the details are left alone after a look.
+func (a *Agent) rest() time.Duration { return max(glance*9/10, dear*a.cost) } // the next glance is to look
+
+// spent is the CPU time of this thread.
+func spent() time.Duration {
+	var of unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_THREAD, &of) != nil {
+		return 0
+	}
+	return time.Duration(of.Utime.Nano() + of.Stime.Nano())
+}
+
 // look reads the details.
-func (a *Agent) look(ctx context.Context, l *lanes.Lanes, live host.Host) (d details, err error) {
+func (a *Agent) look(ctx context.Context, l *lanes.Lanes) (d details, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	from := spent()
+	defer func() { a.looked, a.cost = time.Now(), spent()-from }()
+	live, err := host.Read(host.Live())
+	if err != nil {
+		return d, err
+	}
 	m, err := l.Machine(live)
 	if err != nil {
 		return d, err

@@ -43,7 +43,7 @@ type Revoker struct {
 // Run looks after that until the context ends.
 func (r Revoker) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := r.watch(ctx); err != nil && ctx.Err() == nil {
+		if err := r.follow(ctx); err != nil && ctx.Err() == nil {
 			r.Log.WarnContext(ctx, "hosts that somebody revokes are not seen", "error", err)
 		}
 		select {
@@ -53,9 +53,9 @@ func (r Revoker) Run(ctx context.Context) {
 	}
 }
 
-// watch revokes the hosts that have gone, and those that go. The bindings are read first: who has one had a
+// follow revokes the hosts that have gone, and those that go. The bindings are read first: who has one had a
 // Host by then.
-func (r Revoker) watch(ctx context.Context) error {
+func (r Revoker) follow(ctx context.Context) error {
 	bindings, err := r.Core.RbacV1().RoleBindings("").List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=" + rights})
 	if err != nil {

@@ -54,7 +54,7 @@ func TestRevoker(t *testing.T) {
 	})
 	var log strings.Builder
 	r := Revoker{Core: core, Hosts: hosts, Log: slog.New(slog.NewTextHandler(&log, nil))}
-	if err := r.watch(t.Context()); err != nil {
+	if err := r.follow(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name, has := range map[string]bool{"stays": true, "goes": false, "rejoins": true, "went": false} {

@@ -124,7 +124,8 @@ func imports() map[string][]string {
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
-		"hub/agent":           {"audit", "enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/settings", "host/task", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "journal", "lane", "lanes", "plan", "unit", "version"},
+		"hub/agent":           {"audit", "history", "host", "host/settings", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "hub/workload", "journal", "lanes", "plan", "version"},
+		"hub/workload":        {"enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/task", "hub/api", "hub/desired", "hub/pods", "journal", "lane", "lanes", "plan", "unit"},
 		"hub/pods":            {"hub/api", "lane", "lanes", "plan"},
 		"hub/cmd/isolane-hub": {"*"},
 		// The module of the virtual machines, which knows Isolane as a program only.
@@ -187,12 +188,12 @@ history/diary          350        5  out of cmd/isolane: programs that use the l
 host                  2400       30  pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
-host/hosttest          550       20  tests that need systemd; threads of interrupts, whose CPU the kernel chooses
+host/hosttest          600       20  mounts of a test alone; tests that need systemd; threads of interrupts, whose CPU the kernel chooses
 host/mount             100        5
 host/settings          450       10  out of host and audit: what only an audit needs of a machine; what services are told about CPUs and devices, out of audit
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
-hub/agent             3150       10  speaks with the hub beside what it looks after, ends aside what takes its time, goes on where its disk takes nothing; what is told of a machine when the planner or an audit would see something else; what a tenant may read of an Instance; what a lane lacks, and what its release has left, on disk; a reservation that cannot be released again; what a lane has not got, lanes of before a boot together, sessions that outlive their lane, a lane that is asked about before it changes; what has begun and is not there yet; how the clock of the host differs from the hub's; hosts that are nodes of a cluster; the hub's host: joins, reports, reserves, runs processes, services and containers in lanes, as users without privileges; hold, rehome, status; renews what has run out, finds other hubs
+hub/agent             1800       10  who is revoked, a disk that takes nothing, audits that cost much; speaks with the hub beside what it looks after; what is told of a machine when the planner or an audit would see something else; how the clock of the host differs from the hub's; the hub's host: joins, reports, answers; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1400       10  hosts and sites that do not answer, for all Apps; reasons that go with what they are of; hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
 hub/cmd/isolane-hub   1250        0  by cobra, as isolane: help, exit codes, completion; kubectl's verbs; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
@@ -200,8 +201,9 @@ hub/desired            500       15  what is beside each other; holds that no ne
 hub/place              600       20  what each host lacks, and which change costs least over all; machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/pods               450        2  the nodes of a Kubernetes as hosts
 hub/simulate           350        5  what agents tell of a machine; many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
-hub/sites              750       15  tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
+hub/sites              900       15  who revokes a host takes its rights; tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
 hub/up                1300       10  why a hub that cannot start does not; an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
+hub/workload          1600       10  what ran before a change that cannot be, a cluster that never answers, what a tenant may read; out of hub/agent, which had what is done for Instances beside what is told of a machine; pods of a cluster, services and containers in lanes, as users without privileges; ends aside what takes its time, goes on where its disk takes nothing; what a lane lacks, and what its release has left, on disk; lanes of before a boot together
 journal               1150       25  a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement
 knob                  1800       35  interrupts that come later; cgroups of pods that were made while lanes were in force
 kube/ask              1200       15  fields that are twice; memory that a pod asks for too, and what no node could answer otherwise; the pod that a claim was answered for, and what containers of other drivers use up; whether the kubelet lets a lane's containers have its hugepages, and a pod later than the one that was asked for; pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
@@ -264,7 +266,7 @@ results               1150       90  segments; bounds of late clients; all cells
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            550       10  application and neighbours as pods, by kubectl, also on a static node
-runtime/process        650       15  a command in the foreground, what needs capabilities; a user without privileges
+runtime/process        750       15  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others
 runtime/running       1000       10
 runtime/spread         100        5
 scenarios               50        5

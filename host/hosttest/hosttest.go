@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/host"
 )
@@ -115,5 +117,19 @@ func Program(name string) Feature {
 			return "needs " + name
 		}
 		return ""
+	}
+}
+
+// OwnMounts gives the test mounts that nobody else sees. Its goroutine keeps its thread, which ends with it.
+func OwnMounts(t *testing.T) {
+	t.Helper()
+	Need(t, Root)
+	runtime.LockOSThread()
+	err := unix.Unshare(unix.CLONE_NEWNS)
+	if err == nil {
+		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	}
+	if err != nil {
+		t.Skip("skipped: needs mounts of its own: ", err)
 	}
 }

@@ -1,10 +1,11 @@
-// Package agent is the host's part of a hub: it joins, says what the machine is like, and runs Instances as
-// processes in lanes. What it is to run it has on disk, and goes on with it without the hub.
+// Package agent is the host's part of a hub: it joins, says what the machine is like, and takes over what is
+// to run. It has that on disk, and looks after it without the hub too.
 package agent
 
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"maps"
 	"math"
@@ -22,10 +23,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 
-	"isolane.dev/isolane/history"
-	"isolane.dev/isolane/history/diary"
+	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/pods"
+	"isolane.dev/isolane/hub/workload"
 	"isolane.dev/isolane/lanes"
 )
 
@@ -33,13 +34,18 @@ import (
 type Options struct {
 	Dir   string // its key, certificate and state
 	Lanes lanes.Options
-	Users Users
+	Users workload.Users
 	// Cluster is that of which this host is a node; nil: Instances are processes of the host.
 	Cluster *pods.Cluster
 	Log     *slog.Logger
 }
 
 func (o Options) file(name string) string { return filepath.Join(o.Dir, name) }
+
+func (o Options) instances() *workload.Instances {
+	return workload.New(workload.Options{Dir: o.file("running"), Lanes: o.Lanes, Users: o.Users,
+		Cluster: o.Cluster})
+}
 
 func (o Options) hub(name string) string { return filepath.Join(o.Dir, "hub", name) }
 
@@ -58,10 +64,11 @@ type Agent struct {
 	joined    joined
 	desired   *desired.Agent
 	server    *server
-	processes *processes             // of who has the lock of desired
+	instances *workload.Instances    // of who has the lock of desired
 	reserved  map[string]reservation // by the UID of what the hub has asked for
 	told      time.Time              // when the inventory was
 	looked    time.Time              // at the details of the host, for the hub
+	cost      time.Duration          // CPU time of that
 	planned   detail                 // what a planner counts on
 	found     detail                 // by an audit, and what has happened
 	news      chan struct{}
@@ -109,7 +116,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.try(ctx, "lanes", func(context.Context) error {
-		return a.processes.restore(ctx, a.desired.State.Instances)
+		return a.instances.Restore(ctx, a.desired.State.Instances)
 	})
 	a.run(ctx)
 	return nil
@@ -120,7 +127,7 @@ func (a *Agent) run(ctx context.Context) {
 	talks.Go(func() { a.speak(ctx) })
 	for ctx.Err() == nil {
 		a.tend(ctx)
-		idle(ctx, a.processes.ended)
+		idle(ctx, a.instances.Ended())
 	}
 	talks.Wait()
 }
@@ -129,24 +136,30 @@ func (a *Agent) run(ctx context.Context) {
 func (a *Agent) tend(ctx context.Context) {
 	a.try(ctx, "hold", a.wish)
 	was := a.outcome()
-	a.try(ctx, "instances", a.desired.Reconcile)
+	for _, err := range a.desired.Reconcile(ctx) {
+		if _, waits := errors.AsType[api.NotYet](err); waits {
+			a.o.Log.InfoContext(ctx, "not done yet", "what", "instances", "error", err)
+		} else if ctx.Err() == nil {
+			a.o.Log.WarnContext(ctx, "not done", "what", "instances", "error", err)
+		}
+	}
 	if !maps.Equal(was, a.outcome()) {
 		a.hear() // to say so
 	}
 	a.try(ctx, "history", func(context.Context) error {
 		a.desired.Lock()
 		defer a.desired.Unlock()
-		return a.processes.diary.Flush()
+		return a.instances.Flush()
 	})
 }
 
 // outcome is what came of the Instances when they were looked at last.
-func (a *Agent) outcome() map[string]problem {
+func (a *Agent) outcome() map[string]workload.Outcome {
 	a.desired.Lock()
 	defer a.desired.Unlock()
-	all := map[string]problem{}
+	all := map[string]workload.Outcome{}
 	for uid := range a.desired.State.Instances {
-		all[uid] = a.processes.problem[uid]
+		all[uid] = a.instances.Outcome(uid)
 	}
 	return all
 }
@@ -167,21 +180,17 @@ func idle(ctx context.Context, happens <-chan struct{}) bool {
 // begin is an agent that has done nothing yet.
 func begin(o Options) (*Agent, error) {
 	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
-	a.processes = &processes{lanes: o.Lanes, users: o.Users, dir: o.file("running"),
-		cluster: o.Cluster, seen: map[string]pledged{},
-		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
-		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]problem{},
-		retried: map[string]time.Time{}, ending: map[string]chan error{}, unkept: map[string]error{}}
-	err := os.MkdirAll(a.processes.dir, 0o700)
+	a.instances = o.instances()
+	err := os.MkdirAll(o.file("running"), 0o700)
 	if err != nil {
 		return nil, err
 	}
-	a.desired = &desired.Agent{Runtime: a.processes, NewMark: rand.Text,
+	a.desired = &desired.Agent{Runtime: a.instances, NewMark: rand.Text,
 		Save: func(s desired.State) error { return s.Write(o.file("state.json")) }}
 	if a.desired.State, err = desired.Load(o.file("state.json")); err != nil {
 		return nil, err
 	}
-	if a.reserved, err = a.processes.reservations(); err != nil {
+	if err = a.recall(); err != nil {
 		return nil, err
 	}
 	return a, a.connect(context.Background())

@@ -2,37 +2,26 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"isolane.dev/isolane/host/hosttest"
-	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
-	"isolane.dev/isolane/lanes"
 )
 
-// A hub that takes connections and says nothing holds nothing up at the site: while the first talk with it goes on an
-// Instance begins, is started again when it has ended, and people hold.
+// A hub that takes connections and says nothing holds nothing up at the site: while the first talk with it goes on
+// Instances are looked after, also again when one has ended, and people hold.
 func TestSilentHub(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	t.Setenv("ISOLANE_HISTORY", t.TempDir())
 	hub := fakeHub(t, new([]string))
-	o := Options{Dir: filepath.Join(t.TempDir(), "agent"), Log: slog.New(slog.DiscardHandler), Users: Users{First: 1879048300, Last: 1879048301}}
+	o := Options{Dir: filepath.Join(t.TempDir(), "agent"), Log: slog.New(slog.DiscardHandler)}
 	o.Lanes.Dir = o.file("lanes")
 	if err := Join(t.Context(), o, Hub{URL: hub.URL, Token: sites.Token{Authority: up.Digest(hub.Certificate())}}, "one"); err != nil {
 		t.Fatal(err)
@@ -57,22 +46,20 @@ func TestSilentHub(t *testing.T) {
 	if err = (joined{URL: "https://" + silent.Addr().String(), Name: "one", New: true}).write(o.hub("joined.json")); err != nil {
 		t.Fatal(err)
 	}
-	i := sleeping(t, 1000)
-	if err = (desired.State{Instances: map[string]desired.Instance{"u": i}}).Write(o.file("state.json")); err != nil {
+	if err = (desired.State{Instances: map[string]desired.Instance{"u": {Name: "web"}}}).Write(o.file("state.json")); err != nil {
 		t.Fatal(err)
 	}
 	a, err := begin(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	looked := make(looks)
+	a.desired.Runtime = looked
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan struct{})
 	t.Cleanup(func() {
 		cancel()
 		<-ran
-		if eerr := ended(a.processes, "u", i); eerr != nil {
-			t.Error(eerr)
-		}
 	})
 	hold := o.file(wishFile)
 	if err = os.WriteFile(hold, []byte(`{"leftNanoseconds":3600000000000,"reason":"a match"}`), 0o600); err != nil {
@@ -83,13 +70,6 @@ func TestSilentHub(t *testing.T) {
 		a.run(ctx)
 	}()
 	<-begun
-	in := func() []int {
-		_, pids, gerr := a.processes.group(i.Name)
-		if gerr != nil && !isNoLane(gerr) {
-			t.Fatal(gerr)
-		}
-		return pids
-	}
 	before := func(what string, is func() bool) {
 		for !is() {
 			select {
@@ -103,144 +83,28 @@ func TestSilentHub(t *testing.T) {
 		_, serr := os.Stat(hold)
 		return errors.Is(serr, fs.ErrNotExist)
 	})
-	before("it began", func() bool { return len(in()) == 1 })
-	first := in()[0]
-	a.desired.Lock()
-	delete(a.processes.began, i.Name) // it has run for long
-	a.desired.Unlock()
-	if err = syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	before("it was started again", func() bool { now := in(); return len(now) == 1 && now[0] != first })
-}
-
-// ownMounts gives the test mounts that nobody else sees. Its goroutine keeps its thread, which ends with it.
-func ownMounts(t *testing.T) {
-	t.Helper()
-	hosttest.Need(t, hosttest.Root)
-	runtime.LockOSThread()
-	err := unix.Unshare(unix.CLONE_NEWNS)
-	if err == nil {
-		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	}
-	if err != nil {
-		t.Skip("skipped: needs mounts of its own: ", err)
-	}
-}
-
-// A service that takes its time to stop holds nobody up. It is stopped also where its record was cut short.
-func TestServiceEndsSlowly(t *testing.T) {
-	ownMounts(t)
-	dir := t.TempDir()
-	said, stopping := filepath.Join(dir, "said"), filepath.Join(dir, "stopping")
-	const loaded = "Id=web.service\nLoadState=loaded\nSlice=system.slice\nActiveState="
-	script := fmt.Sprintf("#!/bin/sh\necho $1 >> %[1]s/calls\ncase $1 in show) cat %[2]s;; stop) read go < %[3]s;; esac\n", dir, said, stopping)
-	err := errors.Join(os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o700),
-		os.WriteFile(said, []byte(loaded+"active\n"), 0o600), unix.Mkfifo(stopping, 0o600),
-		unix.Mount("tmpfs", "/run", "tmpfs", 0, ""), os.MkdirAll("/run/systemd/system/web.service.d", 0o700),
-		os.WriteFile("/run/systemd/system/web.service.d/isolane-hub.conf", nil, 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	p := newProcesses(t.TempDir())
-	i := instance(t, api.InstanceSpec{Workload: api.Workload{Service: "web.service", Root: true}, Tenant: "acme"})
-	if err = os.WriteFile(p.record(i.Name), nil, 0o600); err != nil { // its disk was full
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	for range 2 {
-		if err = p.End(ctx, "u", i); !isNotYet(err) {
-			t.Fatalf("found %v while it is stopped, expected that this goes on", err)
-		}
-	}
-	go func() {
-		if werr := errors.Join(os.WriteFile(said, []byte(loaded+"inactive\n"), 0o600), os.WriteFile(stopping, []byte("\n"), 0)); werr != nil {
-			t.Error(werr)
-		}
-	}()
-	if err = ended(p, "u", i); err != nil {
-		t.Error(err)
-	}
-	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
-	if n := strings.Count(string(calls), "stop\n"); n != 1 || err != nil {
-		t.Errorf("stopped %d times, %v: %s", n, err, calls)
-	}
-	if _, err = os.Stat("/run/systemd/system/web.service.d"); !errors.Is(err, fs.ErrNotExist) {
-		t.Error("the drop-in is left:", err)
+		before("it was looked at", func() bool {
+			select {
+			case <-looked:
+				return true
+			default:
+				return false
+			}
+		})
+		a.instances.Wake() // as when it has ended
 	}
 }
 
-// What ends on a host whose disk takes nothing any more is started again, and it is told what is not kept. Nothing
-// that was written down before is lost.
-func TestDisk(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
-	ownMounts(t)
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Fatal(err)
+// looks gets something each time that an Instance is looked at.
+type looks chan struct{}
+
+func (l looks) Ensure(ctx context.Context, _ string, _ desired.Instance) error {
+	select {
+	case l <- struct{}{}:
+	case <-ctx.Done():
 	}
-	defer func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	}()
-	p := newProcesses(dir)
-	p.lanes = lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")} // on a host in /run
-	o, i := Options{Dir: dir}, sleeping(t, 1000)
-	lock, err := o.lock() // the file is there from now on
-	if err == nil {
-		err = lock.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := pid(t, p, i, 0)
-	defer func() {
-		if eerr := errors.Join(os.RemoveAll(filepath.Join(dir, "much")), ended(p, "u", i)); eerr != nil {
-			t.Error(eerr)
-		}
-	}()
-	again := func(says string) {
-		t.Helper()
-		if kerr := syscall.Kill(at, syscall.SIGKILL); kerr != nil {
-			t.Fatal(kerr)
-		}
-		p.began = map[string]time.Time{} // long ago
-		at = pid(t, p, i, at)
-		if kept := fmt.Sprint(p.unkept[i.Name]); !strings.Contains(kept, says) {
-			t.Errorf("it says %s, expected %s", kept, says)
-		}
-	}
-	_ = os.WriteFile(filepath.Join(dir, "much"), make([]byte, 1<<20), 0o600) // it is more than there is room for
-	again("")                                                                // whether there is room for its session depends on what was freed
-	larger := i
-	larger.Spec = json.RawMessage(strings.Replace(string(i.Spec), `"1000"`, `"2000"`, 1))
-	err = p.keep(larger)
-	if text, rerr := os.ReadFile(p.record(i.Name)); err == nil || rerr != nil || string(text) != string(i.Spec) {
-		t.Errorf("the record is %q after %v, %v", text, err, rerr)
-	}
-	if err = unix.Mount(dir, dir, "", unix.MS_BIND, ""); err == nil { // else the log is in use
-		err = unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if uerr := unix.Unmount(dir, 0); uerr != nil {
-			t.Error(uerr)
-		}
-	}()
-	again("what it prints is not kept: open " + p.log(i.Name) + ": read-only file system")
-	lock, err = o.lock()
-	if err != nil || !o.runs() {
-		t.Fatalf("expected an agent that runs, %v", err)
-	}
-	if _, err = o.lock(); err == nil {
-		t.Error("a second agent has the folder")
-	}
-	if err = lock.Close(); err != nil || o.runs() {
-		t.Errorf("expected none any more, %v", err)
-	}
+	return nil
 }
+
+func (looks) End(context.Context, string, desired.Instance) error { return nil }

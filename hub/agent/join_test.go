@@ -200,4 +200,8 @@ func TestJoinThenAway(t *testing.T) {
 	if want := []string{api.Renewer("one") + " " + api.User("one"), api.Renewer("one") + " " + api.Renewer("one")}; !slices.Equal(asked, want) {
 		t.Errorf("asked for %q, expected %q, %v", asked, want, err)
 	}
+	a.renewed = time.Time{}
+	if err = a.replace(t.Context(), a.server.core, certificate{"none/host.crt", api.User, api.Hosts}); err == nil || !a.lately(time.Hour) {
+		t.Errorf("a certificate that cannot be kept is asked for again at once, %v", err)
+	}
 }

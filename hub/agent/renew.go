@@ -35,8 +35,12 @@ func own() certificate { return certificate{"host.crt", api.User, api.Hosts} }
 // renewal lasts longer, and is only good for getting another one.
 func renewal() certificate { return certificate{"renewal.crt", api.Renewer, api.Renewing} }
 
-// denied is that a hub has said no to a certificate.
-type denied struct{ error }
+// denied is that a hub has said no to a certificate, and unwritten that this host has one and cannot keep it:
+// neither is asked for again soon.
+type (
+	denied    struct{ error }
+	unwritten struct{ error }
+)
 
 // request gets a certificate for this host's key, and writes it down in the folder of a hub.
 func (o Options) request(ctx context.Context, core kubernetes.Interface, name string, c certificate,
@@ -78,7 +82,10 @@ func (o Options) request(ctx context.Context, core kubernetes.Interface, name st
 				err.Error())
 		}
 	}
-	return desired.WriteFile(filepath.Join(dir, c.file), r.Status.Certificate)
+	if err = desired.WriteFile(filepath.Join(dir, c.file), r.Status.Certificate); err != nil {
+		err = unwritten{err}
+	}
+	return err
 }
 
 // due is when a certificate is to be renewed, after two thirds of its life, and that life; zero where there
@@ -142,7 +149,8 @@ func (a *Agent) readmit(ctx context.Context) error {
 func (a *Agent) replace(ctx context.Context, core kubernetes.Interface, all ...certificate) error {
 	for _, c := range all {
 		err := a.o.request(ctx, core, a.joined.Name, c, a.o.hub(""))
-		if _, no := errors.AsType[denied](err); no {
+		_, no := errors.AsType[denied](err)
+		if _, full := errors.AsType[unwritten](err); no || full {
 			a.renewed = time.Now()
 		}
 		if err != nil {

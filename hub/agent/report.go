@@ -3,13 +3,13 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
+	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -42,12 +42,15 @@ func (a *Agent) moved(ctx context.Context) bool {
 	if err != nil || room.CPUs.String() != a.free {
 		return true
 	}
-	live, err := host.Read(host.Live())
-	if err != nil {
-		return true
+	if time.Since(a.looked) < a.rest() {
+		return false
 	}
-	d, err := a.look(ctx, l, live)
-	return err != nil || a.untold(d, time.Since(a.told))
+	d, err := a.look(ctx, l)
+	news := err != nil || a.untold(d, time.Since(a.told))
+	if news {
+		a.looked = time.Time{} // the report looks again
+	}
+	return news
 }
 
 // report tells the hub of this host and its Instances what it does not know yet.
@@ -76,81 +79,29 @@ func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 	return nil
 }
 
-// problem is why an Instance does not run.
-type problem struct {
-	generation int64  // of the Instance when it was looked at
-	text       string // "": it runs
-	brief      string // text without who has what the lane asks for
-	starting   bool   // it may still come up by itself
-}
-
-func problemOf(i desired.Instance, err error) problem {
-	p := problem{generation: i.Generation}
-	if err != nil {
-		p.text, p.brief = err.Error(), err.Error()
-	}
-	if r, is := errors.AsType[*plan.Refusal](err); is {
-		p.brief = strings.ReplaceAll(p.text, r.Error(), "this host has no room for the lane as it is declared")
-	}
-	_, p.starting = errors.AsType[api.NotYet](err)
-	return p
-}
-
 // statusOf is what there is to say of an Instance.
 func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.Findings) api.InstanceStatus {
 	a.desired.Lock()
 	defer a.desired.Unlock()
+	s := api.InstanceStatus{Phase: "Waiting"}
 	has, known := a.desired.State.Instances[uid]
-	is, tried := a.processes.problem[uid]
-	tried = tried && is.generation == has.Generation // the spec that is to run was looked at
-	s := api.InstanceStatus{Phase: "Waiting", Generation: max(has.Generation, 0)}
+	if known {
+		s = a.instances.Status(uid, has, l)
+	}
 	switch {
 	case f.Regressed != "":
+		s.Phase = "Waiting"
 		s.Message, s.Brief = "HubRegressed: "+f.Regressed, "this host does not follow the hub just now"
 	case f.Refused[uid] != "":
 		s.Phase, s.Message, s.Brief = "Refused", f.Refused[uid], f.Refused[uid]
 	case !known && a.desired.State.Hold != nil:
 		s.Brief = "changes are put off at the site"
 		s.Message = s.Brief + ": " + a.desired.State.Hold.Reason
-	case known && has.Ending:
-		s.Phase = "Ending"
-	case known && (!tried || is.starting):
-		s.Phase = "Starting"
-	case known && is.text != "":
-		s.Phase = "Failed"
-	case known:
-		s.Phase = "Running"
-		lacks, err := a.processes.lacking(has.Name)
-		if err = errors.Join(err, a.processes.unkept[has.Name]); err != nil {
-			lacks = strings.TrimPrefix(lacks+"; "+err.Error(), "; ")
-		}
-		s.Message = lacks
 	}
-	if known && tried && s.Message == "" {
-		s.Message, s.Brief = is.text, is.brief
-	}
-	if i.Labels[api.TenantOf] == "" || namesOthers(s.Brief, i, l.Placement.Lanes) {
+	if i.Labels[api.TenantOf] == "" { // it is no App's
 		s.Brief = ""
 	}
-	placed, err := l.Lane(i.Name)
-	if there, seen := a.processes.seen[i.Name]; seen {
-		placed, err = there.lane, nil
-	}
-	if err == nil && known {
-		s.CPUs = placed.CPUs.String()
-	}
 	return s
-}
-
-// namesOthers says whether a text has the name of a lane that is not of the tenant of an Instance.
-func namesOthers(text string, i api.Instance, all []plan.Lane) bool {
-	words := strings.FieldsFunc(text, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._", r)
-	})
-	return slices.ContainsFunc(all, func(l plan.Lane) bool {
-		return !strings.HasPrefix(l.Name, i.Labels[api.TenantOf]+".") &&
-			slices.ContainsFunc(words, func(w string) bool { return strings.Trim(w, "-._") == l.Name })
-	})
 }
 
 // reportHost writes the inventory into the status of the Host, where it has changed. The mark stays.
@@ -183,7 +134,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	if len(f.Unknown) > 0 && f.Regressed == "" {
 		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown)
 	} else if f.Regressed == "" {
-		follows.Message = a.differ()
+		_, follows.Message, _ = strings.Cut(a.said, ": ") // how clocks differ, or why nothing is taken over
 	}
 	if len(known.Status.Conditions) == 1 && known.Status.Conditions[0].Status == follows.Status {
 		follows.LastTransitionTime = known.Status.Conditions[0].LastTransitionTime
@@ -192,14 +143,13 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	brief := func(s api.HostStatus) api.HostStatus { s.Machine, s.Findings, s.Changes = nil, nil, nil; return s }
 	changed := !reflect.DeepEqual(brief(known.Status), brief(now.Status))
 	since := time.Since(a.told)
-	if !changed && since < inventory && time.Since(a.looked) < glance/2 {
-		return nil // an audit reads much
+	if !changed && since < inventory && time.Since(a.looked) < a.rest()/2 {
+		return nil
 	}
-	d, err := a.look(ctx, l, live)
+	d, err := a.look(ctx, l)
 	if err != nil {
 		return err
 	}
-	a.looked = time.Now()
 	if !changed && since < inventory && !a.untold(d, since) {
 		return nil
 	}
@@ -268,8 +218,32 @@ type details struct {
 	found    string // findings and changes
 }
 
+// dear is how many times as long as a look at the details has taken of a CPU it is left alone then: on a
+// large machine an audit reads many thousand files.
+const dear = 1000
+
+// rest is how long the details are left alone after a look.
+func (a *Agent) rest() time.Duration { return max(glance*9/10, dear*a.cost) } // the next glance is to look
+
+// spent is the CPU time of this thread.
+func spent() time.Duration {
+	var of unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_THREAD, &of) != nil {
+		return 0
+	}
+	return time.Duration(of.Utime.Nano() + of.Stime.Nano())
+}
+
 // look reads the details.
-func (a *Agent) look(ctx context.Context, l *lanes.Lanes, live host.Host) (d details, err error) {
+func (a *Agent) look(ctx context.Context, l *lanes.Lanes) (d details, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	from := spent()
+	defer func() { a.looked, a.cost = time.Now(), spent()-from }()
+	live, err := host.Read(host.Live())
+	if err != nil {
+		return d, err
+	}
 	m, err := l.Machine(live)
 	if err != nil {
 		return d, err

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -25,26 +26,28 @@ func TestMoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := host.Read(host.Live())
+	is, err := a.look(t.Context(), l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	is, err := a.look(t.Context(), l, live)
-	if err != nil {
-		t.Fatal(err)
+	if a.cost <= 0 || a.rest() < glance/2 {
+		t.Errorf("a look has taken %s of a CPU, the next is after %s", a.cost, a.rest())
 	}
 	for _, row := range []struct {
 		name, free, planned string
 		since               time.Duration
+		dear                time.Duration // what the last look has taken, just now
 		moved               bool
 	}{
-		{"as it was", room.CPUs.String(), is.planned, glance, false},
-		{"less is free", "1000", is.planned, 0, true},
-		{"another device", room.CPUs.String(), "no devices", glance, true},
-		{"just after", room.CPUs.String(), "no devices", 0, false},
+		{"as it was", room.CPUs.String(), is.planned, glance, 0, false},
+		{"less is free", "1000", is.planned, 0, time.Second, true},
+		{"another device", room.CPUs.String(), "no devices", glance, 0, true},
+		{"just after", room.CPUs.String(), "no devices", 0, 0, false},
+		{"on a large machine", room.CPUs.String(), "no devices", glance, time.Second, false},
 	} {
 		// Other programs of this machine may change what an audit finds meanwhile: it is not in the way here.
 		a.free, a.planned.text, a.told = row.free, row.planned, time.Now().Add(-row.since)
+		a.looked, a.cost = time.Now().Add(-5*glance), row.dear
 		a.found = detail{text: "anything", pause: inventory}
 		if moved := a.moved(t.Context()); moved != row.moved {
 			t.Errorf("%s: found moved %t", row.name, moved)
@@ -112,4 +115,21 @@ func TestDetail(t *testing.T) {
 	if d.told("f", true); d.news("f", inventory) || !d.news("g", glance) {
 		t.Errorf("when it was as before: %+v", d)
 	}
+}
+
+// What a look at the details of this machine, an audit above all, takes of a CPU.
+func BenchmarkLook(b *testing.B) {
+	a := &Agent{o: Options{Lanes: lanes.Options{Dir: filepath.Join(b.TempDir(), "lanes")}, Log: slog.New(slog.DiscardHandler)}}
+	l, err := lanes.Look(a.o.Lanes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var all time.Duration
+	for b.Loop() {
+		if _, err = a.look(b.Context(), l); err != nil {
+			b.Fatal(err)
+		}
+		all += a.cost
+	}
+	b.ReportMetric(float64(all.Microseconds())/1000/float64(b.N), "CPU-ms/op")
 }

@@ -4,16 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
-	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/hub/workload"
 	"isolane.dev/isolane/plan"
 )
 
@@ -25,107 +22,21 @@ type reservation struct {
 	said  api.InstanceStatus // to the hub; nothing by this agent
 }
 
-// How long a reservation is kept for the hub to confirm it, how long it is kept where the hub cannot be told
-// that it ends, and how long the host may think about one.
+// How long a reservation is kept for the hub to confirm it, and how long it is kept where the hub cannot be
+// told that it ends.
 const (
 	lapse    = 30 * time.Second
 	forsaken = 5 * time.Minute
-	answer   = 1500 * time.Millisecond
 )
 
-func (p *processes) mark(name string) string { return filepath.Join(p.dir, name+".reserved") }
-
-// reservations are those that the last agent has left.
-func (p *processes) reservations() (map[string]reservation, error) {
-	marks, err := filepath.Glob(p.mark("*"))
-	all := map[string]reservation{}
-	for _, mark := range marks {
-		uid, rerr := os.ReadFile(mark)
-		err = errors.Join(err, rerr)
-		name := strings.TrimSuffix(filepath.Base(mark), ".reserved")
-		all[string(uid)] = reservation{name: name, since: time.Now()}
+// recall knows the reservations that the last agent has left.
+func (a *Agent) recall() error {
+	left, err := a.instances.Reserved()
+	a.reserved = map[string]reservation{}
+	for uid, name := range left {
+		a.reserved[uid] = reservation{name: name, since: time.Now()}
 	}
-	return all, err
-}
-
-// reserve puts the lane of an Instance in force, if there is room, and returns what is placed then. The error
-// is a *plan.Refusal where the host has no room for it.
-func (p *processes) reserve(ctx context.Context, uid string, i desired.Instance) (plan.Placement, error) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
-	refused := p.admits(ctx, i) // before the lanes are held: it may ask other programs
-	if p.cluster != nil {
-		return p.reserveThere(ctx, uid, i, refused)
-	}
-	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
-	if err != nil {
-		return plan.Placement{}, err
-	}
-	now, err := inForce(l)
-	if _, there := now.Lane(i.Name); err == nil && there {
-		err = &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
-			Blocking: []string{"a lane of that name is in force already"}}
-	}
-	if err == nil {
-		err = refused
-	}
-	if err == nil { // the mark first: what has a record and none is an Instance
-		err = desired.WriteFile(p.mark(i.Name), []byte(uid))
-	}
-	if err == nil {
-		err = p.pledge(context.WithoutCancel(ctx), l, i)
-		_, none := l.Lane(i.Name)
-		_, whole := os.Stat(p.left(i.Name))
-		if err != nil && none != nil && whole != nil {
-			err = errors.Join(err, p.forget(i.Name))
-		} else { // also where it could not be released as a whole: it is settled later
-			now = l.Placement
-		}
-	}
-	return now, errors.Join(err, l.Close())
-}
-
-// inForce is what is placed, on this host also where that is nothing.
-func inForce(l *lanes.Lanes) (plan.Placement, error) {
-	now := l.Placement
-	if now.Host.Hostname != "" {
-		return now, nil
-	}
-	v, err := l.View()
-	now.APIVersion, now.Kind, now.Host = plan.APIVersion, plan.Kind, plan.MachineOf(v.Host)
-	return now, err
-}
-
-// marked says whether a lane is kept for that Instance: also one that could not be released again.
-func (p *processes) marked(name, uid string) bool {
-	by, err := os.ReadFile(p.mark(name))
-	return err == nil && string(by) == uid
-}
-
-// forget takes back that an Instance is reserved.
-func (p *processes) forget(name string) error {
-	return errors.Join(os.Remove(p.mark(name)), os.RemoveAll(p.record(name)), os.RemoveAll(p.lacks(name)))
-}
-
-// admits says whether this host has what an Instance runs, and lets it be who it asks to be; the error is a
-// *plan.Refusal where not.
-func (p *processes) admits(ctx context.Context, i desired.Instance) error {
-	var spec api.InstanceSpec
-	err := json.Unmarshal(i.Spec, &spec)
-	if err != nil {
-		return err
-	}
-	if err = p.users.may(spec); err == nil {
-		err = p.workload(i.Name, spec).possible(ctx, false)
-	}
-	if ctx.Err() != nil {
-		return ctx.Err() // a program did not answer in time, which refuses nothing
-	}
-	if err != nil {
-		return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
-			Blocking: []string{err.Error()}}
-	}
-	return nil
+	return err
 }
 
 // reserve answers what the hub asks: whether this host takes a lane. It answers by what is true on the host
@@ -168,14 +79,14 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 		return i.Status, err
 	}
 	a.desired.Lock()
-	placed, tried := a.processes.reserve(ctx, uid, desired.Instance{Name: i.Name, Spec: o.Spec})
+	placed, tried := a.instances.Reserve(ctx, uid, desired.Instance{Name: i.Name, Spec: o.Spec})
 	a.desired.Unlock()
 	said, err := answerOf(i, placed, tried)
 	if tried == nil && err == nil {
-		said.Message, err = a.processes.lacking(i.Name)
+		said.Message = a.instances.Lacks(i.Name)
 	}
 	a.o.Log.InfoContext(ctx, "answered the hub", "instance", i.Name, "phase", said.Phase, "why", tried)
-	if tried == nil || a.processes.marked(i.Name, uid) {
+	if tried == nil || a.instances.Marked(i.Name, uid) {
 		a.reserved[uid] = reservation{i.Name, time.Now(), said}
 	}
 	return said, err
@@ -228,14 +139,14 @@ func (a *Agent) settle(ctx context.Context) (failed error) {
 		age := time.Since(r.since)
 		switch {
 		case confirmed:
-			failed = errors.Join(failed, os.RemoveAll(a.processes.mark(r.name)))
+			failed = errors.Join(failed, a.instances.Unmark(r.name))
 			delete(a.reserved, uid)
 			continue
 		case listed && age < lapse, a.server.heard.Before(r.since) && age < forsaken:
 			continue
 		case listed:
 			i.Status = api.InstanceStatus{Phase: api.Lapsed, Message: "it was not confirmed within " + lapse.String()}
-			brief, cancel := context.WithTimeout(ctx, answer)
+			brief, cancel := context.WithTimeout(ctx, workload.Answer)
 			err := a.tell(brief, i)
 			cancel()
 			if err != nil && !apierrors.IsNotFound(err) && age < forsaken {
@@ -246,13 +157,13 @@ func (a *Agent) settle(ctx context.Context) (failed error) {
 			continue // confirmed, and not taken over yet
 		}
 		a.desired.Lock()
-		err := a.processes.End(ctx, uid, desired.Instance{Name: r.name})
+		err := a.instances.End(ctx, uid, desired.Instance{Name: r.name})
 		a.desired.Unlock()
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		failed = errors.Join(failed, os.RemoveAll(a.processes.mark(r.name)))
+		failed = errors.Join(failed, a.instances.Unmark(r.name))
 		delete(a.reserved, uid)
 		a.hear() // to say that there is room again
 	}

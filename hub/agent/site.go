@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/journal"
 )
@@ -211,26 +210,13 @@ func Status(ctx context.Context, o Options, w io.Writer) error {
 	if len(s.Instances) == 0 {
 		fmt.Fprintln(w, "nothing is to run")
 	}
-	p := &processes{lanes: o.Lanes, dir: o.file("running")}
+	all := o.instances()
 	for _, uid := range slices.Sorted(maps.Keys(s.Instances)) {
-		i, state := s.Instances[uid], "does not run"
-		var spec api.InstanceSpec
-		if err = json.Unmarshal(i.Spec, &spec); err != nil {
-			return err
+		line, lerr := all.Line(ctx, s.Instances[uid])
+		if lerr != nil {
+			return lerr
 		}
-		if g, pids, gerr := p.group(i.Name); gerr == nil {
-			runs, why := p.workload(i.Name, spec).runs(ctx, pids)
-			switch {
-			case why != nil:
-				state += ": " + why.Error()
-			case runs:
-				state = fmt.Sprintf("runs on CPUs %s, processes %v", g.Lane.CPUs, pids)
-			}
-		}
-		if i.Ending {
-			state += ", and is to end"
-		}
-		fmt.Fprintf(w, "%s: %s\n", i.Name, state)
+		fmt.Fprintln(w, line)
 	}
 	return nil
 }

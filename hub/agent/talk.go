@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -57,8 +58,11 @@ func (a *Agent) talk(ctx context.Context) {
 	}
 }
 
-// unreached is that a hub says nothing, or not to this host.
-type unreached struct{ error }
+// unreached is that a hub says nothing, or not to this host, in words for people at the site.
+type unreached struct {
+	error
+	said, why string
+}
 
 // reach speaks with the hub: by another of its URLs where one does not answer. Where the time is over then,
 // the next talk, at once, is by that one.
@@ -79,7 +83,7 @@ func (a *Agent) reach(ctx context.Context) error {
 		err = a.sync(ctx)
 	}
 	if u, is := errors.AsType[unreached](err); is {
-		a.note("does not reach the hub", untimely(u.error))
+		a.note(u.said, u.why)
 	}
 	return err
 }
@@ -103,55 +107,62 @@ func (a *Agent) remember(urls []string) error {
 
 // unheard is why the hub says nothing to this host, which renews its certificate where that has run out.
 func (a *Agent) unheard(ctx context.Context, err error) error {
-	if apierrors.IsUnauthorized(err) {
+	switch {
+	case apierrors.IsUnauthorized(err):
 		return errors.Join(err, a.readmit(ctx))
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		no := "the hub has no host " + a.joined.Name + ", or somebody has revoked it; what runs goes on: " +
+			"isolane-hub rehome, with a new token, joins again"
+		return unreached{fmt.Errorf("%s: %w", no, err), "is not let in", no}
 	}
-	return unreached{err}
+	return unreached{err, "does not reach the hub", untimely(err)}
 }
 
-// sync takes over what the hub says, and reports.
+// sync takes over what the hub says, and reports. That this host is there it says also where it can do
+// nothing else, as on a disk that takes nothing any more.
 func (a *Agent) sync(ctx context.Context) error {
-	if a.joined.New || a.state().Hub.ID == "" {
-		if err := a.desired.Rehome(ctx, a.server); err != nil {
-			return a.unheard(ctx, err)
-		}
-		a.joined.New = false
-		if err := a.joined.write(a.o.hub("joined.json")); err != nil {
-			return err
-		}
-	}
 	f, err := a.take(ctx)
-	if err != nil {
+	_, unkept := errors.AsType[*desired.UnkeptError](err)
+	if err != nil && !unkept {
 		return a.unheard(ctx, err)
 	}
 	a.compare()
-	a.note(map[bool]string{true: "follows the hub", false: "HubRegressed: " + f.Regressed}[f.Regressed == ""],
-		a.differ())
-	if f.Regressed == "" {
-		more, err := a.server.claim(ctx)
-		if err == nil && more {
-			f, err = a.take(ctx)
-		}
-		if err == nil {
-			err = a.remember(a.server.urls)
-		}
-		if err == nil {
-			err = a.reserve(ctx)
-		}
-		if err != nil {
-			return err
-		}
-	} else {
+	switch {
+	case unkept:
+		a.note("takes over nothing that the hub says", err.Error())
+	case f.Regressed != "":
+		a.note("HubRegressed", f.Regressed)
 		a.o.Log.WarnContext(ctx, "HubRegressed", "reason", f.Regressed)
+	default:
+		a.note("follows the hub", a.differ())
 	}
-	return errors.Join(a.report(ctx, f), a.beat(ctx), a.renew(ctx))
+	err = errors.Join(err, a.beat(ctx))
+	if f.Regressed == "" {
+		more, cerr := a.server.claim(ctx)
+		if cerr == nil && more {
+			f, cerr = a.take(ctx)
+		}
+		if cerr == nil {
+			cerr = errors.Join(a.remember(a.server.urls), a.reserve(ctx))
+		}
+		err = errors.Join(err, cerr)
+	}
+	return errors.Join(err, a.report(ctx, f), a.renew(ctx))
 }
 
 // take takes over what the hub says, and has it done, for which it does not wait.
-func (a *Agent) take(ctx context.Context) (desired.Findings, error) {
-	f, err := a.desired.Sync(ctx, a.server)
-	if f.Changed {
-		a.processes.wake()
+func (a *Agent) take(ctx context.Context) (f desired.Findings, err error) {
+	if a.joined.New || a.state().Hub.ID == "" {
+		if err = a.desired.Rehome(ctx, a.server); err != nil {
+			return f, err
+		}
+		a.joined.New = false
+		if err = a.joined.write(a.o.hub("joined.json")); err != nil {
+			return f, &desired.UnkeptError{Err: err}
+		}
+	}
+	if f, err = a.desired.Sync(ctx, a.server); f.Changed {
+		a.instances.Wake()
 	}
 	return f, err
 }

@@ -3,6 +3,7 @@ package desired_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -103,7 +104,7 @@ func (w *world) sync(faults ...string) {
 
 func (w *world) act(faults ...string) {
 	w.draw(faults)
-	if err := w.agent.Reconcile(context.Background()); err != nil && len(w.faults) == 0 {
+	if err := errors.Join(w.agent.Reconcile(context.Background())...); err != nil && len(w.faults) == 0 {
 		w.t.Fatal(err)
 	}
 }

@@ -95,13 +95,21 @@ func (a *Agent) follow(v View, mark string) (Findings, error) {
 	return f, a.keep(next)
 }
 
+// UnkeptError is that the host cannot write down what it is to run.
+type UnkeptError struct{ Err error }
+
+func (e *UnkeptError) Error() string { return "what is to run is not written down: " + e.Err.Error() }
+
+// Unwrap is for the package errors.
+func (e *UnkeptError) Unwrap() error { return e.Err }
+
 // keep writes a state to disk, and then holds it.
 func (a *Agent) keep(s State) error {
-	err := a.Save(s)
-	if err == nil {
-		a.State = s
+	if err := a.Save(s); err != nil {
+		return &UnkeptError{err}
 	}
-	return err
+	a.State = s
+	return nil
 }
 
 // Rehome makes the hub the one that the host follows, as it is now.
@@ -136,14 +144,16 @@ func (a *Agent) Pass(now Moment) error {
 	return a.keep(next)
 }
 
-// Reconcile brings the host to its state. It asks no hub. Between two Instances others may have the lock.
-func (a *Agent) Reconcile(ctx context.Context) error {
+// Reconcile brings the host to its state, and returns what is not done, an error for each Instance. It asks
+// no hub. Between two Instances others may have the lock.
+func (a *Agent) Reconcile(ctx context.Context) (failed []error) {
 	a.Lock()
 	all := slices.Sorted(maps.Keys(a.State.Instances))
 	a.Unlock()
-	var failed error
 	for _, uid := range all {
-		failed = errors.Join(failed, a.bring(ctx, uid))
+		if err := a.bring(ctx, uid); err != nil {
+			failed = append(failed, err)
+		}
 	}
 	return failed
 }

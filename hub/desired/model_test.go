@@ -129,7 +129,7 @@ func (w *world) meanwhile() {
 	if rapid.Bool().Draw(w.t, "people hold") {
 		w.hold(w.now)
 	}
-	if err := w.agent.Reconcile(context.Background()); err != nil && !errors.Is(err, errFault) {
+	if err := errors.Join(w.agent.Reconcile(context.Background())...); err != nil && !errors.Is(err, errFault) {
 		w.t.Fatal(err)
 	}
 }
@@ -363,7 +363,7 @@ func (w *world) settle() {
 		if _, err := w.agent.Sync(context.Background(), w); err != nil {
 			w.t.Fatal(err)
 		}
-		if err := w.agent.Reconcile(context.Background()); err != nil {
+		if err := errors.Join(w.agent.Reconcile(context.Background())...); err != nil {
 			w.t.Fatal(err)
 		}
 	}

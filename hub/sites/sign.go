@@ -16,7 +16,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -230,19 +229,11 @@ func (s *Signer) join(ctx context.Context, r *certificatesv1.CertificateSigningR
 	return s.Make(ctx, name, site, key)
 }
 
-// Make makes the namespace of a host, its rights there, and the Host.
+// Make makes the namespace of a host, the Host, and its rights there.
 func (s *Signer) Make(ctx context.Context, name, site, key string) error {
 	space := api.Namespace(name)
 	_, err := s.Core.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	_, err = s.Core.RbacV1().RoleBindings(space).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "isolane:host"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "isolane:host"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: api.User(name)}},
-	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -253,10 +244,10 @@ func (s *Signer) Make(ctx context.Context, name, site, key string) error {
 		return err
 	}
 	_, err = s.Client.Resource(api.Resource("hosts")).Namespace(space).Create(ctx, u, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		err = nil
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
 	}
-	return err
+	return grant(ctx, s.Core, name) // the Host first: without one a host has no rights
 }
 
 // renew looks whether a host is still one, and with the key that it joined with.

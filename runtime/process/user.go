@@ -8,7 +8,8 @@ import (
 )
 
 // apart lets this thread see files of its own below /tmp and /var/tmp, and of the processes in /proc only
-// those of the user that it is to become: in a mount namespace that gives the host nothing.
+// those of the user that it is to become, and nothing with names of other lanes: in a mount namespace that
+// gives the host nothing.
 func (l Lane) apart() error {
 	if l.Private == "" {
 		return nil
@@ -37,7 +38,7 @@ func (l Lane) apart() error {
 	if err = unix.Mount("proc", "/proc", "proc", flags, "hidepid=invisible"); err != nil {
 		return fmt.Errorf("/proc without the processes of others: expected Linux 5.8 or newer: %w", err)
 	}
-	return errors.Join(unix.Close(private), unix.Chdir("/tmp"))
+	return errors.Join(l.hideOthers(), unix.Close(private), unix.Chdir("/tmp"))
 }
 
 // become makes this thread another user's, without groups and without a way back (setresuid(2)). It has no

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -222,15 +223,20 @@ func control(ctx context.Context, c *rest.Config, name string, s sites.Signer) (
 		err = sites.Install(ctx, client)
 	}
 	s.Core, s.Client = core, client
+	hosts, merr := metadata.NewForConfig(c)
+	if err = errors.Join(err, merr); err != nil {
+		return nil, err
+	}
 	return func(beside func(context.Context, kubernetes.Interface, dynamic.Interface)) error {
 		return lead(ctx, core, name, func(leading context.Context) {
 			var all sync.WaitGroup
 			all.Go(func() { (&apps.Controller{Core: core, Client: client, Log: s.Log}).Run(leading) })
+			all.Go(func() { sites.Revoker{Core: core, Hosts: hosts, Log: s.Log}.Run(leading) })
 			all.Go(func() { beside(leading, core, client) })
 			s.Run(leading)
 			all.Wait()
 		})
-	}, err
+	}, nil
 }
 
 func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, error) {

@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/hub/agent"
 	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/hub/sites"
+	"isolane.dev/isolane/hub/workload"
 	"isolane.dev/isolane/lanes"
 )
 
@@ -103,7 +104,7 @@ func (i *invitation) read(at string) (agent.Hub, error) {
 func agentCommand(lo lanes.Options) *cobra.Command {
 	cmd := &cobra.Command{Use: "agent", Short: "Follow the hub that this host has joined, until it is ended"}
 	o := agentFlags(cmd, lo)
-	o.Users = agent.Users{First: 0x70000000, Last: 0x7000ffff} // beyond those of containers of systemd
+	o.Users = workload.Users{First: 0x70000000, Last: 0x7000ffff} // beyond those of containers of systemd
 	var c pods.Cluster
 	var file string
 	f := cmd.Flags()
@@ -183,5 +184,5 @@ func holdCommand(lo lanes.Options) *cobra.Command {
 // attachCommand is what drop-ins of services start, for a service that begins.
 func attachCommand(lo lanes.Options) *cobra.Command {
 	return &cobra.Command{Use: "attach", Hidden: true, DisableFlagParsing: true, Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return agent.Attach(cmd.Context(), lo, args) }}
+		RunE: func(cmd *cobra.Command, args []string) error { return workload.Attach(cmd.Context(), lo, args) }}
 }

@@ -1,4 +1,4 @@
-package agent
+package workload
 
 import (
 	"encoding/json"
@@ -22,7 +22,7 @@ type session struct {
 	Start uint64 `json:"start"` // of that process, in clock ticks after boot
 }
 
-func (p *processes) session(name string) string { return p.record(name) + ".session" }
+func (p *Instances) session(name string) string { return p.record(name) + ".session" }
 
 // writeSession writes down the session that a process leads.
 func writeSession(file string, leader int) error {

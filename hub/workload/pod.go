@@ -1,10 +1,11 @@
-package agent
+package workload
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,23 +30,47 @@ func (p pod) there() pods.Pod {
 	return pods.Pod{Cluster: *p.cluster, Name: p.name, Spec: p.spec, Lanes: p.lanes}
 }
 
-func (p pod) possible(ctx context.Context, _ bool) error { return p.there().Possible(ctx) }
+func (p pod) possible(ctx context.Context, _ bool) error { return p.ask(ctx, p.there().Possible) }
+
+// ask asks the cluster, which may never answer: others are to be looked after, and are not asked about for a
+// while then.
+func (p *Instances) ask(ctx context.Context, do func(context.Context) error) error {
+	if time.Since(p.mute) < relook {
+		return errMute
+	}
+	brief, cancel := context.WithTimeout(ctx, Answer)
+	defer cancel()
+	err := do(brief)
+	if brief.Err() != nil && ctx.Err() == nil {
+		p.mute, err = time.Now(), errMute
+	}
+	return err
+}
+
+var errMute = fmt.Errorf("the API server of this host's cluster does not answer within %s", Answer)
 
 func (p pod) said() string { return p.there().Said() }
+
+// relook is how often the cluster is asked of what was seen to run there.
+const relook = 10 * time.Second
 
 // runs asks the cluster less often than this agent looks: the kubelet restarts what ends. It also knows what
 // was promised to a pod that another agent has made.
 func (p pod) runs(ctx context.Context, _ []int) (bool, error) {
 	s, known := p.seen[p.name]
-	if known && time.Since(s.at) < call {
+	if known && time.Since(s.at) < relook {
 		return true, nil
 	}
-	is, err := p.there().Runs(ctx)
+	is := false
+	err := p.ask(ctx, func(ctx context.Context) (err error) {
+		is, err = p.there().Runs(ctx)
+		return err
+	})
 	if !is || err != nil {
 		return is, err
 	}
 	if !known {
-		brief, cancel := context.WithTimeout(ctx, answer)
+		brief, cancel := context.WithTimeout(ctx, Answer)
 		defer cancel()
 		if s.lane, err = p.there().Promised(brief); err != nil {
 			return true, err
@@ -67,7 +92,7 @@ func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
 // end lets others have their turn while the kubelet ends the pod.
 func (p pod) end(ctx context.Context) error {
 	delete(p.seen, p.name)
-	brief, cancel := context.WithTimeout(ctx, answer)
+	brief, cancel := context.WithTimeout(ctx, Answer)
 	defer cancel()
 	err := p.there().End(brief)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -88,7 +113,7 @@ func (p pod) asUser() (pods.Pod, error) {
 }
 
 // reserveThere is reserve where this host is a node of a cluster.
-func (p *processes) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
+func (p *Instances) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
 	plan.Placement, error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {

@@ -1,4 +1,4 @@
-package agent
+package workload
 
 import (
 	"cmp"
@@ -31,7 +31,7 @@ type placed struct {
 }
 
 // fits says why the lane of an Instance cannot be in force in the place of the one that it has.
-func (p *processes) fits(name string, spec api.InstanceSpec) error {
+func (p *Instances) fits(name string, spec api.InstanceSpec) error {
 	want, err := api.Lane(name, spec.Lane)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (p *processes) fits(name string, spec api.InstanceSpec) error {
 }
 
 // place brings the lane of an Instance in force.
-func (p *processes) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) (got placed, err error) {
+func (p *Instances) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) (got placed, err error) {
 	var spec api.InstanceSpec
 	if err = json.Unmarshal(i.Spec, &spec); err != nil {
 		return got, err
@@ -101,7 +101,7 @@ func (got *placed) lack(name string, partitions []enforce.RefusedStep, short []s
 }
 
 // note keeps what came of putting a lane in force that stays so.
-func (p *processes) note(name string, got placed) error {
+func (p *Instances) note(name string, got placed) error {
 	p.diary.Applied(got.Applied)
 	all := slices.Concat(got.missing, got.rest)
 	text := strings.Join(all, "; ")
@@ -116,9 +116,9 @@ func (p *processes) note(name string, got placed) error {
 }
 
 // lacks has what a lane has not got as it came in force, for the next agent too.
-func (p *processes) lacks(name string) string { return p.record(name) + ".lacks" }
+func (p *Instances) lacks(name string) string { return p.record(name) + ".lacks" }
 
-func (p *processes) lacking(name string) (string, error) {
+func (p *Instances) lacking(name string) (string, error) {
 	text, err := os.ReadFile(p.lacks(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -128,7 +128,7 @@ func (p *processes) lacking(name string) (string, error) {
 
 // pledge is place for a reservation: one that has not what it is declared for is refused. Where it fails the
 // lane is released again, if it came in force.
-func (p *processes) pledge(ctx context.Context, l *lanes.Lanes, i desired.Instance) error {
+func (p *Instances) pledge(ctx context.Context, l *lanes.Lanes, i desired.Instance) error {
 	got, err := p.place(ctx, l, i)
 	switch {
 	case err == nil && len(got.missing) == 0:
@@ -145,9 +145,9 @@ func (p *processes) pledge(ctx context.Context, l *lanes.Lanes, i desired.Instan
 	return errors.Join(err, p.releaseFrom(ctx, l, i.Name))
 }
 
-// restore puts the lanes in force again that Instances had before the host went down: together, so that each
+// Restore puts the lanes in force again that Instances had before the host went down: together, so that each
 // gets a place that leaves the others theirs. What is left of them is Ensure's, one by one.
-func (p *processes) restore(ctx context.Context, all map[string]desired.Instance) error {
+func (p *Instances) Restore(ctx context.Context, all map[string]desired.Instance) error {
 	if p.cluster != nil {
 		return nil // they are those of claims
 	}
@@ -168,7 +168,7 @@ func (p *processes) restore(ctx context.Context, all map[string]desired.Instance
 }
 
 // recorded are the lanes that this agent has put in force for Instances and that are not so any more.
-func (p *processes) recorded(all map[string]desired.Instance) (want [][]lane.Lane, err error) {
+func (p *Instances) recorded(all map[string]desired.Instance) (want [][]lane.Lane, err error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (p *processes) recorded(all map[string]desired.Instance) (want [][]lane.Lan
 }
 
 // release takes a lane back; one that has gone meanwhile too.
-func (p *processes) release(ctx context.Context, name string) error {
+func (p *Instances) release(ctx context.Context, name string) error {
 	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (p *processes) release(ctx context.Context, name string) error {
 	return errors.Join(p.releaseFrom(ctx, l, name), l.Close())
 }
 
-func (p *processes) releaseFrom(ctx context.Context, l *lanes.Lanes, name string) error {
+func (p *Instances) releaseFrom(ctx context.Context, l *lanes.Lanes, name string) error {
 	if _, none := l.Lane(name); none != nil {
 		return cmp.Or(l.Recorded(), p.takeBack(ctx, l, name))
 	}
@@ -223,9 +223,9 @@ type leftovers struct {
 	Left   []journal.Step `json:"left,omitempty"`   // its own; none while that release goes on
 }
 
-func (p *processes) left(name string) string { return p.record(name) + ".left" }
+func (p *Instances) left(name string) string { return p.record(name) + ".left" }
 
-func (p *processes) leaves(name string, l leftovers) error {
+func (p *Instances) leaves(name string, l leftovers) error {
 	text, err := json.Marshal(l)
 	if err == nil {
 		err = desired.WriteFile(p.left(name), text)
@@ -251,8 +251,11 @@ func unfinished(l *lanes.Lanes) ([]journal.Step, error) {
 	return w.Unfinished(), nil
 }
 
-// takeBack tries again, each minute, what a lane waits for that was released.
-func (p *processes) takeBack(ctx context.Context, l *lanes.Lanes, name string) error {
+// again is how often it is tried to take back what a lane has left.
+const again = time.Minute
+
+// takeBack tries again what a lane waits for that was released.
+func (p *Instances) takeBack(ctx context.Context, l *lanes.Lanes, name string) error {
 	text, err := os.ReadFile(p.left(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -275,7 +278,7 @@ func (p *processes) takeBack(ctx context.Context, l *lanes.Lanes, name string) e
 		of = leftovers{Left: slices.Clone(left)}
 		err = p.leaves(name, of)
 	}
-	if err == nil && len(left) > 0 && time.Since(p.retried[name]) >= glance {
+	if err == nil && len(left) > 0 && time.Since(p.retried[name]) >= again {
 		p.retried[name] = time.Now()
 		if err = l.TakeBack(ctx, left); err == nil {
 			left, err = still()

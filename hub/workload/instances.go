@@ -1,4 +1,6 @@
-package agent
+// Package workload has Instances run on their host, each in its lane: a command, a service of systemd, a
+// container of Podman, or a pod of the cluster of which the host is a node. It asks no hub.
+package workload
 
 import (
 	"bytes"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
@@ -22,35 +25,65 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// processes runs Instances in their lanes, as their workloads say. They outlive the agent: the next one finds
-// them in their cgroups.
-type processes struct {
+// Options say where and as whom Instances run.
+type Options struct {
+	Dir   string // of what was started, and what it has printed
+	Lanes lanes.Options
+	Users Users
+	// Cluster is that of which this host is a node; nil: Instances are processes of the host.
+	Cluster *pods.Cluster
+}
+
+// Instances are those of this host. What runs outlives the agent: the next one finds it in its cgroup. They
+// are a desired.Runtime: who calls has the lock of that, but for Wake and Ended.
+type Instances struct {
 	lanes   lanes.Options
 	diary   diary.Diary
 	users   Users
-	dir     string                // of what was started, and what it has printed
-	ended   chan struct{}         // gets something when a process has ended, or there is else something to do
+	dir     string
+	cluster *pods.Cluster
+	ended   chan struct{}
 	began   map[string]time.Time  // when this agent has started what, by name
-	problem map[string]problem    // why an Instance does not run, by its UID
+	problem map[string]Outcome    // why an Instance does not run, by its UID
 	retried map[string]time.Time  // when what released lanes wait for was tried again, by name
 	ending  map[string]chan error // gets what came of ending what takes its time, by name
 	unkept  map[string]error      // why something is not written down of what runs, by name
-
-	cluster *pods.Cluster      // nil: this host is no node of one
-	seen    map[string]pledged // of Instances there, by name
+	seen    map[string]pledged    // of Instances in the cluster, by name
+	mute    time.Time             // when the cluster did not answer
 }
+
+// New returns the Instances of a host of which nothing was looked at yet.
+func New(o Options) *Instances {
+	return &Instances{lanes: o.Lanes, users: o.Users, dir: o.Dir, cluster: o.Cluster,
+		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
+		ended: make(chan struct{}, 1), began: map[string]time.Time{}, problem: map[string]Outcome{},
+		retried: map[string]time.Time{}, ending: map[string]chan error{}, unkept: map[string]error{},
+		seen: map[string]pledged{}}
+}
+
+// Ended gets something when a process has ended, or there is else something to do.
+func (p *Instances) Ended() <-chan struct{} { return p.ended }
+
+// Flush writes down what the history of the host has not taken yet.
+func (p *Instances) Flush() error { return p.diary.Flush() }
 
 // pause is how long a process that ends at once is left alone.
 const pause = 5 * time.Second
 
-func (p *processes) record(name string) string { return filepath.Join(p.dir, name+".json") }
+func (p *Instances) record(name string) string { return filepath.Join(p.dir, name+".json") }
 
 // log has what a command has printed since it began.
-func (p *processes) log(name string) string { return p.record(name) + ".log" }
+func (p *Instances) log(name string) string { return p.record(name) + ".log" }
 
-// Ensure starts what does not run. What runs by another spec is ended and started anew.
-func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) (err error) {
-	defer func() { p.problem[uid] = problemOf(i, err) }()
+// Ensure starts what does not run. What runs by another spec is ended and started anew. Where this host
+// cannot run what is wanted, what ran before is looked after.
+func (p *Instances) Ensure(ctx context.Context, uid string, i desired.Instance) error {
+	err := p.bring(ctx, i)
+	p.problem[uid] = outcomeOf(i, err)
+	return err
+}
+
+func (p *Instances) bring(ctx context.Context, i desired.Instance) error {
 	started, was, err := p.started(i)
 	ours := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -70,24 +103,28 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 			"%[1]s, or another name", i.Name)
 	case same && (err == nil || p.cluster != nil):
 		if runs, rerr := w.runs(ctx, pids); runs || rerr != nil {
-			return errors.Join(rerr, trim(p.log(i.Name)))
+			return errors.Join(ownOf(rerr), trim(p.log(i.Name)))
 		}
 	}
 	begun := ours && !was.Reserve
 	if err = p.users.may(spec); err == nil { // before what runs is ended
 		err = w.possible(ctx, begun && was.Service == spec.Service)
 	}
-	if err == nil && begun && p.cluster == nil {
+	if err = ownOf(err); err == nil && begun && p.cluster == nil {
 		err = p.fits(i.Name, spec)
 	}
 	switch {
-	case err != nil && !same && len(pids) > 0:
-		return fmt.Errorf("what ran before goes on: %w", err)
+	case err != nil && !same && begun:
+		i.Spec = started
+		if before := p.bring(ctx, i); before != nil {
+			return fmt.Errorf("%w; what ran before does not run: %w", err, before)
+		}
+		return fmt.Errorf(goesOn+"%w", err)
 	case err != nil:
 		return err
 	}
 	if same && time.Since(p.began[i.Name]) < pause {
-		return fmt.Errorf("it has ended less than %s after it began: see %s", pause, w.said())
+		return ownOf(fmt.Errorf("it has ended less than %s after it began: see %s", pause, w.said()))
 	}
 	if begun && (p.cluster == nil || !same) { // a pod may be there that waits to be bound
 		if err = p.workload(i.Name, was).end(ctx); err != nil {
@@ -101,7 +138,7 @@ func (p *processes) Ensure(ctx context.Context, uid string, i desired.Instance) 
 }
 
 // up says what is not there yet of what has just begun.
-func (p *processes) up(ctx context.Context, name string, w workload) error {
+func (p *Instances) up(ctx context.Context, name string, w workload) error {
 	_, pids, err := p.group(name)
 	if err != nil && !isNoLane(err) {
 		return err
@@ -114,7 +151,7 @@ func (p *processes) up(ctx context.Context, name string, w workload) error {
 }
 
 // started is what was reserved or started last by the name of an Instance.
-func (p *processes) started(i desired.Instance) (text []byte, spec api.InstanceSpec, err error) {
+func (p *Instances) started(i desired.Instance) (text []byte, spec api.InstanceSpec, err error) {
 	if text, err = os.ReadFile(p.record(i.Name)); err != nil {
 		return nil, spec, err
 	}
@@ -127,7 +164,7 @@ func (p *processes) started(i desired.Instance) (text []byte, spec api.InstanceS
 
 // keep writes down what is about to begin by the name of an Instance. A disk that takes nothing any more is
 // not asked where that stands there already.
-func (p *processes) keep(i desired.Instance) error {
+func (p *Instances) keep(i desired.Instance) error {
 	was, err := os.ReadFile(p.record(i.Name))
 	if err == nil && bytes.Equal(was, i.Spec) {
 		return nil
@@ -135,8 +172,8 @@ func (p *processes) keep(i desired.Instance) error {
 	return desired.WriteFile(p.record(i.Name), i.Spec)
 }
 
-// wake has all Instances looked at again.
-func (p *processes) wake() {
+// Wake has all Instances looked at again.
+func (p *Instances) Wake() {
 	select {
 	case p.ended <- struct{}{}:
 	default:
@@ -149,7 +186,7 @@ func isNoLane(err error) bool {
 }
 
 // start brings the lane in force, and a workload into it.
-func (p *processes) start(ctx context.Context, i desired.Instance, w workload) error {
+func (p *Instances) start(ctx context.Context, i desired.Instance, w workload) error {
 	if p.cluster != nil { // the claim has its lane in force
 		err := p.keep(i)
 		if err == nil {
@@ -177,10 +214,10 @@ func (p *processes) start(ctx context.Context, i desired.Instance, w workload) e
 }
 
 // End ends all that is in the lane, and releases it.
-func (p *processes) End(ctx context.Context, uid string, i desired.Instance) (err error) {
+func (p *Instances) End(ctx context.Context, uid string, i desired.Instance) (err error) {
 	defer func() {
 		if delete(p.problem, uid); err != nil {
-			p.problem[uid] = problemOf(i, err)
+			p.problem[uid] = outcomeOf(i, err)
 		}
 	}()
 	_, was, err := p.started(i)
@@ -210,7 +247,7 @@ func (p *processes) End(ctx context.Context, uid string, i desired.Instance) (er
 
 // group is the cgroup of a lane in force, and what is in it; the error is an *enforce.NoLaneError where
 // there is none.
-func (p *processes) group(name string) (enforce.LaneGroup, []int, error) {
+func (p *Instances) group(name string) (enforce.LaneGroup, []int, error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
 		return enforce.LaneGroup{}, nil, err

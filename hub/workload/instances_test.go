@@ -1,4 +1,4 @@
-package agent
+package workload
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
@@ -37,43 +36,10 @@ func TestMain(m *testing.M) {
 	})
 }
 
-func newProcesses(dir string) *processes {
-	return &processes{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, users: Users{First: 1879048300, Last: 1879048301}, ended: make(chan struct{}, 1),
-		began: map[string]time.Time{}, problem: map[string]problem{}, retried: map[string]time.Time{}, ending: map[string]chan error{},
+func newInstances(dir string) *Instances {
+	return &Instances{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, users: Users{First: 1879048300, Last: 1879048301}, ended: make(chan struct{}, 1),
+		began: map[string]time.Time{}, problem: map[string]Outcome{}, retried: map[string]time.Time{}, ending: map[string]chan error{},
 		unkept: map[string]error{}}
-}
-
-// What is left of a reservation, as by a kill, ends nothing of an Instance that has its name.
-func TestReservationOfAnInstance(t *testing.T) {
-	p := newProcesses(t.TempDir())
-	for _, file := range []string{p.mark("router"), p.record("router")} {
-		if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a := &Agent{processes: p, server: &server{heard: time.Now()}, desired: &desired.Agent{State: desired.State{
-		Instances: map[string]desired.Instance{"new": {Name: "router"}}}}}
-	var err error
-	if a.reserved, err = p.reservations(); err != nil || a.reserved["old"].name != "router" {
-		t.Fatal(a.reserved, err)
-	}
-	for uid, r := range a.reserved { // long ago
-		r.since = r.since.Add(-time.Hour)
-		a.reserved[uid] = r
-	}
-	if err = a.settle(t.Context()); err != nil || len(a.reserved) != 0 {
-		t.Error(a.reserved, err)
-	}
-	if _, err = os.Stat(p.record("router")); err != nil {
-		t.Error("the Instance was ended:", err)
-	}
-	if _, err = os.Stat(p.mark("router")); err == nil {
-		t.Error("the reservation is left")
-	}
-	said, err := a.decide(t.Context(), "other", api.Instance{ObjectMeta: metav1.ObjectMeta{Name: "router"}})
-	if err != nil || said.Phase != api.Refused {
-		t.Error(said, err)
-	}
 }
 
 func sleeping(t *testing.T, seconds int) desired.Instance {
@@ -83,7 +49,7 @@ func sleeping(t *testing.T, seconds int) desired.Instance {
 }
 
 // pid waits until one process is in the lane.
-func pid(t *testing.T, p *processes, i desired.Instance, other int) int {
+func pid(t *testing.T, p *Instances, i desired.Instance, other int) int {
 	t.Helper()
 	for {
 		if err := p.Ensure(t.Context(), "u", i); err != nil && !isNotYet(err) && p.unkept[i.Name] == nil {
@@ -103,7 +69,7 @@ func pid(t *testing.T, p *processes, i desired.Instance, other int) int {
 }
 
 // ended is what comes of ending an Instance, once that is no longer under way.
-func ended(p *processes, uid string, i desired.Instance) error {
+func ended(p *Instances, uid string, i desired.Instance) error {
 	for {
 		err := p.End(context.Background(), uid, i)
 		if !isNotYet(err) {
@@ -122,7 +88,7 @@ func isNotYet(err error) bool {
 func TestProcesses(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	dir := t.TempDir()
-	p, i := newProcesses(dir), sleeping(t, 1000)
+	p, i := newInstances(dir), sleeping(t, 1000)
 	first := pid(t, p, i, 0)
 	t.Cleanup(func() {
 		if err := ended(p, "u", i); err != nil {
@@ -143,7 +109,7 @@ func TestProcesses(t *testing.T) {
 			t.Fatalf("it is %s", comes())
 		}
 	}
-	p = newProcesses(dir) // the next agent
+	p = newInstances(dir) // the next agent
 	rooted := i
 	rooted.Spec = bytes.Replace(i.Spec, []byte(`{`), []byte(`{"root":true,"tenant":"acme",`), 1)
 	if err := p.Ensure(t.Context(), "u", rooted); err == nil || !strings.Contains(err.Error(), "spec.root: ") {
@@ -158,6 +124,18 @@ func TestProcesses(t *testing.T) {
 	if _, refused := errors.AsType[*plan.Refusal](err); !refused || !strings.HasPrefix(err.Error(), "what ran before goes on: ") {
 		t.Errorf("a lane that does not fit: %v", err)
 	}
+	if err = syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.began = map[string]time.Time{} // long ago
+	for first = 0; first == 0; {     // what ran before is started again, also now
+		err = p.Ensure(t.Context(), "u", large)
+		if _, in, gerr := p.group(i.Name); gerr == nil && len(in) == 1 && strings.HasPrefix(err.Error(), "what ran before goes on: ") {
+			first = in[0]
+		} else if _, refused := errors.AsType[*plan.Refusal](err); !refused || gerr != nil {
+			t.Fatal(err, gerr)
+		}
+	}
 	if again := pid(t, p, i, 0); again != first {
 		t.Errorf("process %d runs, expected still %d", again, first)
 	}
@@ -170,7 +148,7 @@ func TestProcesses(t *testing.T) {
 	i = sleeping(t, 2000)
 	second := pid(t, p, i, third)
 	byHand(t, p, i.Name)
-	if err = p.restore(t.Context(), map[string]desired.Instance{"u": i}); err != nil {
+	if err = p.Restore(t.Context(), map[string]desired.Instance{"u": i}); err != nil {
 		t.Error(err)
 	}
 	if _, in, gerr := p.group(i.Name); gerr != nil || len(in) > 0 {
@@ -194,7 +172,7 @@ func TestProcesses(t *testing.T) {
 }
 
 // byHand releases a lane, as a person at the site does.
-func byHand(t *testing.T, p *processes, name string) {
+func byHand(t *testing.T, p *Instances, name string) {
 	t.Helper()
 	l, _, err := lanes.OpenPatiently(t.Context(), p.lanes)
 	if err == nil {
@@ -210,7 +188,7 @@ func byHand(t *testing.T, p *processes, name string) {
 // one the CPU that this names.
 func TestRestore(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(3))
-	p := newProcesses(t.TempDir())
+	p := newInstances(t.TempDir())
 	seen, err := lanes.Look(p.lanes)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +209,7 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	all["c"] = desired.Instance{Name: "hub-test-c", Spec: all["a"].Spec} // it has never begun
-	err = p.restore(t.Context(), all)
+	err = p.Restore(t.Context(), all)
 	for uid, i := range all {
 		if _, _, gerr := p.group(i.Name); isNoLane(gerr) != (uid == "c") {
 			t.Errorf("%s: %v, %v", i.Name, gerr, err)
@@ -262,9 +240,9 @@ func TestReserveShort(t *testing.T) {
 	if err != nil {
 		t.Skip("skipped: needs hugepages that nobody has: ", err)
 	}
-	p := newProcesses(t.TempDir())
+	p := newInstances(t.TempDir())
 	i := desired.Instance{Name: "hub-test", Spec: json.RawMessage(`{"lane":{"cpus":{"count":1},"memory":{"hugepages":{"2Mi":"8Mi"}}},"command":["true"]}`)}
-	_, err = p.reserve(t.Context(), "u", i)
+	_, err = p.Reserve(t.Context(), "u", i)
 	if _, refused := errors.AsType[*plan.Refusal](err); !refused || !strings.Contains(err.Error(), "2 of the 4 pages for lane hub-test are free") {
 		t.Errorf("two of its pages are another's: %v", err)
 	}
@@ -278,20 +256,18 @@ func TestReserveShort(t *testing.T) {
 	p.lanes.Paths, p.lanes.Ops = []netpath.Path{path}, map[string]journal.Op{"silent": path}
 	stuck := i
 	stuck.Spec = bytes.Replace(i.Spec, []byte(`"cpus"`), []byte(`"network":{"path":"silent"},"cpus"`), 1)
-	_, err = p.reserve(t.Context(), "u", stuck)
-	if _, _, none := p.group(i.Name); err == nil || none != nil || !p.marked(i.Name, "u") {
+	_, err = p.Reserve(t.Context(), "u", stuck)
+	if _, _, none := p.group(i.Name); err == nil || none != nil || !p.Marked(i.Name, "u") {
 		t.Errorf("what cannot be released is known still: %v, %v", err, none)
 	}
 	path.stuck = false
-	a := &Agent{processes: p, desired: &desired.Agent{}, server: &server{heard: time.Now()},
-		reserved: map[string]reservation{"u": {name: i.Name, since: time.Now().Add(-time.Hour)}}}
-	if err = a.settle(t.Context()); err != nil || p.marked(i.Name, "u") {
+	if err = errors.Join(ended(p, "u", i), p.Unmark(i.Name)); err != nil || p.Marked(i.Name, "u") {
 		t.Errorf("its reservation does not end: %v", err)
 	}
 	if err = unix.Munmap(other); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = p.reserve(t.Context(), "u", i); err != nil {
+	if _, err = p.Reserve(t.Context(), "u", i); err != nil {
 		t.Errorf("all pages are free: %v", err)
 	}
 	if err = ended(p, "u", i); err != nil {
@@ -334,10 +310,10 @@ func (s *silent) Write(_ context.Context, _ journal.Step, value string) error {
 // An Instance has not ended before all of its lane is taken back.
 func TestEndWaits(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
-	p, path := newProcesses(t.TempDir()), &silent{is: "off"}
+	p, path := newInstances(t.TempDir()), &silent{is: "off"}
 	p.lanes.Paths, p.lanes.Ops = []netpath.Path{path}, map[string]journal.Op{"silent": path}
 	i := desired.Instance{Name: "hub-test", Spec: json.RawMessage(`{"lane":{"cpus":{"count":1},"network":{"path":"silent"}},"command":["true"]}`)}
-	if _, err := p.reserve(t.Context(), "u", i); err != nil || path.is != "on" {
+	if _, err := p.Reserve(t.Context(), "u", i); err != nil || path.is != "on" {
 		t.Fatal(path.is, err)
 	}
 	path.away = true
@@ -359,7 +335,7 @@ func TestEndWaits(t *testing.T) {
 	}
 	other := i // a lane of the host itself
 	other.Name = "other-test"
-	if _, err = p.reserve(t.Context(), "o", other); err != nil {
+	if _, err = p.Reserve(t.Context(), "o", other); err != nil {
 		t.Fatal(err)
 	}
 	path.away = true
@@ -376,7 +352,7 @@ func TestEndWaits(t *testing.T) {
 	}
 
 	// Killed after the lane was released, and before that was noted.
-	if _, err = p.reserve(t.Context(), "u", i); err == nil {
+	if _, err = p.Reserve(t.Context(), "u", i); err == nil {
 		err = p.leaves(i.Name, leftovers{})
 	}
 	if err != nil {
@@ -395,7 +371,7 @@ func TestEndWaits(t *testing.T) {
 
 // What is about to begin is not said to run before it is there.
 func TestUp(t *testing.T) {
-	p := newProcesses(t.TempDir())
+	p := newInstances(t.TempDir())
 	for _, row := range []struct {
 		w    begins
 		says string
@@ -418,28 +394,6 @@ type begins struct {
 }
 
 func (b begins) runs(context.Context, []int) (bool, error) { return b.is, b.err }
-
-// What a lane has not got is told by the next agent too.
-func TestLacking(t *testing.T) {
-	dir := t.TempDir()
-	if err := newProcesses(dir).note("web", placed{rest: []string{"governor: why"}}); err != nil {
-		t.Fatal(err)
-	}
-	p := newProcesses(dir) // the next agent
-	i := desired.Instance{Name: "web"}
-	p.problem["u"] = problemOf(i, nil)
-	l, err := lanes.Look(p.lanes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &Agent{processes: p, desired: &desired.Agent{State: desired.State{Instances: map[string]desired.Instance{"u": i}}}}
-	for _, says := range []string{"governor: why", "governor: why; the disk is full"} {
-		if s := a.statusOf("u", api.Instance{}, l, desired.Findings{}); s.Phase != "Running" || s.Message != says {
-			t.Errorf("found %+v, expected %s", s, says)
-		}
-		p.unkept["web"] = errors.New("the disk is full")
-	}
-}
 
 // What a command prints is kept up to a bound, the last of it longest; it goes on printing into the same file.
 func TestPrinted(t *testing.T) {
@@ -479,7 +433,7 @@ func TestPrinted(t *testing.T) {
 // Each tenant is a user of its own, the same each time, and none is root that the host's own flags do not let.
 func TestUsers(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	p := newProcesses(t.TempDir())
+	p := newInstances(t.TempDir())
 	for _, want := range []struct {
 		tenant string
 		user   uint32
@@ -510,133 +464,58 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// Who asks whether an agent runs is in the way of none.
-func TestRuns(t *testing.T) {
-	o := Options{Dir: t.TempDir()}
-	if o.runs() {
-		t.Error("found an agent where none was ever")
+// What a lane has not got is told by the next agent too.
+func TestLacking(t *testing.T) {
+	dir := t.TempDir()
+	if err := newInstances(dir).note("web", placed{rest: []string{"governor: why"}}); err != nil {
+		t.Fatal(err)
 	}
-	lock, err := o.lock()
-	if err != nil || !o.runs() {
-		t.Fatalf("expected one that runs, %v", err)
+	p := newInstances(dir) // the next agent
+	i := desired.Instance{Name: "web"}
+	p.problem["u"] = outcomeOf(i, nil)
+	l, err := lanes.Look(p.lanes)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err = o.lock(); err == nil {
-		t.Error("a second agent has the folder")
-	}
-	if err = lock.Close(); err != nil || o.runs() {
-		t.Errorf("expected none any more, %v", err)
-	}
-	asked, stop := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(asked)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				o.runs()
-			}
+	for _, says := range []string{"governor: why", "governor: why; the disk is full"} {
+		if s := p.Status("u", i, l); s.Phase != "Running" || s.Message != says {
+			t.Errorf("found %+v, expected %s", s, says)
 		}
-	}()
-	for range 2000 {
-		if lock, err = o.lock(); err != nil {
-			t.Errorf("an agent that begins while somebody asks: %v", err)
-			break
-		}
-		if err = lock.Close(); err != nil {
-			t.Error(err)
-		}
+		p.unkept["web"] = errors.New("the disk is full")
 	}
-	close(stop)
-	<-asked
 }
 
-// What a measurement has found beside a lane is told with the bound that it is of, and no longer as held when another
-// lane has come.
-func TestProofs(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
-	o := lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}
-	want, err := api.Lane("proved", json.RawMessage(`{"cpus":{"count":1,"share":2},"objective":{"rtt":{"p99.9":"50us"}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, _, err := lanes.OpenPatiently(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if _, err = l.Release(context.Background(), l.Names()...); errors.Join(err, l.Close()) != nil {
-			t.Error(err)
-		}
-	}()
-	put := func(want lane.Lane) {
-		t.Helper()
-		placed, _, perr := l.Want([]lane.Lane{want}, false)
-		if perr == nil {
-			_, perr = l.Put(t.Context(), placed)
-		}
-		if perr != nil {
-			t.Fatal(perr)
-		}
-	}
-	told := func(verdict lane.Verdict) {
-		t.Helper()
-		all, perr := proofs(t.Context(), l)
-		if perr != nil || len(all) != 1 || all[0].Lane != "proved" || all[0].Bound != "rtt p99.9 at most 50us" || all[0].Verdict != verdict {
-			t.Errorf("found %+v, %v; expected one that is %s", all, perr, verdict)
-		}
-	}
-	put(want)
-	told(lane.Unproven)
-	conditions, err := l.Conditions("proved")
-	if err == nil {
-		err = l.Proved("proved", lane.Proof{Conditions: conditions,
-			Judgements: []lane.Judgement{{Bound: want.Spec.Objective.Bounds()[0], Verdict: lane.Held}}})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	told(lane.Held)
-	other := want
-	other.Metadata.Name, other.Spec.Objective = "other", lane.Objective{}
-	put(other)
-	told(lane.Unproven)
-}
-
-// An Instance is said to run only when what is to run was looked at since it changed, and what has begun is there. What
-// its tenant is told names no lanes of others.
+// An Instance is said to run only when what is to run was looked at since it changed, and what has begun
+// is there. Its tenant is told no reason that has lanes of others in it.
 func TestStatusOf(t *testing.T) {
 	i := desired.Instance{Name: "default.web", Generation: 2}
 	before := i
 	before.Generation = 1
 	for _, row := range []struct {
 		name, phase, message, brief string
-		tried                       *problem
+		tried                       *Outcome
 	}{
 		{"not tried", "Starting", "", "", nil},
-		{"as it was before", "Starting", "", "", new(problemOf(before, nil))},
-		{"what was wrong before", "Starting", "", "", new(problemOf(before, errors.New("no image")))},
-		{"it runs", "Running", "", "", new(problemOf(i, nil))},
-		{"it does not", "Failed", "no image default.db", "no image default.db", new(problemOf(i, errors.New("no image default.db")))},
-		{"by another's lane", "Failed", "lane secret: held", "", new(problemOf(i, errors.New("lane secret: held")))},
+		{"as it was before", "Starting", "", "", new(outcomeOf(before, nil))},
+		{"what was wrong before", "Starting", "", "", new(outcomeOf(before, errors.New("no image")))},
+		{"it runs", "Running", "", "", new(outcomeOf(i, nil))},
+		{"it does not", "Failed", "no image default.db", "no image default.db", new(outcomeOf(i, ownOf(errors.New("no image default.db"))))},
+		{"by what others have", "Failed", "isolane/secret: busy", "it cannot be brought about on this host: an operator reads why",
+			new(outcomeOf(i, errors.New("isolane/secret: busy")))},
 		{"no room", "Failed", "what ran before goes on: lane default.web refused: 1 belongs to gone",
 			"what ran before goes on: this host has no room for the lane as it is declared",
-			new(problemOf(i, fmt.Errorf("what ran before goes on: %w", &plan.Refusal{Lane: i.Name, Blocking: []string{"1 belongs to gone"}})))},
-		{"not yet", "Starting", "activating", "activating", new(problemOf(i, errors.Join(api.NotYet("activating"))))},
+			new(outcomeOf(i, fmt.Errorf("what ran before goes on: %w", &plan.Refusal{Lane: i.Name, Blocking: []string{"1 belongs to gone"}})))},
+		{"not yet", "Starting", "activating", "activating", new(outcomeOf(i, errors.Join(api.NotYet("activating"))))},
 	} {
-		p := newProcesses(t.TempDir())
+		p := newInstances(t.TempDir())
 		if row.tried != nil {
 			p.problem["u"] = *row.tried
 		}
-		a := &Agent{processes: p, desired: &desired.Agent{State: desired.State{Instances: map[string]desired.Instance{"u": i}}}}
 		l, err := lanes.Look(p.lanes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Placement.Lanes = []plan.Lane{{Name: "default.db"}, {Name: "secret"}}
-		of := api.Instance{}
-		of.Labels = map[string]string{api.TenantOf: "default"}
-		s := a.statusOf("u", of, l, desired.Findings{})
+		s := p.Status("u", i, l)
 		if s.Phase != row.phase || s.Message != row.message || s.Brief != row.brief || s.Generation != 2 {
 			t.Errorf("%s: found %+v, expected %s %q, %q", row.name, s, row.phase, row.message, row.brief)
 		}

@@ -1,4 +1,4 @@
-package agent
+package workload
 
 import (
 	"encoding/json"
@@ -83,7 +83,7 @@ func (u Users) of(dir, tenant string) (uint32, error) {
 }
 
 // as is who the command of an Instance is, with a folder of its own where that is not root.
-func (p *processes) as(name string, s api.InstanceSpec) (with lanes.With, err error) {
+func (p *Instances) as(name string, s api.InstanceSpec) (with lanes.With, err error) {
 	if err = p.users.may(s); err != nil || s.Root {
 		return with, err
 	}
@@ -107,4 +107,4 @@ func (p *processes) as(name string, s api.InstanceSpec) (with lanes.With, err er
 }
 
 // private is the folder that an Instance has as /tmp and /var/tmp, for as long as it is here.
-func (p *processes) private(name string) string { return filepath.Join(p.dir, name+".tmp") }
+func (p *Instances) private(name string) string { return filepath.Join(p.dir, name+".tmp") }

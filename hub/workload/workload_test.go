@@ -1,4 +1,4 @@
-package agent
+package workload
 
 import (
 	"context"
@@ -72,11 +72,11 @@ func TestKill(t *testing.T) {
 
 // A session of which nothing is left is forgotten: its number may become a stranger's.
 func TestSessionForgotten(t *testing.T) {
-	p := newProcesses(t.TempDir())
+	p := newInstances(t.TempDir())
 	if err := os.WriteFile(p.session("web"), []byte(`{"boot":"other","id":1,"start":1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := (command{processes: p, name: "web"}).end(t.Context()); err != nil {
+	if err := (command{Instances: p, name: "web"}).end(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(p.session("web")); !errors.Is(err, os.ErrNotExist) {
@@ -103,7 +103,7 @@ func TestLack(t *testing.T) {
 }
 
 // running are the processes whose command line ends so, once so many of them may use the lane's CPUs only.
-func running(t *testing.T, p *processes, i desired.Instance, program string, want int) (pids []int, users []string) {
+func running(t *testing.T, p *Instances, i desired.Instance, program string, want int) (pids []int, users []string) {
 	t.Helper()
 	var seen string
 	ends := strings.ReplaceAll(program, " ", "\x00") + "\x00"
@@ -148,7 +148,7 @@ func running(t *testing.T, p *processes, i desired.Instance, program string, wan
 }
 
 // cpusOf are those of the lane of an Instance.
-func cpusOf(t *testing.T, p *processes, i desired.Instance) cpuset.Set {
+func cpusOf(t *testing.T, p *Instances, i desired.Instance) cpuset.Set {
 	t.Helper()
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
@@ -225,7 +225,7 @@ func ownPodman(t *testing.T) (image string) {
 // started anew when it ends, and nothing of it is left.
 func TestContainer(t *testing.T) {
 	image := ownPodman(t)
-	p := newProcesses(t.TempDir())
+	p := newInstances(t.TempDir())
 	missing := instance(t, api.InstanceSpec{Workload: api.Workload{Image: "localhost/none:1"}, Tenant: "acme"})
 	if err := p.Ensure(t.Context(), "u", missing); err == nil || !strings.Contains(err.Error(), "localhost/none:1 is not on this host: expected podman pull") {
 		t.Errorf("an image that is not there: %v", err)
@@ -306,7 +306,7 @@ func TestService(t *testing.T) {
 		}
 		systemctl("daemon-reload")
 	})
-	p := newProcesses(t.TempDir())
+	p := newInstances(t.TempDir())
 	p.lanes = lanes.Options{} // as the drop-in has it
 	p.users.Root = []string{"acme"}
 	i := instance(t, api.InstanceSpec{Workload: api.Workload{Service: name, Root: true}, Tenant: "acme"})

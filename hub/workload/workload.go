@@ -1,4 +1,4 @@
-package agent
+package workload
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type workload interface {
 	said() string
 }
 
-func (p *processes) workload(name string, spec api.InstanceSpec) workload {
+func (p *Instances) workload(name string, spec api.InstanceSpec) workload {
 	c := command{p, name, spec}
 	switch {
 	case p.cluster != nil:
@@ -46,7 +46,7 @@ func (p *processes) workload(name string, spec api.InstanceSpec) workload {
 
 // command is a program of the host.
 type command struct {
-	*processes
+	*Instances
 	name string
 	spec api.InstanceSpec
 }
@@ -122,7 +122,7 @@ func (c command) aside(ctx context.Context, left func(context.Context) (bool, er
 	c.ending[c.name] = goes
 	go func() {
 		goes <- end(context.WithoutCancel(ctx)) // the agent may end the talk in which this began
-		c.wake()
+		c.Wake()
 	}()
 	return api.NotYet("it is ending")
 }
@@ -148,7 +148,7 @@ func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
 	c.unkept[c.name] = errors.Join(unkept, writeSession(c.session(c.name), cmd.Process.Pid))
 	go func() {
 		_ = cmd.Wait() // it is started again, however it ended
-		c.wake()
+		c.Wake()
 	}()
 	return nil
 }

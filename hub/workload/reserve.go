@@ -1,0 +1,116 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+)
+
+// Answer is how long a host may think about a reservation.
+const Answer = 1500 * time.Millisecond
+
+func (p *Instances) mark(name string) string { return filepath.Join(p.dir, name+".reserved") }
+
+// Reserved are the names of the reservations that the last agent has left, by their UIDs.
+func (p *Instances) Reserved() (map[string]string, error) {
+	marks, err := filepath.Glob(p.mark("*"))
+	all := map[string]string{}
+	for _, mark := range marks {
+		uid, rerr := os.ReadFile(mark)
+		err = errors.Join(err, rerr)
+		all[string(uid)] = strings.TrimSuffix(filepath.Base(mark), ".reserved")
+	}
+	return all, err
+}
+
+// Reserve puts the lane of an Instance in force, if there is room, and returns what is placed then. The error
+// is a *plan.Refusal where the host has no room for it.
+func (p *Instances) Reserve(ctx context.Context, uid string, i desired.Instance) (plan.Placement, error) {
+	ctx, cancel := context.WithTimeout(ctx, Answer)
+	defer cancel()
+	refused := p.admits(ctx, i) // before the lanes are held: it may ask other programs
+	if p.cluster != nil {
+		return p.reserveThere(ctx, uid, i, refused)
+	}
+	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
+	if err != nil {
+		return plan.Placement{}, err
+	}
+	now, err := inForce(l)
+	if _, there := now.Lane(i.Name); err == nil && there {
+		err = &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
+			Blocking: []string{"a lane of that name is in force already"}}
+	}
+	if err == nil {
+		err = refused
+	}
+	if err == nil { // the mark first: what has a record and none is an Instance
+		err = desired.WriteFile(p.mark(i.Name), []byte(uid))
+	}
+	if err == nil {
+		err = p.pledge(context.WithoutCancel(ctx), l, i)
+		_, none := l.Lane(i.Name)
+		_, whole := os.Stat(p.left(i.Name))
+		if err != nil && none != nil && whole != nil {
+			err = errors.Join(err, p.forget(i.Name))
+		} else { // also where it could not be released as a whole: it is settled later
+			now = l.Placement
+		}
+	}
+	return now, errors.Join(err, l.Close())
+}
+
+// inForce is what is placed, on this host also where that is nothing.
+func inForce(l *lanes.Lanes) (plan.Placement, error) {
+	now := l.Placement
+	if now.Host.Hostname != "" {
+		return now, nil
+	}
+	v, err := l.View()
+	now.APIVersion, now.Kind, now.Host = plan.APIVersion, plan.Kind, plan.MachineOf(v.Host)
+	return now, err
+}
+
+// Marked says whether a lane is kept for that Instance: also one that could not be released again.
+func (p *Instances) Marked(name, uid string) bool {
+	by, err := os.ReadFile(p.mark(name))
+	return err == nil && string(by) == uid
+}
+
+// Unmark forgets that a lane was kept: it is an Instance's, or nobody's.
+func (p *Instances) Unmark(name string) error { return os.RemoveAll(p.mark(name)) }
+
+// forget takes back that an Instance is reserved.
+func (p *Instances) forget(name string) error {
+	return errors.Join(os.Remove(p.mark(name)), os.RemoveAll(p.record(name)), os.RemoveAll(p.lacks(name)))
+}
+
+// admits says whether this host has what an Instance runs, and lets it be who it asks to be; the error is a
+// *plan.Refusal where not.
+func (p *Instances) admits(ctx context.Context, i desired.Instance) error {
+	var spec api.InstanceSpec
+	err := json.Unmarshal(i.Spec, &spec)
+	if err != nil {
+		return err
+	}
+	if err = p.users.may(spec); err == nil {
+		err = p.workload(i.Name, spec).possible(ctx, false)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // a program did not answer in time, which refuses nothing
+	}
+	if err != nil {
+		return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
+			Blocking: []string{err.Error()}}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/plan"
+)
+
+// Outcome is what came of an Instance when it was looked at last: why it does not run.
+type Outcome struct {
+	generation int64  // of the Instance when it was looked at
+	text       string // "": it runs
+	brief      string // what of that its tenant may read
+	starting   bool   // it may still come up by itself
+}
+
+// own is an error that has in it only what the tenant of the Instance has declared, and what came of that.
+type own struct{ error }
+
+func (o own) Unwrap() error { return o.error }
+
+// ownOf marks an error so, nil not.
+func ownOf(err error) error {
+	if err != nil {
+		err = own{err}
+	}
+	return err
+}
+
+// goesOn begins why a change is not done.
+const goesOn = "what ran before goes on: "
+
+// outcomeOf keeps an error, and in words for the tenant what is known to have nothing of others in it:
+// refusals name lanes, and errors of the kernel cgroups and devices.
+func outcomeOf(i desired.Instance, err error) Outcome {
+	p := Outcome{generation: i.Generation}
+	if err == nil {
+		return p
+	}
+	p.text, p.brief = err.Error(), "it cannot be brought about on this host: an operator reads why"
+	if _, is := errors.AsType[*plan.Refusal](err); is {
+		p.brief = "this host has no room for the lane as it is declared"
+	}
+	if of, is := errors.AsType[own](err); is {
+		p.brief = of.Error()
+	}
+	notYet, is := errors.AsType[api.NotYet](err)
+	if p.starting = is; is {
+		p.brief = notYet.Error()
+	}
+	if strings.HasPrefix(p.text, goesOn) {
+		p.brief = goesOn + p.brief
+	}
+	return p
+}
+
+// Outcome is that of an Instance, zero where it was not looked at.
+func (p *Instances) Outcome(uid string) Outcome { return p.problem[uid] }
+
+// Status is what there is to say of an Instance that this host is to run.
+func (p *Instances) Status(uid string, i desired.Instance, l *lanes.Lanes) api.InstanceStatus {
+	is, tried := p.problem[uid]
+	tried = tried && is.generation == i.Generation // the spec that is to run was looked at
+	s := api.InstanceStatus{Phase: "Running", Generation: max(i.Generation, 0)}
+	switch {
+	case i.Ending:
+		s.Phase = "Ending"
+	case !tried || is.starting:
+		s.Phase = "Starting"
+	case is.text != "":
+		s.Phase = "Failed"
+	default:
+		s.Message = p.Lacks(i.Name)
+	}
+	if tried && s.Message == "" {
+		s.Message, s.Brief = is.text, is.brief
+	}
+	placed, err := l.Lane(i.Name)
+	if there, seen := p.seen[i.Name]; seen {
+		placed, err = there.lane, nil
+	}
+	if err == nil {
+		s.CPUs = placed.CPUs.String()
+	}
+	return s
+}
+
+// Lacks is what a lane has not got, and what is not written down of what runs there; "": nothing.
+func (p *Instances) Lacks(name string) string {
+	lacks, err := p.lacking(name)
+	if err = errors.Join(err, p.unkept[name]); err != nil {
+		lacks = strings.TrimPrefix(lacks+"; "+err.Error(), "; ")
+	}
+	return lacks
+}
+
+// Line says for people how an Instance is, by what is on this host now.
+func (p *Instances) Line(ctx context.Context, i desired.Instance) (string, error) {
+	var spec api.InstanceSpec
+	if err := json.Unmarshal(i.Spec, &spec); err != nil {
+		return "", err
+	}
+	state := "does not run"
+	if g, pids, err := p.group(i.Name); err == nil {
+		runs, why := p.workload(i.Name, spec).runs(ctx, pids)
+		switch {
+		case why != nil:
+			state += ": " + why.Error()
+		case runs:
+			state = fmt.Sprintf("runs on CPUs %s, processes %v", g.Lane.CPUs, pids)
+		}
+	}
+	if i.Ending {
+		state += ", and is to end"
+	}
+	return i.Name + ": " + state, nil
+}

@@ -275,6 +275,7 @@ test/kube/topology     150        5  a Kubernetes for tests, a module of its own
 test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
+test/vpptest           250       10  stands in for a VPP, for the tests of two packages
 top                    750        5  lanes live in a terminal
 unit                   150       10  services of a hub too; out of cmd/isolane
 version                100        5

@@ -97,9 +97,9 @@ func othersOf(of lane.Lane, wanted []lane.Lane, stay plan.Placement) (names []st
 	return names
 }
 
-// CheckSegments refuses a lane whose address, or MAC address, somebody else on its segment has. What lanes have
-// there by now is not asked for: they would answer themselves. Nor do answers count of lanes that are on another
-// card of the segment now, and leave it.
+// CheckSegments refuses a lane whose address, or MAC address, somebody else on its segment has. What lanes
+// have there by now is not asked for: they would answer themselves. Nor do answers count of lanes that are on
+// another card of the segment now, and leave it.
 func CheckSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) error {
 	var leaving []string
 	for _, now := range inForce.Lanes {

@@ -206,7 +206,7 @@ lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of it
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1950       35  what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
-netpath               1500       45  a MAC address that somebody has; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink
+netpath               1500       50  what a switch keeps over a reboot; a MAC address that somebody has; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink
 netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  lanes are held to their rate; a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours

@@ -216,7 +216,7 @@ lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of it
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1950       35  what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
-netpath               1450       45  uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink
+netpath               1500       50  what a switch keeps over a reboot; a MAC address that somebody has; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink
 netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  lanes are held to their rate; a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
@@ -287,6 +287,7 @@ test/kube/topology     150        5  a Kubernetes for tests, a module of its own
 test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
 test/summary           100        0
+test/vpptest           250       10  stands in for a VPP, for the tests of two packages
 top                    750        5  lanes live in a terminal
 unit                   300       10  services of a hub too; out of cmd/isolane; units that ask for CPUs of lanes, out of enforce
 version                100        5

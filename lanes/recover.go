@@ -7,7 +7,9 @@ import (
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/enforce/adopt"
 	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
 
@@ -16,7 +18,7 @@ type Recovered struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`     // Recovered
 	Released   []string          `json:"released"` // lanes that were made for a process which has ended
-	Undone     []string          `json:"undone"`   // sessions that were cut off
+	Undone     []string          `json:"undone"`   // sessions that were cut off; what outlived a boot
 	PutBack    []enforce.Drift   `json:"putBack"`  // what was not as the lanes in force want it
 	Left       []Left            `json:"left"`
 	Waiting    []enforce.Waiting `json:"waiting"`
@@ -68,6 +70,14 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 	r.PutBack, r.Left, r.Waiting = append(r.PutBack, drift...), l.left(), l.Waiting(waiting...)
 	if err = errors.Join(err, l.Close()); err != nil {
 		return r, err
+	}
+	for _, p := range seen.o.Paths {
+		if last, is := p.(netpath.Lasting); is && seen.o.root == host.Live() {
+			removed, lerr := last.RemoveLeftovers(ctx)
+			if r.Undone = append(r.Undone, removed...); lerr != nil {
+				return r, lerr
+			}
+		}
 	}
 	return r, r.adopt(ctx, o, unrecorded)
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -370,10 +369,7 @@ func lanesOn(
 	t *testing.T, p netpath.Path, uplink string, first []journal.Step, functions func(int) netpath.PlacedFunctions,
 ) *bed {
 	t.Helper()
-	all := ops()
-	maps.Copy(all, sriov.Ops())
-	maps.Copy(all, ovs.Ops())
-	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", all)
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
 	if err != nil {
 		t.Fatal(err)
 	}

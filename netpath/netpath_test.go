@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,9 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/netpath/macvlan"
+	"isolane.dev/isolane/netpath/ovs"
+	"isolane.dev/isolane/netpath/sriov"
+	"isolane.dev/isolane/netpath/vpp"
 	"isolane.dev/isolane/quantity"
 )
 
@@ -41,7 +45,9 @@ type measured interface {
 
 func ops() map[string]journal.Op {
 	all := change.Ops("/")
-	maps.Copy(all, express.Ops())
+	for _, more := range []map[string]journal.Op{express.Ops(), ovs.Ops(), sriov.Ops(), vpp.Ops()} {
+		maps.Copy(all, more)
+	}
 	return all
 }
 
@@ -385,67 +391,234 @@ func unreachable(t *testing.T, netns string) {
 	}
 }
 
-// The steps of lanes' paths are taken back wherever a crash has cut them off, and the uplink is as before.
+// The steps of lanes' paths are taken back wherever a crash has cut them off, between two or within one, and the
+// uplink is as before, and a switch.
 func TestLanesAreTakenBack(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	const uplink = "islt-upl"
-	ip := func(args ...string) string {
-		t.Helper()
-		out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "ip", args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("ip %s: %s", strings.Join(args, " "), out)
-		}
-		return string(out)
+	none := func(*testing.T) switched { return switched{} }
+	two := lane.VLAN{Outer: 100, Inner: 7}
+	for _, c := range []struct {
+		name string
+		netpath.Path
+		vlan  lane.VLAN
+		begin func(*testing.T) switched
+	}{
+		{"bridge", bridge.Path{}, lane.VLAN{}, none},
+		{"macvlan", macvlan.Path{}, lane.VLAN{}, none},
+		{"express", express.Path{}, lane.VLAN{}, none},
+		{"ovs", ovs.Path{}, lane.VLAN{}, openVSwitch},
+		{"ovs with two tags", ovs.Path{}, two, openVSwitch},
+		{"ovs-dpdk", ovs.Path{DPDK: true}, lane.VLAN{Outer: 100}, openVSwitchDPDK},
+		{"vpp", vpp.Path{}, lane.VLAN{Outer: 100}, standInVPP},
+		{"vpp with a card", vpp.Path{}, lane.VLAN{}, standInVPP},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := cut{Path: c.Path, uplink: "islt-upl", vlan: c.vlan}
+			if c.name == "vpp with a card" {
+				b.uplink = vppCard
+				b.run(t, c.begin(t))
+				return
+			}
+			command(t, "ip", "link", "add", b.uplink, "type", "veth", "peer", "name", "islt-wire")
+			defer command(t, "ip", "link", "del", b.uplink)
+			command(t, "ip", "link", "set", b.uplink, "up", "mtu", "9000")
+			b.run(t, c.begin(t))
+		})
 	}
-	ip("link", "add", uplink, "type", "veth", "peer", "name", "islt-wire")
-	defer ip("link", "del", uplink)
-	ip("link", "set", uplink, "up", "mtu", "9000")
-	before := ip("-d", "-o", "link", "show", uplink)
-	for _, p := range []netpath.Path{bridge.Path{}, macvlan.Path{}, express.Path{}} {
-		var lanes []netpath.Lane
-		for i, name := range []string{"islt-a", "islt-with-a-long-name"} {
-			address := lane.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 9, byte(1 + i)}), 24)}
-			lanes = append(lanes, netpath.Of(fstest.MapFS{}, name, lane.Network{Device: uplink, Rate: 2e9, Addresses: []lane.Address{address}}))
+	t.Run("sriov", func(t *testing.T) {
+		b := cut{Path: sriov.Path{}, uplink: os.Getenv("ISOLANE_TEST_CARD")}
+		if b.uplink == "" {
+			t.Skip("skipped: needs a card with virtual functions (ISOLANE_TEST_CARD), as in the lab")
 		}
-		steps, err := p.Steps(lanes)
-		if err != nil || lanes[0].MAC == lanes[1].MAC {
-			t.Fatal(lanes, err)
+		address, err := filepath.EvalSymlinks("/sys/class/net/" + b.uplink + "/device")
+		if err != nil {
+			t.Fatal(err)
 		}
-		for made := range len(steps) + 1 {
-			dir := filepath.Join(t.TempDir(), "run")
-			j, err := journal.Open(dir, "test", ops())
-			if err != nil {
+		b.functions = func(i int) netpath.PlacedFunctions {
+			return netpath.PlacedFunctions{Card: filepath.Base(address), Numbers: []int{i}, Pool: 2}
+		}
+		b.run(t, switched{shown: func() string { return command(t, "cat", address+"/sriov_numvfs") }})
+	})
+}
+
+// command runs one, and fails with what it says.
+func command(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(context.WithoutCancel(t.Context()), argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%q: %v: %s", argv, err, out)
+	}
+	return string(out)
+}
+
+// cut puts two lanes in force by a path and is cut off on the way.
+type cut struct {
+	netpath.Path
+	uplink    string
+	vlan      lane.VLAN
+	functions func(i int) netpath.PlacedFunctions // of a lane by its number, where the path needs some
+}
+
+func (c cut) networks() (lanes map[string]lane.Network) {
+	lanes = map[string]lane.Network{}
+	for i, name := range []string{"islt-a", "islt-with-a-long-name"} {
+		n := lane.Network{Path: c.Name(), Device: c.uplink, VLAN: c.vlan, Rate: 2e9, Addresses: []lane.Address{
+			{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 9, byte(1 + i)}), 24)}}}
+		if c.Name() == "ovs-dpdk" {
+			n.Rate = 0
+		}
+		lanes[name] = n
+	}
+	return lanes
+}
+
+func (c cut) run(t *testing.T, with switched) {
+	t.Helper()
+	shown := func() string {
+		text := command(t, "ip", "netns") + command(t, "ls", "/sys/class/net")
+		if present(c.uplink) {
+			text += command(t, "ip", "-d", "-o", "link", "show", c.uplink) + command(t, "bridge", "fdb", "show", "dev", c.uplink)
+		}
+		if with.shown != nil {
+			text += with.shown()
+		}
+		return text
+	}
+	before := shown()
+	all := c.networks()
+	var lanes []netpath.Lane
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		l := netpath.Of(fstest.MapFS{}, name, all[name])
+		if c.functions != nil {
+			l.Functions = c.functions(i)
+		}
+		lanes = append(lanes, l)
+	}
+	steps, err := c.Steps(lanes)
+	if err != nil || lanes[0].MAC == lanes[1].MAC {
+		t.Fatal(lanes, err)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	back := func(where string) {
+		t.Helper()
+		if _, _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+		if after := shown(); after != before {
+			t.Fatalf("%s: the host was\n%sand is\n%s", where, before, after)
+		}
+	}
+	for made := range len(steps) + 1 {
+		j, err := journal.Open(dir, "test", ops())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = j.Apply(t.Context(), steps[:made]); err != nil {
+			t.Error(err)
+		}
+		if err = errors.Join(c.Possible(lanes[0]), c.Possible(lanes[1])); err != nil {
+			t.Errorf("after %d steps: %v", made, err)
+		}
+		if made == len(steps) {
+			c.whole(t, lanes[0])
+		}
+		if err = j.Close(); err != nil {
+			t.Error(err)
+		}
+		back(fmt.Sprintf("after %d steps", made))
+	}
+	if len(with.tools) > 0 {
+		c.within(t, with.tools, wanted{dir, all}, back)
+	}
+}
+
+// whole looks at a lane that is in force.
+func (c cut) whole(t *testing.T, l netpath.Lane) {
+	t.Helper()
+	if c.Name() == "ovs-dpdk" {
+		return // it has no device
+	}
+	want := " mtu 9000 "
+	if c.Name() == "ovs" || c.Name() == "vpp" || c.Name() == "sriov" {
+		want = " mtu 1500 "
+	}
+	if is := command(t, "ip", "-o", "-n", l.Netns(), "link", "show", netpath.Device); !strings.Contains(is, want) {
+		t.Errorf("without an MTU of its own a lane has not%s: %s", want, is)
+	}
+	if port := netpath.Port(l.Name); present(port) { // as a crash leaves it that was to take it away with others
+		command(t, "ip", "link", "set", port, "group", "1073741823")
+	}
+}
+
+// within kills programs that put lanes in force, change their tags and take them back, after each change that they
+// make by a tool of a switch.
+func (c cut) within(t *testing.T, tools []string, w wanted, back func(where string)) {
+	t.Helper()
+	count := counted(t, tools)
+	tagged := wanted{w.Dir, map[string]lane.Network{}}
+	for name, n := range w.Lanes {
+		n.VLAN.Outer += 7
+		tagged.Lanes[name] = n
+	}
+	inForce := func(w wanted, where string) {
+		t.Helper()
+		if missing, err := w.reconcile(t.Context()); err != nil || len(missing) > 0 {
+			t.Fatalf("%s: %v, not in force: %v", where, err, missing)
+		}
+	}
+	for _, way := range []struct {
+		name     string
+		from, to wanted
+	}{{"put in force", wanted{w.Dir, nil}, w}, {"other tags", w, tagged}, {"released", w, wanted{w.Dir, nil}}} {
+		at := 1
+		for killed := true; killed; at++ {
+			where := fmt.Sprintf("%s, killed at change %d by %v", way.name, at, tools)
+			inForce(way.from, where)
+			if killed = count(at, func() bool { return way.to.killed(t, -1) }); way.name == "other tags" {
+				inForce(way.to, where)
+			}
+			back(where)
+		}
+		if at < 4 {
+			t.Errorf("%s: %d changes by %v", way.name, at-2, tools)
+		}
+	}
+}
+
+// counted puts programs in the place of tools, of which the one that makes the change of that number kills who called
+// it, once it has made it. What only reads is not counted.
+func counted(t *testing.T, tools []string) func(at int, run func() bool) bool {
+	t.Helper()
+	dir := t.TempDir()
+	number, limit := filepath.Join(dir, "number"), filepath.Join(dir, "limit")
+	for _, tool := range tools {
+		real, err := exec.LookPath(tool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script := fmt.Sprintf(`#!/bin/bash
+[ -e %s ] || exec -a %s %s "$@"
+case " $* " in *" --format=json "*|*dump-*|*" version "*|*" show "*) exec -a %[2]s %[3]s "$@";; esac
+(exec -a %[2]s %[3]s "$@")
+code=$?
+n=$(($(cat %[4]s) + 1))
+echo $n > %[4]s
+[ $n = $(cat %[1]s) ] && kill -9 $PPID
+exit $code
+`, limit, tool, real, number)
+		if err = os.WriteFile(filepath.Join(dir, tool), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return func(at int, run func() bool) bool {
+		for file, n := range map[string]int{number: 0, limit: at} {
+			if err := os.WriteFile(file, fmt.Append(nil, n), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err = j.Apply(t.Context(), steps[:made]); err != nil {
-				t.Error(err)
-			}
-			if err = errors.Join(p.Possible(lanes[0]), p.Possible(lanes[1])); err != nil {
-				t.Errorf("%s after %d steps: %v", p.Name(), made, err)
-			}
-			if made == len(steps) {
-				if is := ip("-o", "-n", "isolane-islt-a", "link", "show", netpath.Device); !strings.Contains(is, " mtu 9000 ") {
-					t.Errorf("%s: without an MTU of its own a lane has not that of the uplink: %s", p.Name(), is)
-				}
-				if port := netpath.Port(lanes[0].Name); present(port) { // as a crash leaves it that was to take it away with others
-					ip("link", "set", port, "group", "1073741823")
-				}
-			}
-			if err = j.Close(); err != nil {
-				t.Error(err)
-			}
-			if _, _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
-				t.Error(err)
-			}
-			for _, l := range lanes {
-				if present(l.Netns()) || present(netpath.Port(l.Name)) {
-					t.Errorf("%s after %d steps: something of %s is left", p.Name(), made, l.Name)
-				}
-			}
-			if after := ip("-d", "-o", "link", "show", uplink); after != before || present("islbr-"+uplink) {
-				t.Fatalf("%s after %d steps: the uplink was\n%sand is\n%s", p.Name(), made, before, after)
-			}
 		}
+		defer os.Remove(limit)
+		return run()
 	}
 }
 

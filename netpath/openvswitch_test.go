@@ -1,17 +1,38 @@
 package netpath_test
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
 
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/test/vpptest"
 )
 
+// switched is a switch that a path needs.
+type switched struct {
+	shown func() string // what is in it
+	tools []string      // that change it
+}
+
 // openVSwitch starts one of the test's own, which ends with the test.
-func openVSwitch(t *testing.T) {
+func openVSwitch(t *testing.T) switched {
+	t.Helper()
+	return vswitchd(t, "ovs-vswitchd", "other_config:vlan-limit=2")
+}
+
+// openVSwitchDPDK starts one with DPDK, on ordinary pages.
+func openVSwitchDPDK(t *testing.T) switched {
+	t.Helper()
+	if _, err := os.Stat("/run/dpdk"); err != nil {
+		t.Cleanup(func() { _ = os.RemoveAll("/run/dpdk") }) // which DPDK makes, and leaves
+	}
+	return vswitchd(t, "ovs-vswitchd-dpdk", "other_config:dpdk-init=true", "other_config:pmd-cpu-mask=1",
+		"other_config:dpdk-extra=--no-pci --no-huge --legacy-mem -m 512 --no-telemetry --file-prefix=islt")
+}
+
+func vswitchd(t *testing.T, program string, settings ...string) switched {
 	t.Helper()
 	for _, device := range []string{"ovs-netdev", "ovs-system"} {
 		if _, err := os.Stat("/sys/class/net/" + device); err == nil {
@@ -19,17 +40,20 @@ func openVSwitch(t *testing.T) {
 		}
 	}
 	dir := hosttest.OpenVSwitch(t, "../bin/programs/usr")
-	run := func(argv ...string) {
-		t.Helper()
-		if out, rerr := exec.CommandContext(context.WithoutCancel(t.Context()), argv[0], argv[1:]...).CombinedOutput(); rerr != nil {
-			t.Fatalf("%q: %v: %s", argv, rerr, out)
-		}
+	hosttest.Need(t, hosttest.Program(program))
+	path, err := exec.LookPath(program)
+	if err == nil { // its sockets have its name
+		err = os.Symlink(path, dir+"/ovs-vswitchd")
 	}
-	daemon := func(name string, argv ...string) {
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon := func(name, program string, argv ...string) {
 		t.Helper()
-		run(append([]string{name, "--detach", "--no-chdir", "--pidfile", "--log-file=" + dir + "/" + name + ".log", "-vconsole:off"}, argv...)...)
+		command(t, append([]string{program, "--detach", "--no-chdir", "--pidfile", "--log-file=" + dir + "/" + name + ".log",
+			"-vconsole:off"}, argv...)...)
 		t.Cleanup(func() {
-			run("ovs-appctl", "--timeout=10", "--target="+name, "exit")
+			command(t, "ovs-appctl", "--timeout=10", "--target="+name, "exit")
 			there := func() bool { _, serr := os.Stat(dir + "/" + name + ".pid"); return serr == nil }
 			for begun := time.Now(); there() && time.Since(begun) < 10*time.Second; {
 				<-time.After(10 * time.Millisecond)
@@ -41,10 +65,32 @@ func openVSwitch(t *testing.T) {
 	}
 	t.Cleanup(func() { // in user space it outlives its daemon
 		if _, serr := os.Stat("/sys/class/net/ovs-netdev"); serr == nil {
-			run("ip", "link", "del", "ovs-netdev")
+			command(t, "ip", "link", "del", "ovs-netdev")
 		}
 	})
-	daemon("ovsdb-server", dir+"/conf.db", "--remote=punix:"+dir+"/db.sock")
-	run("ovs-vsctl", "--no-wait", "init")
-	daemon("ovs-vswitchd", "unix:"+dir+"/db.sock")
+	daemon("ovsdb-server", "ovsdb-server", dir+"/conf.db", "--remote=punix:"+dir+"/db.sock")
+	command(t, append([]string{"ovs-vsctl", "--no-wait", "init", "--", "set", "Open_vSwitch", "."}, settings...)...)
+	daemon("ovs-vswitchd", dir+"/ovs-vswitchd", "unix:"+dir+"/db.sock")
+	return switched{tools: []string{"ovs-vsctl", "ovs-ofctl"},
+		shown: func() string {
+			return command(t, "ovs-vsctl", "show", "--", "get", "Open_vSwitch", ".", "other_config")
+		}}
+}
+
+// vppCard is a card that VPP has itself.
+const vppCard = "GigabitEthernet3/0/0"
+
+// standInVPP is what stands in for a VPP that runs.
+func standInVPP(t *testing.T) switched {
+	t.Helper()
+	vpptest.Install(t)
+	vpptest.VPP{Version: "26.10-rc0", Faces: map[string]*vpptest.Face{"local0": {}, vppCard: {Up: true}},
+		Domains: map[string]bool{"1": true}}.Run(t)
+	return switched{tools: []string{"vppctl"}, shown: func() string {
+		v, err := vpptest.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.String()
+	}}
 }

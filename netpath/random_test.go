@@ -1,9 +1,11 @@
 package netpath_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -13,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -24,9 +27,15 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/netpath/macvlan"
+	"isolane.dev/isolane/netpath/ovs"
+	"isolane.dev/isolane/netpath/vpp"
+	"isolane.dev/isolane/test/vpptest"
 )
 
-func TestMain(m *testing.M) { hosttest.Main(m, put) }
+func TestMain(m *testing.M) { hosttest.Main(m, vpptest.Be, put) }
+
+// switchLanes is for more of them than a run of all tests has time for: go test ./netpath -run AtRandom -lanes 200.
+var switchLanes = flag.Int("lanes", 60, "how many lanes at random by Open vSwitch, and by VPP")
 
 const putEnv = "ISOLANE_TEST_PUT"
 
@@ -53,7 +62,8 @@ func put() (bool, error) {
 // reconcile puts the lanes in force, and returns what then is not.
 func (w wanted) reconcile(ctx context.Context) (missing []journal.Step, err error) {
 	var steps []journal.Step
-	for _, p := range []netpath.Path{express.Path{}, macvlan.Path{}, bridge.Path{GRO: true}, bridge.Path{}} {
+	for _, p := range []netpath.Path{express.Path{}, macvlan.Path{}, bridge.Path{GRO: true}, bridge.Path{}, ovs.Path{},
+		ovs.Path{DPDK: true}, vpp.Path{}} {
 		var lanes []netpath.Lane
 		for name, n := range w.Lanes {
 			if n.Path == p.Name() {
@@ -81,24 +91,93 @@ func (w wanted) reconcile(ctx context.Context) (missing []journal.Step, err erro
 	return j.Missing(ctx, steps)
 }
 
-// Two hundred lanes come and go at random on two uplinks, by programs that are killed at any moment: the next
-// one puts its own lanes in force, and recover leaves the host as it was.
+// killed has another process put the lanes in force, and kills it after that time; with a negative one somebody else
+// does. It says whether it was killed.
+func (w wanted) killed(t *testing.T, after time.Duration) bool {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), putEnv+"="+string(text))
+	cmd.Stderr = &said
+	if err = cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if after >= 0 {
+		<-time.After(after)
+		_ = cmd.Process.Kill() // it may have ended
+	}
+	if err = cmd.Wait(); err == nil {
+		return false
+	}
+	if status, is := cmd.ProcessState.Sys().(syscall.WaitStatus); !is || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	return true
+}
+
+// Two hundred lanes come and go at random on two uplinks, fewer by a switch, by programs that are killed at any moment: the next
+// one puts its own lanes in force, and recover leaves the host as it was, and a switch.
 func TestLanesAtRandomWithKills(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.BPF)
-	dir := filepath.Join(t.TempDir(), "run")
-	ip := func(args ...string) string {
-		t.Helper()
-		out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "ip", args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("ip %s: %s", strings.Join(args, " "), out)
-		}
-		return string(out)
+	for _, c := range []struct {
+		name  string
+		paths []string // of which each uplink has one at a time
+		begin func(*testing.T) switched
+	}{
+		{"kernel", []string{"bridge", "bridge-gro", "macvlan", "express"}, func(*testing.T) switched { return switched{} }},
+		{"ovs", []string{"ovs", "ovs", "ovs", "bridge"}, openVSwitch},
+		{"vpp", []string{"vpp", "vpp", "vpp", "bridge"}, standInVPP},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			most := 200
+			if c.name != "kernel" {
+				most = *switchLanes
+			}
+			atRandom(t, most, c.paths, c.begin(t))
+		})
 	}
+}
+
+// lanesAtRandom are up to six lanes on two uplinks, by one path on each.
+func lanesAtRandom(r *rand.Rand, uplinks, paths []string) map[string]lane.Network {
+	lanes, on := map[string]lane.Network{}, map[string]string{}
+	for _, u := range uplinks {
+		on[u] = paths[r.IntN(len(paths))]
+	}
+	for range r.IntN(7) {
+		i := 1 + r.IntN(8)
+		n := lane.Network{Device: uplinks[r.IntN(2)], MTU: []int{0, 1400}[r.IntN(2)]}
+		n.Path = on[n.Device]
+		if n.Path == "ovs" || n.Path == "vpp" { // which put tags on themselves
+			n.VLAN = []lane.VLAN{{}, {Outer: 100}, {Outer: 200}, {Outer: 300, Inner: 7}, {Outer: 300, Inner: 8}}[r.IntN(5)]
+		}
+		if n.Path == "vpp" {
+			n.VLAN.Inner = 0
+		}
+		if r.IntN(2) == 0 {
+			n.Addresses = []lane.Address{{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 9, byte(i)}), 24)}}
+		}
+		lanes[fmt.Sprint("islt-", i)] = n
+	}
+	return lanes
+}
+
+func atRandom(t *testing.T, all int, paths []string, with switched) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
 	uplinks := []string{"islt-up1", "islt-up2"}
 	for _, u := range uplinks {
-		ip("link", "add", u, "type", "veth", "peer", "name", u+"w")
-		defer ip("link", "del", u)
-		ip("link", "set", u, "up")
+		command(t, "ip", "link", "add", u, "type", "veth", "peer", "name", u+"w")
+		defer command(t, "ip", "link", "del", u)
+		command(t, "ip", "link", "set", u, "up")
 	}
 	defer func() {
 		if _, _, err := journal.Recover(context.Background(), dir, ops()); err != nil {
@@ -110,49 +189,30 @@ func TestLanesAtRandomWithKills(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(ip("-d", "-o", "link"), ip("netns"), pinned)
+		text := fmt.Sprint(command(t, "ip", "-d", "-o", "link"), command(t, "ip", "netns"), pinned)
+		if with.shown != nil {
+			text += with.shown()
+		}
+		return text
 	}
 	before := host()
 	seed := rand.Uint64()
 	t.Log("seed ", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var lanes, kills, recovered int
-	for lanes < 200 {
-		w := wanted{dir, map[string]lane.Network{}}
-		paths := []string{"bridge", "bridge-gro", "macvlan", "express"}
-		on := map[string]string{uplinks[0]: paths[r.IntN(len(paths))], uplinks[1]: paths[r.IntN(len(paths))]}
-		for range r.IntN(7) {
-			i := 1 + r.IntN(8)
-			n := lane.Network{Device: uplinks[r.IntN(2)], MTU: []int{0, 1400}[r.IntN(2)]}
-			n.Path = on[n.Device]
-			if r.IntN(2) == 0 {
-				n.Addresses = []lane.Address{{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 9, byte(i)}), 24)}}
-			}
-			w.Lanes[fmt.Sprint("islt-", i)] = n
-		}
+	for lanes < all {
+		w := wanted{dir, lanesAtRandom(r, uplinks, paths)}
 		lanes += len(w.Lanes)
-		text, err := json.Marshal(w)
-		if err != nil {
-			t.Fatal(err)
+		most := 150 * time.Millisecond
+		if with.tools != nil { // each of which takes a while
+			most = time.Second
 		}
-		cmd := exec.CommandContext(t.Context(), self)
-		cmd.Env = append(os.Environ(), putEnv+"="+string(text))
-		cmd.Stderr = os.Stderr
-		if err = cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		<-time.After(time.Duration(r.Int64N(int64(150 * time.Millisecond))))
-		_ = cmd.Process.Kill() // it may have ended
-		if cmd.Wait() != nil {
+		if w.killed(t, time.Duration(r.Int64N(int64(most)))) {
 			kills++
 		}
 		if r.IntN(3) == 0 {
 			recovered++
-			if _, _, err = journal.Recover(t.Context(), dir, ops()); err != nil {
+			if _, _, err := journal.Recover(t.Context(), dir, ops()); err != nil {
 				t.Fatal(err)
 			}
 			if after := host(); after != before {
@@ -165,12 +225,12 @@ func TestLanesAtRandomWithKills(t *testing.T) {
 			t.Fatalf("%v: not in force: %v: %v", w.Lanes, missing, err)
 		}
 		for name := range w.Lanes {
-			if !strings.Contains(ip("-n", "isolane-"+name, "link"), netpath.Device+"@") {
+			if !strings.Contains(command(t, "ip", "-n", "isolane-"+name, "link"), netpath.Device+"@") {
 				t.Fatalf("lane %s has no device", name)
 			}
 		}
-		if all := strings.Count(ip("netns"), "isolane-islt-"); all != len(w.Lanes) {
-			t.Fatalf("%d namespaces for %v", all, w.Lanes)
+		if is := strings.Count(command(t, "ip", "netns"), "isolane-islt-"); is != len(w.Lanes) {
+			t.Fatalf("%d namespaces for %v", is, w.Lanes)
 		}
 	}
 	t.Logf("%d lanes, %d programs killed, %d times recovered", lanes, kills, recovered)

@@ -62,12 +62,27 @@ func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address, leavin
 		if err != nil {
 			return err
 		}
+		if mac.String() == l.MAC {
+			return fmt.Errorf("metadata.name: somebody on the segment of %s has the MAC address %s that %s would "+
+				"have: expected another name, or an /etc/machine-id that no copy of this machine has", l.Device, mac,
+				l.Name)
+		}
 		if who.IsValid() {
 			return fmt.Errorf("spec.network.addresses: %s is in use on the segment of %s, by %s: expected a free one",
 				who, l.Device, mac)
 		}
 	}
 	return nil
+}
+
+// Asked are a lane's addresses, and the IPv6 address that the kernel makes of its MAC address: who has that
+// one too, as a lane of its name on a host with the same machine-id, answers by it. ARP has no such question.
+func (l Lane) Asked() []lane.Address {
+	mac, err := net.ParseMAC(l.MAC)
+	if l.Device == "" || err != nil {
+		return nil
+	}
+	return append(slices.Clone(l.Addresses), lane.Address{Prefix: netip.PrefixFrom(LinkLocal(mac), 64)})
 }
 
 // checkHost fails where the host itself has one of the addresses on the lane's segment: it would not answer,

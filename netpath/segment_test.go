@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -75,6 +76,17 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 			if free != (err == nil) {
 				t.Errorf("%s, which %s is to leave: %v", a.Addr(), mac, err)
 			}
+		}
+	}
+	// A lane of the same name on a host with the same machine-id has its MAC address, and other addresses.
+	for strings.Contains(command(t, "ip", "-n", wire.Netns, "-6", "address", "show", "tentative"), "fe80:") {
+		<-time.After(50 * time.Millisecond)
+	}
+	for mac, used := range map[string]bool{wire.MAC: true, "02:15:07:00:00:02": false} {
+		l.MAC = mac
+		err = l.CheckSegment(t.Context(), l.Asked(), nil)
+		if used != (err != nil) || err != nil && !strings.HasPrefix(err.Error(), "metadata.name: somebody on the segment of "+wire.Uplink+" has the MAC address "+mac) {
+			t.Errorf("of MAC address %s: %v", mac, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package netpath
 
 import (
+	"context"
 	"fmt"
 
 	"isolane.dev/isolane/host"
@@ -33,4 +34,21 @@ func FindSwitch(paths []Path, spec lane.Spec) (Switch, error) {
 			"workloads", spec.Switch)
 	}
 	return s, nil
+}
+
+// Lasting is a path whose switch keeps what lanes had of it over a reboot, which ends the lanes: a card that
+// is still its port serves nobody.
+type Lasting interface {
+	// RemoveLeftovers takes that away and says what it was; nothing where the switch does not answer.
+	RemoveLeftovers(ctx context.Context) (removed []string, err error)
+}
+
+// isPort says what is expected of a device that is a port of something.
+func (u Uplink) isPort() error {
+	const kernelOVS = "ovs-system" // what all ports of Open vSwitch are of for the kernel
+	if u.Master == kernelOVS {
+		return fmt.Errorf("spec.network.device: %s is a port of Open vSwitch: expected its bridge (ovs-vsctl "+
+			"port-to-br %[1]s); one of lanes before the last boot goes with isolane recover", u.Name)
+	}
+	return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, u.Master)
 }

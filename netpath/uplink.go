@@ -158,7 +158,7 @@ func (u Uplink) OwnBridge() string {
 func (u Uplink) CheckPort(bridge, instead string) error {
 	switch {
 	case u.Master != "" && u.Master != bridge:
-		return fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s", u.Name, u.Master)
+		return u.isPort()
 	case len(u.Addresses) > 0:
 		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
 			"expected a device without one%s", u.Name, u.Addresses[0], instead)

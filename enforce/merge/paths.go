@@ -97,8 +97,8 @@ func othersOf(of lane.Lane, wanted []lane.Lane, stay plan.Placement) (names []st
 	return names
 }
 
-// CheckSegments refuses a lane whose address somebody else on its segment has. Addresses that lanes have
-// there by now are not asked for: they would answer themselves. Nor do answers count of lanes that are on
+// CheckSegments refuses a lane whose address, or MAC address, somebody else on its segment has. What lanes
+// have there by now is not asked for: they would answer themselves. Nor do answers count of lanes that are on
 // another card of the segment now, and leave it.
 func CheckSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) error {
 	var leaving []string
@@ -113,10 +113,10 @@ func CheckSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) e
 	var wait sync.WaitGroup
 	for i, placed := range p.Lanes {
 		next := netpath.Of(root, placed.Name, placed.Spec.Network)
-		ask := slices.DeleteFunc(slices.Clone(next.Addresses), func(a lane.Address) bool {
+		ask := slices.DeleteFunc(next.Asked(), func(a lane.Address) bool {
 			return slices.ContainsFunc(inForce.Lanes, func(now plan.Lane) bool {
 				on := netpath.Of(root, now.Name, now.Spec.Network)
-				return on.Uplink == next.Uplink && slices.ContainsFunc(on.Addresses,
+				return on.Uplink == next.Uplink && slices.ContainsFunc(on.Asked(),
 					func(b lane.Address) bool { return a.Addr() == b.Addr() })
 			})
 		})

@@ -18,7 +18,7 @@ func OpenVSwitch(t *testing.T, programs string) (dir string) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", strings.Join([]string{os.Getenv("PATH"), programs + "/bin", programs + "/sbin",
-		programs + "/lib/openvswitch-switch"}, ":"))
+		programs + "/lib/openvswitch-switch", programs + "/lib/openvswitch-switch-dpdk"}, ":"))
 	Need(t, Program("ovs-vswitchd"), Program("ovsdb-server"), Program("ovs-vsctl"))
 	dir = t.TempDir()
 	for _, name := range []string{"OVS_RUNDIR", "OVS_DBDIR"} {

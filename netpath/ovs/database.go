@@ -3,9 +3,12 @@ package ovs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"isolane.dev/isolane/journal"
 )
 
 // database is what of Open vSwitch's a step can read or change.
@@ -79,6 +82,23 @@ func (db database) leftovers() (commands [][]string) {
 	}
 	slices.SortFunc(commands, func(a, b []string) int { return -strings.Compare(a[1], b[1]) }) // ports first
 	return commands
+}
+
+// RemoveLeftovers removes what is there of an earlier boot. Both paths have one database.
+func (p Path) RemoveLeftovers(ctx context.Context) (removed []string, err error) {
+	db, err := read(ctx)
+	if err == nil {
+		_, _, err = version(ctx)
+	}
+	if p.DPDK || errors.As(err, new(*journal.UnansweredError)) {
+		return nil, ctx.Err()
+	}
+	commands := db.leftovers()
+	for _, c := range commands {
+		kind := strings.NewReplacer("del-br", "bridge", "del-port", "port").Replace(c[1])
+		removed = append(removed, "Open vSwitch "+kind+" "+c[2]+", of lanes before the last boot")
+	}
+	return removed, errors.Join(err, change(ctx, commands))
 }
 
 // read asks the database.

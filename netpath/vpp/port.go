@@ -136,7 +136,7 @@ func (p port) differs(ctx context.Context, all map[string]face) (string, error) 
 func (p port) commands(there, stale bool) (all []string) {
 	tags, count := p.tags()
 	if stale {
-		all = append(all, p.removal()[0])
+		all = append(all, p.removal()...)
 	}
 	switch anew := !there || stale; {
 	case anew && p.Device != "":
@@ -161,22 +161,24 @@ func (p port) commands(there, stale bool) (all []string) {
 	return append(all, "set interface state "+p.Name+" up")
 }
 
-// removal takes it away, and then the bridge domain, which VPP refuses as long as that has another port.
-func (p port) removal() []string {
-	all := []string{"set interface l3 " + p.Name}
+// removal takes it away, and before that the bridge domain, which VPP keeps as long as that has another port:
+// where a crash comes between them, what is still there says that the domain may be, too.
+func (p port) removal() (all []string) {
+	if p.Domain > 0 {
+		all = leaving(p.Name, p.Domain)
+	}
 	switch {
 	case p.Device != "":
-		all[0] = "delete host-interface name " + p.Device
+		all = append(all, "delete host-interface name "+p.Device)
 	case p.Parent != "":
-		all[0] = "delete sub-interface " + p.Name
-	}
-	if p.Domain > 0 {
-		all = append(all, removeDomain(p.Domain))
+		all = append(all, "delete sub-interface "+p.Name)
 	}
 	return all
 }
 
-func removeDomain(id int) string { return fmt.Sprintf("create bridge-domain %d del", id) }
+func leaving(name string, domain int) []string {
+	return []string{"set interface l3 " + name, fmt.Sprintf("create bridge-domain %d del", domain)}
+}
 
 // Ops are the operations of all kinds.
 func Ops() map[string]journal.Op {
@@ -204,7 +206,8 @@ func (portOp) Check(s journal.Step) error {
 	return p.check(s.Target)
 }
 
-// Read returns the step's value where there is an interface of its name; of VPP's own in a bridge domain.
+// Read returns the step's value where there is an interface of its name, or that which it replaces where a
+// crash has cut that off; of VPP's own where its bridge domain is there, with it or left by a crash.
 func (o portOp) Read(ctx context.Context, s journal.Step) (string, error) {
 	all, err := o.reader.faces(ctx)
 	if errors.As(err, new(notRunning)) {
@@ -214,10 +217,31 @@ func (o portOp) Read(ctx context.Context, s journal.Step) (string, error) {
 		return unread(ctx, err)
 	}
 	p, err := parse(s)
-	if f, there := all[s.Target]; err != nil || !there || p.Device+p.Parent == "" && f.bridge == 0 {
+	f, there := all[s.Target]
+	if err != nil || !there {
 		return "", err
 	}
-	return cmp.Or(s.After, s.Before), nil
+	has := func(domain int) bool {
+		if domain == 0 || f.bridge > 0 {
+			return domain > 0 && f.bridge == domain
+		}
+		var out string
+		out, err = ask(ctx, fmt.Sprint("show bridge-domain ", domain))
+		return !strings.Contains(out, "No such bridge domain")
+	}
+	switch former := replaced(s); {
+	case former.Domain != p.Domain && has(former.Domain):
+		return s.Replaced, err
+	case p.Device+p.Parent == "" && f.bridge == 0 && !has(p.Domain):
+		return "", err
+	}
+	return cmp.Or(s.After, s.Before), err
+}
+
+// replaced is the interface as an earlier step had it; none without one.
+func replaced(s journal.Step) (p port) {
+	_ = json.Unmarshal([]byte(s.Replaced), &p) // which Check has seen as an After
+	return p
 }
 
 func (o portOp) differs(ctx context.Context, s journal.Step) (string, error) {
@@ -254,11 +278,21 @@ func (o portOp) Write(ctx context.Context, s journal.Step, value string) error {
 	o.reader.forget()
 	defer o.reader.forget()
 	now, err := o.Read(ctx, s)
-	switch {
-	case err != nil || value == "" && now == "":
+	if err != nil || value == "" && now == "" {
 		return err
-	case value == "":
-		return errors.Join(change(ctx, p.removal()...), p.setUp())
+	}
+	all, err := o.reader.faces(ctx)
+	var leaves []string // domains of lanes that have gone, also of one that a crash took it out of
+	for _, d := range []int{all[p.Name].bridge, replaced(s).Domain} {
+		if now != "" && d >= firstDomain && d != p.Domain {
+			leaves = append(leaves, leaving(p.Name, d)...)
+		}
+	}
+	if err == nil && value == "" {
+		return errors.Join(change(ctx, append(leaves, p.removal()...)...), p.setUp())
+	}
+	if err != nil {
+		return err
 	}
 	if _, _, err = version(ctx); err != nil {
 		return err
@@ -271,12 +305,7 @@ func (o portOp) Write(ctx context.Context, s journal.Step, value string) error {
 		}
 		stale = made != p.mark()
 	}
-	commands := p.commands(now != "", stale)
-	all, err := o.reader.faces(ctx)
-	if old := all[p.Name].bridge; old >= firstDomain && old != p.Domain { // that of a lane that has gone
-		commands = append(commands, removeDomain(old))
-	}
-	return errors.Join(err, change(ctx, commands...))
+	return change(ctx, append(leaves, p.commands(now != "", stale)...)...)
 }
 
 // setUp sets a device of the kernel up, as it was: VPP sets one down when it gives it back.

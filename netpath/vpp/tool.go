@@ -55,7 +55,7 @@ func ask(ctx context.Context, command string) (string, error) {
 // change runs commands and ends at the first that VPP does not take: of one that makes something it prints
 // the name, of others nothing.
 func change(ctx context.Context, commands ...string) error {
-	fine := regexp.MustCompile(`^(\S*|create bridge-domain: bridge domain in use.*)$`)
+	fine := regexp.MustCompile(`^(\S*|create bridge-domain: bridge domain (in use|ID does not exist).*)$`)
 	for _, c := range commands {
 		out, err := ask(ctx, c)
 		if err == nil && !fine.MatchString(out) {

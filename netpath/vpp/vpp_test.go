@@ -1,14 +1,10 @@
 package vpp
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,128 +22,14 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/test/vpptest"
 )
 
-func TestMain(m *testing.M) { hosttest.Main(m, beVPPCTL) }
+func TestMain(m *testing.M) { hosttest.Main(m, vpptest.Be) }
 
-// beVPPCTL makes the test binary, under that name, the vppctl of a VPP whose state is a file.
-func beVPPCTL() (ran bool, err error) {
-	if filepath.Base(os.Args[0]) != vppctl {
-		return false, nil
-	}
-	file := filepath.Join(os.Getenv("PATH"), "state") // see install
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return true, errors.New("connect: Connection refused") // as vppctl says it
-	}
-	v := standIn{}
-	if err = json.Unmarshal(data, &v); err != nil {
-		return true, err
-	}
-	if _, err = fmt.Fprintln(os.Stdout, v.answer(strings.Join(os.Args[1:], " "))); err == nil {
-		data, err = json.Marshal(v)
-	}
-	if err == nil {
-		err = os.WriteFile(file, data, 0o600)
-	}
-	return true, err
-}
-
-type standIn struct {
-	Version string
-	Faces   map[string]*standInFace
-	Domains map[string]bool
-}
-
-type standInFace struct {
-	Up               bool
-	Bridge, Pop, Tag string
-}
-
-// answer is what VPP 26.10 prints, in the grammar of its sources (vnet/interface_cli.c, vnet/l2/l2_bd.c,
-// l2_input.c and l2_vtr.c, plugins/af_packet/cli.c).
-func (v standIn) answer(command string) string {
-	for pattern, do := range map[string]func(m []string) string{
-		`show version`: func([]string) string { return "vpp v" + v.Version + " built by root on a at b" },
-		`show threads`: func([]string) string { return newThreads },
-		`show interface address`: func([]string) (out string) {
-			for _, name := range slices.Sorted(maps.Keys(v.Faces)) {
-				f := v.Faces[name]
-				out += fmt.Sprintf("%s (%s):\n", name, map[bool]string{true: "up", false: "dn"}[f.Up])
-				if f.Bridge != "" {
-					out += fmt.Sprintf("  L2 bridge bd-id %s idx 1 shg 0  \n", f.Bridge)
-				}
-			}
-			return out
-		},
-		`show interface tag (\S+)`: func(m []string) string {
-			return m[1] + ": " + map[bool]string{true: "(none)", false: v.Faces[m[1]].Tag}[v.Faces[m[1]].Tag == ""]
-		},
-		`show interface vtr (\S+)`: func(m []string) string { return m[1] + ":  VTR " + v.Faces[m[1]].Pop },
-		`create bridge-domain (\d+) del`: func(m []string) string {
-			for _, f := range v.Faces {
-				if f.Bridge == m[1] {
-					return "create bridge-domain: bridge domain in use - remove members"
-				}
-			}
-			delete(v.Domains, m[1])
-			return ""
-		},
-		`create sub-interfaces (\S+) (\d+) (default|dot1q \d+ exact-match|dot1ad \d+ inner-dot1q \d+ exact-match)`: func(m []string) string {
-			name := m[1] + "." + m[2]
-			v.Faces[name] = &standInFace{Pop: "none"}
-			return name
-		},
-		`create host-interface v2 name (\S+)`: func(m []string) string {
-			v.Faces["host-"+m[1]] = &standInFace{Pop: "none"}
-			return "host-" + m[1]
-		},
-		`delete (?:sub-interface (\S+)|host-interface name (\S+))`: func(m []string) string {
-			delete(v.Faces, m[1])
-			delete(v.Faces, "host-"+m[2])
-			return ""
-		},
-		`set interface state (\S+) (up|down)`:          func(m []string) string { v.Faces[m[1]].Up = m[2] == "up"; return "" },
-		`set interface l3 (\S+)`:                       func(m []string) string { v.Faces[m[1]].Bridge = ""; return "" },
-		`set interface tag (\S+) (\S+)`:                func(m []string) string { v.Faces[m[1]].Tag = m[2]; return "" },
-		`set interface l2 bridge (\S+) (\d+)`:          func(m []string) string { v.Faces[m[1]].Bridge, v.Domains[m[2]] = m[2], true; return "" },
-		`set interface l2 tag-rewrite (\S+) pop (1|2)`: func(m []string) string { v.Faces[m[1]].Pop = "pop-" + m[2]; return "" },
-	} {
-		if m := regexp.MustCompile("^" + pattern + "$").FindStringSubmatch(command); m != nil {
-			return do(m)
-		}
-	}
-	return "unknown input `" + command + "'"
-}
-
-// running makes vppctl one of a VPP that has begun anew.
-func (v standIn) running(t *testing.T, dir string) {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = os.WriteFile(filepath.Join(dir, "state"), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func begun() standIn {
-	return standIn{"26.10-rc0", map[string]*standInFace{"local0": {}, "GigabitEthernet3/0/0": {Up: true}}, map[string]bool{"1": true}}
-}
-
-func install(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	self, err := os.Executable()
-	if err == nil {
-		err = os.Symlink(self, filepath.Join(dir, vppctl))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", dir)
-	return dir
+func begun() vpptest.VPP {
+	return vpptest.VPP{Version: "26.10-rc0", Threads: newThreads, Domains: map[string]bool{"1": true},
+		Faces: map[string]*vpptest.Face{"local0": {}, "GigabitEthernet3/0/0": {Up: true}}}
 }
 
 func on(name, device string, v lane.VLAN) netpath.Lane {
@@ -158,8 +40,8 @@ const card = "GigabitEthernet3/0/0"
 
 // The steps are made, drift is seen and put back, a VPP that began anew has all again, and nothing is left.
 func TestPath(t *testing.T) {
-	dir := install(t)
-	begun().running(t, dir)
+	vpptest.Install(t)
+	begun().Run(t)
 	lanes := []netpath.Lane{on("a", card, lane.VLAN{Outer: 100, Inner: 7}), on("b", card, lane.VLAN{Outer: 100, Inner: 7}),
 		on("c", card, lane.VLAN{Outer: 100}), on("d", card, lane.VLAN{}), on("e", "", lane.VLAN{})}
 	all, err := Path{}.Steps(lanes)
@@ -170,7 +52,7 @@ func TestPath(t *testing.T) {
 	steps := slices.DeleteFunc(all, func(s journal.Step) bool { return Ops()[s.Kind] == nil || strings.HasPrefix(s.Target, "host-") })
 	r := &reader{}
 	op := portOp{r}
-	j, err := journal.Open(filepath.Join(dir, "run"), "test", map[string]journal.Op{KindPort: op})
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", map[string]journal.Op{KindPort: op})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,23 +71,23 @@ func TestPath(t *testing.T) {
 	if diff := cmp.Diff(want, text); diff != "" {
 		t.Error(diff)
 	}
-	for what, harm := range map[string]func(v standIn){
-		"down":               func(v standIn) { v.Faces[card+".1001000007"].Up = false },
-		"in bridge domain 1": func(v standIn) { v.Faces[card+".1001000007"].Bridge = "1" },
-		"tags not taken off": func(v standIn) { v.Faces[card+".1001000007"].Pop = "none" },
-		"none":               func(v standIn) { delete(v.Faces, card+".1001000007") },
+	for what, harm := range map[string]func(v vpptest.VPP){
+		"down":               func(v vpptest.VPP) { v.Faces[card+".1001000007"].Up = false },
+		"in bridge domain 1": func(v vpptest.VPP) { v.Faces[card+".1001000007"].Bridge = "1" },
+		"tags not taken off": func(v vpptest.VPP) { v.Faces[card+".1001000007"].Pop = "none" },
+		"none":               func(v vpptest.VPP) { delete(v.Faces, card+".1001000007") },
 		"connect: Connection refused: is VPP running?": nil,
 	} {
-		data, rerr := os.ReadFile(filepath.Join(dir, "state"))
-		var v standIn
-		if rerr != nil || json.Unmarshal(data, &v) != nil {
+		v, rerr := vpptest.Read()
+		if rerr != nil {
 			t.Fatal(rerr)
 		}
 		if harm == nil {
-			v, err = begun(), os.Remove(filepath.Join(dir, "state"))
+			v = begun()
+			vpptest.End(t)
 		} else {
 			harm(v)
-			v.running(t, dir)
+			v.Run(t)
 		}
 		r.forget()
 		for _, s := range steps {
@@ -214,7 +96,7 @@ func TestPath(t *testing.T) {
 			}
 		}
 		r.forget()
-		v.running(t, dir)
+		v.Run(t)
 		if _, err = j.Apply(t.Context(), steps); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -231,10 +113,9 @@ func TestPath(t *testing.T) {
 	if err = j.Undo(t.Context()); err != nil {
 		t.Error(err)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "state"))
-	begin, _ := json.Marshal(begun())
-	if err != nil || string(data) != string(begin) {
-		t.Errorf("%s, %v", data, err)
+	left, err := vpptest.Read()
+	if d := cmp.Diff(begun(), left); err != nil || d != "" {
+		t.Error(err, d)
 	}
 }
 
@@ -267,7 +148,7 @@ func TestPossible(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "ip", "address", "add", "198.18.7.1/24", "dev", "isl-test-m").CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
 	}
-	dir := install(t)
+	vpptest.Install(t)
 	routed := begun()
 	routed.Faces[card].Bridge = "1"
 	down := begun()
@@ -275,7 +156,7 @@ func TestPossible(t *testing.T) {
 	old := begun()
 	old.Version = "23.06-release"
 	for _, c := range []struct {
-		v    *standIn
+		v    *vpptest.VPP
 		on   netpath.Lane
 		want string
 	}{
@@ -290,7 +171,7 @@ func TestPossible(t *testing.T) {
 		{&down, on("a", "isl-test-q", lane.VLAN{}), "spec.network.device: isl-test-m on isl-test-q has addresses or routes of the host"},
 	} {
 		if c.v != nil {
-			c.v.running(t, dir)
+			c.v.Run(t)
 		}
 		err := Path{}.Possible(c.on)
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -331,7 +212,7 @@ const (
 // A lane of VPP's own has a file with which VPP can be started, the host's own sections in it, and the CPUs of
 // the VPP that runs are held against it.
 func TestSwitch(t *testing.T) {
-	dir := install(t)
+	vpptest.Install(t)
 	l := plan.Lane{Name: "router", CPUs: cpuset.MustParse("2-4"), MemoryNodes: cpuset.Of(0), Devices: []plan.Device{{Address: "0000:03:00.0"}}}
 	h := host.Host{CPUs: make([]host.CPU, 8)}
 	for i := range h.CPUs {
@@ -362,7 +243,7 @@ func TestSwitch(t *testing.T) {
 	if now, rerr := op.Read(t.Context(), steps[1]); rerr != nil || now != steps[1].After { // no VPP runs
 		t.Error(now, rerr)
 	}
-	begun().running(t, dir)
+	begun().Run(t)
 	steps[1].After = "main 5, workers 6"
 	if now, rerr := op.Read(t.Context(), steps[1]); rerr != nil || now != "main 2, workers 3-4" {
 		t.Error(now, rerr)

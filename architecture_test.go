@@ -225,7 +225,7 @@ probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          2050        6  its frames, also for probe router; the kernel as a forwarder; where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
-probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
+probe/iperf3           300        5  figures that cannot be are void; halves of a window, what it found; CPU time of a packet
 probe/probetest        100        5  servers of probes' tests, shared
 probe/router           900        5  virtual routers: what an application between clients and server carries; a customer that attacks
 probe/rtla             550        5  the kernel's own measure of wake-up latency
@@ -240,7 +240,7 @@ prove/scenario        1750       23  what of a scenario can be in pods; rows of 
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
-prove/testbed         2500       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire
+prove/testbed         2550       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy
 quantity               250       10  loads as shares of a measured capacity
 report                2370        5  what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open

@@ -4,8 +4,10 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"isolane.dev/isolane/change/netdev"
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
@@ -13,6 +15,7 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/direct"
 	"isolane.dev/isolane/netpath/sriov"
+	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/probe/router"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
@@ -45,6 +48,29 @@ func TestDirect(t *testing.T) {
 		steps, serr := r.pathSteps(networks, inLane)
 		if serr != nil || len(steps) != 3 || steps[2].Kind != netdev.KindLink {
 			t.Errorf("in a lane %t: %v, %v", inLane, steps, serr)
+		}
+	}
+}
+
+// CPUs of client and application count, with their interrupts, and nobody's where neighbours are to be there.
+func TestBusy(t *testing.T) {
+	root := fstest.MapFS{}
+	stat := func(cpu1 string) {
+		root["proc/stat"] = &fstest.MapFile{Data: []byte("cpu0 9 9 9 9 9 9 9 9\ncpu1 " + cpu1 + "\ncpu2 10 0 0 50 0 0 0 0\n")}
+	}
+	for _, c := range []struct {
+		given factor.Conditions
+		want  time.Duration
+	}{
+		{factor.Conditions{}, 600 * time.Millisecond}, // 10 + 20 + 30 ticks: user, system and softirq, not steal
+		{factor.Conditions{Neighbours: []noise.Stressor{{Name: "cpu"}}}, 0},
+		{factor.Conditions{Instances: 2}, 0},
+	} {
+		stat("100 0 100 1000 0 0 100 100")
+		busy := (&Bed{Root: root}).busy(place{given: c.given, cell: results.Cell{Application: cpuset.Of(1), Client: cpuset.Of(2)}})
+		stat("110 0 120 1500 0 0 130 200")
+		if got := busy(); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.given, got, c.want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +20,12 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 )
+
+// check is what a lane is told of its segment.
+func check(ctx context.Context, l netpath.Lane, addresses []lane.Address, leaving []string) (err error) {
+	l.CheckSegment(ctx, addresses, leaving, func(told error) { err = told })
+	return err
+}
 
 // The segment says which addresses it has, by ARP and neighbour discovery; with tags, which it has behind these.
 func TestAddressInUseOnTheSegment(t *testing.T) {
@@ -62,7 +69,7 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 		{lane.VLAN{Outer: 100}, tagged, false},
 	} {
 		l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: "bridge", Device: wire.Uplink, VLAN: c.vlan})
-		err = l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.PrefixFrom(c.addr, c.addr.BitLen())}}, nil)
+		err = check(t.Context(), l, []lane.Address{{Prefix: netip.PrefixFrom(c.addr, c.addr.BitLen())}}, nil)
 		if c.used != (err != nil) || err != nil && !strings.Contains(err.Error(),
 			c.addr.String()+" is in use on the segment of "+wire.Uplink+", by 02:15:07:00:00:01") {
 			t.Errorf("%s with tags %v: %v", c.addr, c.vlan, err)
@@ -71,7 +78,7 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 	l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: "bridge", Device: wire.Uplink})
 	for mac, free := range map[string]bool{wire.MAC: true, "02:15:07:00:00:02": false} {
 		for _, a := range wire.Addresses {
-			err = l.CheckSegment(t.Context(), []lane.Address{{Prefix: a}}, []string{mac})
+			err = check(t.Context(), l, []lane.Address{{Prefix: a}}, []string{mac})
 			if free != (err == nil) {
 				t.Errorf("%s, which %s is to leave: %v", a.Addr(), mac, err)
 			}
@@ -110,12 +117,39 @@ func TestAddressOfTheHost(t *testing.T) {
 				ip(t, args)
 			}
 			l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "sriov", Device: "isl-test-r", VLAN: c.vlan})
-			err := l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.9/24")}}, nil)
+			err := check(t.Context(), l, []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.9/24")}}, nil)
 			if (err == nil) != (c.where == "") || err != nil && !strings.Contains(err.Error(),
 				"spec.network.addresses: the host has 198.18.7.9 itself, on "+c.where+": expected a free one") {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Who asks is told while the kernel has yet to close what asked, which takes it as long as the CPUs need to say that they do
+// not use it: other things are done meanwhile. All is closed in the end.
+func TestToldBeforeClosed(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	alone(t)
+	ip(t, "link add isl-test-r type veth peer name isl-test-q")
+	ip(t, "link set isl-test-r up")
+	ip(t, "link set isl-test-q up")
+	sockets := func() int {
+		text, err := os.ReadFile("/proc/thread-self/net/packet") // of the namespace
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Count(text, []byte("\n")) - 1
+	}
+	l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "bridge", Device: "isl-test-r"})
+	told := 0
+	l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.9/24")}}, nil, func(err error) {
+		if told++; err != nil || sockets() != 1 {
+			t.Errorf("%v, %d sockets", err, sockets())
+		}
+	})
+	if told != 1 || sockets() != 0 {
+		t.Errorf("told %d times, %d sockets are left", told, sockets())
 	}
 }
 

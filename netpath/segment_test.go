@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -123,33 +122,6 @@ func TestAddressOfTheHost(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// Who asks is told while the kernel has yet to close what asked, which takes it as long as the CPUs need to say that they do
-// not use it: other things are done meanwhile. All is closed in the end.
-func TestToldBeforeClosed(t *testing.T) {
-	hosttest.Need(t, hosttest.Root)
-	alone(t)
-	ip(t, "link add isl-test-r type veth peer name isl-test-q")
-	ip(t, "link set isl-test-r up")
-	ip(t, "link set isl-test-q up")
-	sockets := func() int {
-		text, err := os.ReadFile("/proc/thread-self/net/packet") // of the namespace
-		if err != nil {
-			t.Fatal(err)
-		}
-		return bytes.Count(text, []byte("\n")) - 1
-	}
-	l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "bridge", Device: "isl-test-r"})
-	told := 0
-	l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.9/24")}}, nil, func(err error) {
-		if told++; err != nil || sockets() != 1 {
-			t.Errorf("%v, %d sockets", err, sockets())
-		}
-	})
-	if told != 1 || sockets() != 0 {
-		t.Errorf("told %d times, %d sockets are left", told, sockets())
 	}
 }
 

@@ -97,7 +97,7 @@ func imports() map[string][]string {
 			"prove/layout", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
 		"prove/testbed": {"change", "change/netdev", "change/netdev/queues", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
 			"prove/balance", "prove/layout", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
-		"prove/drivers": {"factor", "factor/*", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
+		"prove/drivers": {"factor", "factor/*", "netpath/direct", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
 		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "results", "stats",
 			"terminal"},
 		"report/objective": {"lane", "report/format", "stats"}, "report/export": {"lane", "report", "report/figures", "report/format", "results", "terminal"},
@@ -151,7 +151,7 @@ agent                 1600       30  a method for each request of its client
 audit                 2500       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   400       10  pools of hugepages that somebody else has
 change                2300       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
-change/netdev         2200       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting
+change/netdev         2250       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces
 change/netdev/queues   400       10  out of change/netdev: which CPUs handle the frames of devices
 change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
@@ -216,13 +216,14 @@ lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of it
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 1950       35  what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
-netpath               1500       50  what a switch keeps over a reboot; a MAC address that somebody has; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink
+netpath               1550       50  uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
 netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
+netpath/direct          50        5  the machine's limit, for measurements
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  lanes are held to their rate; a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
 netpath/macvlan        100        5
 netpath/ovs           1850       10  receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
-netpath/sriov         1400        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found
+netpath/sriov         1450        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found; what it is in scenarios
 netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5
 plan                   700       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane; the devices of placed lanes as the host has them now, out of enforce
@@ -234,7 +235,7 @@ probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          2050        6  its frames, also for probe router; the kernel as a forwarder; where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take
 probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
-probe/iperf3           250        5  figures that cannot be are void; halves of a window, what it found
+probe/iperf3           300        5  figures that cannot be are void; halves of a window, what it found; CPU time of a packet
 probe/probetest        100        5  servers of probes' tests, shared
 probe/router          1000        5  a router that is started anew, and an attacker that plays one of IPv6; virtual routers: what an application between clients and server carries; a customer that attacks
 probe/rtla             550        5  the kernel's own measure of wake-up latency
@@ -244,13 +245,13 @@ probe/webserver        580       20  which server it was; the real-time and the 
 probe/wrk              350        5  facts, published figures
 prove                 1800       20  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers; pods of a static node
 prove/balance          250        5  segments at both ends, and who dropped some
-prove/drivers           50        5  out of cmd/isolane: what a scenario may name, also for programs that use the library
+prove/drivers          100        5  out of cmd/isolane: what a scenario may name, also for programs that use the library; the paths of scenarios
 prove/layout           350       10  distances of the application from the client
-prove/scenario        1710       23  what of a scenario can be in pods; rows of published tables; several instances
+prove/scenario        1750       23  what of a scenario can be in pods; rows of published tables; several instances; cells that only longer modes have
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
-prove/testbed         2600       15  segments that both ends counted; what serves is killed and started anew within the window; applications whose work the kernel does; out of prove: how one run is made
+prove/testbed         2750       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy; segments that both ends counted; what serves is killed and started anew within the window
 quantity               250       10  loads as shares of a measured capacity
 report                2400        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open

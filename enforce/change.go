@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,28 +48,25 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	if err := l.Recorded(); err != nil {
 		return Change{}, err
 	}
-	err := merge.CheckSegments(ctx, l.root, l.Placement, p)
-	if err != nil {
-		return Change{}, err
-	}
+	asked := merge.AskSegments(ctx, l.root, l.Placement, p) // what is read meanwhile costs no time
+	defer asked.Close()
 	var drift []Drift
-	if len(l.Placement.Lanes) > 0 {
-		if drift, err = l.Drift(ctx); err != nil {
-			return Change{}, err
-		}
+	err := l.held(p)
+	if err == nil && len(l.Placement.Lanes) > 0 {
+		drift, err = l.Drift(ctx)
 	}
 	changes, before := l.laneChanges(p), l.journal.Pending()
 	moving := attached.Moving(l.Attached, l.Placement, p)
-	stay, err := l.journals().StepsOf(slices.DeleteFunc(slices.Clone(l.Attached),
+	stay, serr := l.journals().StepsOf(slices.DeleteFunc(slices.Clone(l.Attached),
 		func(at attached.Workload) bool { return slices.Contains(moving, at) })...)
-	if err != nil {
+	if err = cmp.Or(asked.Answers(), err, serr); err != nil { // nothing has changed before
 		return Change{}, err
 	}
 	for _, at := range moving {
 		err = errors.Join(err, l.leave(ctx, at, l.returningWith(at)))
 	}
 	if err == nil {
-		err = l.Apply(ctx, p)
+		err = l.apply(ctx, p)
 	}
 	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{},
 		Outside: []Outside{}}

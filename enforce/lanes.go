@@ -138,6 +138,11 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	if err := l.held(p); err != nil {
 		return err
 	}
+	return l.apply(ctx, p)
+}
+
+// apply is Apply of what nothing holds.
+func (l *Lanes) apply(ctx context.Context, p plan.Placement) error {
 	if err := l.DropEnded(ctx); err != nil {
 		return err
 	}

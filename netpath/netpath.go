@@ -33,9 +33,22 @@ type Wire struct {
 // as drivers of network cards do; a veth does not by itself.
 func (w Wire) Steps(joined bool) ([]journal.Step, error) {
 	link, err := netdev.LinkStep(w.Uplink, netdev.Link{Type: netdev.Veth, GRO: joined, WireFrames: true,
-		Peer: &netdev.Peer{Netns: w.Netns, Name: Device, MAC: w.MAC, Addresses: w.Addresses, GRO: joined,
-			WireFrames: true, Checksums: w.Checksums}})
+		Peer: w.client(joined)})
 	return []journal.Step{namespace(w.Netns, ""), link}, err
+}
+
+// Direct are the steps of a wire that ends in the lane itself, with GRO at both ends.
+func (w Wire) Direct(l Lane) ([]journal.Step, error) {
+	inside := l.Inside()
+	inside.GRO, inside.WireFrames = true, true
+	link, err := netdev.LinkStep(w.Uplink, netdev.Link{Type: netdev.Veth, Peer: inside, Far: w.client(true)})
+	return []journal.Step{namespace(w.Netns, ""), namespace(l.Netns(), ""), link}, err
+}
+
+// client is the device of the client.
+func (w Wire) client(joined bool) *netdev.Peer {
+	return &netdev.Peer{Netns: w.Netns, Name: Device, MAC: w.MAC, Addresses: w.Addresses, GRO: joined,
+		WireFrames: true, Checksums: w.Checksums}
 }
 
 // Reach lets the client and an address behind the uplink learn each other's MAC addresses, by a datagram to a

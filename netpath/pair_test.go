@@ -1,8 +1,12 @@
 package netpath_test
 
 import (
+	"context"
 	"net"
+	"net/netip"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +15,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 )
 
@@ -73,6 +78,66 @@ func TestPair(t *testing.T) {
 	}
 	if lacks != nil {
 		t.Skip("skipped: without tags: ", lacks)
+	}
+}
+
+// The wire without a host between is a pair whose ends are both in namespaces: frames of the MTU are joined at either, and
+// all is gone after undo. What is not as it was made is told.
+func TestDirect(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	w := netpath.Wire{Uplink: "isl-test-w", Netns: "isolane-test-client", MAC: "02:15:07:00:03:01",
+		Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.9.1/24")}}
+	l := netpath.Lane{Name: "test-direct", MAC: "02:15:07:00:03:02"}
+	l.Addresses = []lane.Address{{Prefix: netip.MustParsePrefix("198.18.9.2/24")}}
+	steps, err := w.Direct(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = j.Apply(t.Context(), steps); err != nil {
+		t.Fatal(err)
+	}
+	if err = w.Reach(t.Context(), l.Addresses[0].Addr()); err != nil {
+		t.Error(err)
+	}
+	if out, rerr := exec.CommandContext(t.Context(), "ip", "-n", w.Netns, "neigh", "show", "198.18.9.2").Output(); rerr != nil ||
+		!strings.Contains(string(out), l.MAC) {
+		t.Errorf("the client has heard of %q, %v", out, rerr)
+	}
+	for _, netns := range []string{w.Netns, l.Netns()} {
+		gro, gerr := netdev.Offload(netns, netpath.Device, unix.ETHTOOL_GGRO, 0)
+		tso, terr := netdev.Offload(netns, netpath.Device, unix.ETHTOOL_GTSO, 0)
+		if gro != 1 || tso != 0 || gerr != nil || terr != nil {
+			t.Errorf("%s: GRO %d, %v, TSO %d, %v", netns, gro, gerr, tso, terr)
+		}
+	}
+	link := steps[len(steps)-1]
+	op := ops()[link.Kind]
+	in := op.(interface {
+		InForce(context.Context, journal.Step) (bool, error)
+	})
+	if is, ferr := in.InForce(t.Context(), link); !is || ferr != nil {
+		t.Errorf("in force: %v, %v", is, ferr)
+	}
+	if out, derr := exec.CommandContext(t.Context(), "ip", "-n", w.Netns, "link", "set", "eth0", "down").CombinedOutput(); derr != nil {
+		t.Errorf("%v: %s", derr, out)
+	}
+	if is, ferr := in.InForce(t.Context(), link); is || ferr != nil {
+		t.Errorf("the client's end is down, in force: %v, %v", is, ferr)
+	}
+	if err = j.Undo(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if now, rerr := op.Read(t.Context(), link); now != "" || rerr != nil {
+		t.Errorf("after undo: %q, %v", now, rerr)
+	}
+	for _, name := range []string{w.Netns, l.Netns(), w.Uplink} {
+		if present(name) {
+			t.Errorf("%s is still there", name)
+		}
 	}
 }
 

@@ -28,30 +28,42 @@ const (
 	askFor   = 50 * time.Millisecond
 )
 
-// CheckSegment fails where somebody on the lane's segment has one of the addresses: nobody else looks, for
+// CheckSegment tells of somebody on the lane's segment who has one of the addresses: nobody else looks, for
 // the device inside is ready at once (IFA_F_NODAD). Nothing of the lane needs to be there yet. The questions
 // are those of RFC 5227, section 2.1 (ARP) and of RFC 4862, section 5.4 (neighbour discovery), from no
 // address, so that nobody learns one. What answers by one of the MAC addresses leaving will be gone by then.
-func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address, leaving []string) error {
+// It returns later than it tells: to close the socket the kernel waits until no CPU uses it.
+func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address, leaving []string,
+	tell func(error)) {
 	if l.Device == "" || len(addresses) == 0 {
-		return nil
+		tell(nil)
+		return
 	}
 	if err := l.checkHost(addresses); err != nil {
-		return err
+		tell(err)
+		return
 	}
 	s, err := openSegment(l)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // an interface of a switch in user space, by which nobody else can send
+		tell(nil) // an interface of a switch in user space, by which nobody else can send
+		return
 	}
 	if err != nil {
-		return fmt.Errorf("spec.network.device: %s: whether its addresses are in use: %w", l.Device, err)
+		tell(fmt.Errorf("spec.network.device: %s: whether its addresses are in use: %w", l.Device, err))
+		return
 	}
-	defer s.Close()
 	s.leaving = leaving
+	tell(s.check(ctx, l, addresses))
+	s.Close()
+}
+
+// check asks twice, and fails where somebody answers.
+func (s segment) check(ctx context.Context, l Lane, addresses []lane.Address) error {
 	end := time.Now().Add(askFor)
 	for _, until := range []time.Time{end.Add(askAgain - askFor), end} {
 		for _, a := range addresses {
-			if err = s.ask(a.Addr()); errors.Is(err, unix.ENETDOWN) {
+			err := s.ask(a.Addr())
+			if errors.Is(err, unix.ENETDOWN) {
 				return nil // that of a bridge of Open vSwitch, whose other ports carry frames
 			}
 			if err != nil {

@@ -21,6 +21,12 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
+// check is what a lane is told of its segment.
+func check(ctx context.Context, l netpath.Lane, addresses []lane.Address, leaving []string) (err error) {
+	l.CheckSegment(ctx, addresses, leaving, func(told error) { err = told })
+	return err
+}
+
 // The segment says which addresses it has, by ARP and neighbour discovery; with tags, which it has behind these.
 func TestAddressInUseOnTheSegment(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
@@ -63,7 +69,7 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 		{lane.VLAN{Outer: 100}, tagged, false},
 	} {
 		l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: "bridge", Device: wire.Uplink, VLAN: c.vlan})
-		err = l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.PrefixFrom(c.addr, c.addr.BitLen())}}, nil)
+		err = check(t.Context(), l, []lane.Address{{Prefix: netip.PrefixFrom(c.addr, c.addr.BitLen())}}, nil)
 		if c.used != (err != nil) || err != nil && !strings.Contains(err.Error(),
 			c.addr.String()+" is in use on the segment of "+wire.Uplink+", by 02:15:07:00:00:01") {
 			t.Errorf("%s with tags %v: %v", c.addr, c.vlan, err)
@@ -72,7 +78,7 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 	l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: "bridge", Device: wire.Uplink})
 	for mac, free := range map[string]bool{wire.MAC: true, "02:15:07:00:00:02": false} {
 		for _, a := range wire.Addresses {
-			err = l.CheckSegment(t.Context(), []lane.Address{{Prefix: a}}, []string{mac})
+			err = check(t.Context(), l, []lane.Address{{Prefix: a}}, []string{mac})
 			if free != (err == nil) {
 				t.Errorf("%s, which %s is to leave: %v", a.Addr(), mac, err)
 			}
@@ -84,7 +90,7 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 	}
 	for mac, used := range map[string]bool{wire.MAC: true, "02:15:07:00:00:02": false} {
 		l.MAC = mac
-		err = l.CheckSegment(t.Context(), l.Asked(), nil)
+		err = check(t.Context(), l, l.Asked(), nil)
 		if used != (err != nil) || err != nil && !strings.HasPrefix(err.Error(), "metadata.name: somebody on the segment of "+wire.Uplink+" has the MAC address "+mac) {
 			t.Errorf("of MAC address %s: %v", mac, err)
 		}
@@ -122,7 +128,7 @@ func TestAddressOfTheHost(t *testing.T) {
 				ip(t, args)
 			}
 			l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "sriov", Device: "isl-test-r", VLAN: c.vlan})
-			err := l.CheckSegment(t.Context(), []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.9/24")}}, nil)
+			err := check(t.Context(), l, []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.9/24")}}, nil)
 			if (err == nil) != (c.where == "") || err != nil && !strings.Contains(err.Error(),
 				"spec.network.addresses: the host has 198.18.7.9 itself, on "+c.where+": expected a free one") {
 				t.Error(err)

@@ -80,6 +80,9 @@ type Conditions struct {
 	Warmup  time.Duration  // measured and dropped
 	Window  time.Duration  // measured
 	CPUs    int            // of the host
+	// Busy is what the CPUs of client and application did other than idle while the client ran: of Parse alone,
+	// and 0 where others run there on purpose.
+	Busy time.Duration
 	// CongestionControl is TCP's algorithm, "" leaves the host's.
 	CongestionControl string
 	// Instances are how many of the application there are, 0 is one. Each has a client, which offers its part of

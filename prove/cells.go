@@ -34,7 +34,7 @@ func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement,
 	if r.Layouts, impossible, err = layout.Plan(q); err != nil {
 		return err
 	}
-	if err = r.needs(ctx, results.EveryCell(s), impossible); err != nil {
+	if err = r.needs(ctx, h, results.EveryCell(s), impossible); err != nil {
 		return err
 	}
 	for _, c := range s.Cells {
@@ -53,7 +53,8 @@ func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement,
 
 // needs adds the cells of this boot that this host cannot have: what they need to succeed fails, or its
 // kernel or programs lack their path.
-func (r *runner) needs(ctx context.Context, cells []*results.Cell, impossible map[string]error) error {
+func (r *runner) needs(ctx context.Context, h host.Host, cells []*results.Cell, impossible map[string]error,
+) error {
 	seen := map[string]error{}
 	once := func(key string, find func() error) error {
 		if _, known := seen[key]; !known {
@@ -69,7 +70,7 @@ func (r *runner) needs(ctx context.Context, cells []*results.Cell, impossible ma
 		var why error
 		if r.Scenario.Networked() {
 			why = cmp.Or(once("path "+given.Path, func() error { return r.LacksPath(given.Path) }),
-				r.LacksMachine(given))
+				r.LacksEnds(h, given))
 		}
 		for _, n := range given.Needs {
 			try := func() error { return testbed.RunAll(ctx, given.Limit, [][]string{n.Run}) }

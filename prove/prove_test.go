@@ -7,6 +7,7 @@ import (
 	factornoise "isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/testbed"
@@ -16,7 +17,9 @@ import (
 	"time"
 
 	"isolane.dev/isolane/netpath/bridge"
+	"isolane.dev/isolane/netpath/direct"
 	"isolane.dev/isolane/netpath/macvlan"
+	"isolane.dev/isolane/netpath/sriov"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/echo"
 	"isolane.dev/isolane/probe/iperf3"
@@ -33,7 +36,7 @@ func edge(t *testing.T) scenario.Scenario {
 }
 
 func kinds() scenario.Drivers {
-	names := map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": "", "ovs-dpdk": ""}
+	names := map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": "", "ovs-dpdk": "", "direct": "", "sriov": "", "vpp": ""}
 	return scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, path.Driver{Names: names}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}}}
 }
@@ -58,24 +61,31 @@ type possiblePath struct{ bridge.Path }
 func (possiblePath) Name() string     { return "ovs" }
 func (possiblePath) Supported() error { return nil }
 
+type noVPP struct{ bridge.Path }
+
+func (noVPP) Name() string     { return "vpp" }
+func (noVPP) Supported() error { return errors.New("no VPP runs") }
+
 // Cells with a path that this host lacks, or with needs that fail, are none.
 func TestNeeds(t *testing.T) {
 	sc := edge(t)
 	s := results.Session{Cells: sc.AllCells()}
-	r := runner{Bed: testbed.Bed{Scenario: sc, Paths: []testbed.Path{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{},
-		impossiblePath{}, possiblePath{}},
+	r := runner{Bed: testbed.Bed{Scenario: sc, Paths: []testbed.Path{direct.Path{}, bridge.Path{}, bridge.Path{GRO: true},
+		macvlan.Path{}, impossiblePath{}, possiblePath{}, sriov.Path{}, noVPP{}},
 		Layouts: map[string]layout.Layout{}}}
+	lacks := map[string]string{"express": "express needs Linux 5.10", "vpp": "no VPP runs", "sriov": "no network card has 2 free " +
+		"virtual functions, for the client and the application: echo N > /sys/class/net/CARD/device/sriov_numvfs"}
 	for _, c := range s.Cells[1:] { // the first is of another boot
 		r.Layouts[c.Name] = layout.Layout{}
 	}
 	impossible := map[string]error{}
-	if err := r.needs(t.Context(), results.EveryCell(&s), impossible); err != nil {
+	if err := r.needs(t.Context(), host.Host{}, results.EveryCell(&s), impossible); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range s.Cells[1:] {
 		why, out := impossible[c.Name]
-		if _, planned := r.Layouts[c.Name]; out != (c.Levels["path"] == "express") || planned == out ||
-			out && why.Error() != "express needs Linux 5.10" {
+		want := lacks[c.Levels["path"]]
+		if _, planned := r.Layouts[c.Name]; out != (want != "") || planned == out || out && why.Error() != want {
 			t.Errorf("%s: %v, planned: %v", c.Name, why, planned)
 		}
 	}

@@ -116,7 +116,7 @@ func (o Options) measured() ([]results.Cell, error) {
 	if o.Resume {
 		return o.stored, nil
 	}
-	cells, err := o.Scenario.Cells(o.Cells)
+	cells, err := o.Scenario.Cells(o.Scenario.Named(o.Cells, o.Mode))
 	if err == nil && o.Lane == "" {
 		s := results.Session{Searches: newSearches(o.Scenario, o.Scenario.Spec.Modes[o.Mode], o.Cells)}
 		for _, c := range results.EveryCell(&s) {

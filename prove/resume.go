@@ -28,7 +28,7 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 		return results.Session{}, fmt.Errorf("%w: scenario %s has no mode %s", ErrInput, o.Scenario.Metadata.Name,
 			o.Mode)
 	}
-	cells, err := around.Cells(o.Cells)
+	cells, err := around.Cells(around.Named(o.Cells, o.Mode))
 	if err != nil {
 		return results.Session{}, err
 	}

@@ -36,6 +36,7 @@ var ErrInterrupted = errors.New("interrupted")
 type Options struct {
 	Scenario scenario.Scenario
 	Kinds    scenario.Drivers
+	Paths    []testbed.Path // that it may name
 	Lane     string         // in force on this host, beside which the probes run; "": that of the scenario
 	Pods     bool           // the application and its neighbours are pods of this node
 	Static   string         // the node of the pods whose CPUs a kubelet gives; "": none
@@ -223,7 +224,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		return s, nil, err
 	}
 	r := &runner{Bed: testbed.Bed{Lanes: l, Journal: journal.None(nil), Self: o.Self, Root: o.Root,
-		Kinds: o.Kinds, Scenario: o.Scenario, Paths: testbed.Paths(o.Lanes.Paths), Pods: pods}}
+		Kinds: o.Kinds, Scenario: o.Scenario, Paths: o.Paths, Pods: pods}}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -295,7 +296,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			"one is %g%%.", b, scenario.UsualStealBudget))
 	}
 	notes = append(notes, excludedNotes(s.Scenario.Excluded)...)
-	for _, n := range []string{r.BehindNote(), r.CongestionNote()} {
+	for _, n := range []string{r.BehindNote(), r.FunctionsNote(s.Cells), r.CongestionNote()} {
 		if n != "" {
 			notes = append(notes, n)
 		}

@@ -112,6 +112,9 @@ func (l Link) addPeer(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 		return err
 	}
 	attrs.MTU = p.MTU
+	if l.Far != nil {
+		return l.addPair(h, attrs, mac)
+	}
 	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: p.Name, PeerHardwareAddr: mac}
 	if p.Netns == "" {
 		return h.LinkAdd(pair)
@@ -145,11 +148,13 @@ func (l Link) configure(target string) error {
 	if err := set(target); err != nil {
 		return fmt.Errorf("%s: %w", target, err)
 	}
-	if l.Peer == nil {
-		return nil
-	}
-	if err := l.Peer.Configure(); err != nil {
-		return fmt.Errorf("%s in %s: %w", l.Peer.Name, l.Peer.Netns, err)
+	for _, p := range []*Peer{l.Peer, l.Far} {
+		if p == nil {
+			continue
+		}
+		if err := p.Configure(); err != nil {
+			return fmt.Errorf("%s in %s: %w", p.Name, p.Netns, err)
+		}
 	}
 	return nil
 }
@@ -298,8 +303,11 @@ func (l Link) differs(target string) (string, error) {
 			}
 		}
 	}
-	if l.Peer != nil {
-		more, err := l.Peer.Differs()
+	for _, p := range []*Peer{l.Peer, l.Far} {
+		if p == nil {
+			continue
+		}
+		more, err := p.Differs()
 		if err != nil {
 			return "", err
 		}

@@ -18,7 +18,8 @@ import (
 
 // KindLink is a network device: the values are a Link as JSON. A device of that name that already exists and
 // is not exactly ours is an error, never taken over. Of a device with a peer the target is the host's end;
-// that of a macvlan, or of a vlan with a peer, which have none, is a name for the step only.
+// that of a macvlan, of a vlan with a peer or of a veth between namespaces, which have none, is a name for
+// the step only.
 const KindLink = "link"
 
 // The types of a Link, as ip-link(8) calls them.
@@ -39,6 +40,7 @@ type Link struct {
 	// Service says that the tag is an outer one (IEEE 802.1ad); else it is one of 802.1Q.
 	Service bool  `json:"service,omitempty"`
 	Peer    *Peer `json:"peer,omitempty"` // of veth, macvlan and vlan
+	Far     *Peer `json:"far,omitempty"`  // of a veth between two namespaces: in the place of the host's end
 	// GRO joins the frames that come out of the device before the host handles them (generic receive
 	// offload), as drivers of network cards do. A veth has none unless it is asked for.
 	GRO bool `json:"gro,omitempty"`
@@ -76,7 +78,9 @@ func parseLink(s journal.Step) (Link, error) {
 }
 
 // inside says that the device has no end on the host.
-func (l Link) inside() bool { return l.Type == Macvlan || l.Type == VLAN && l.Peer != nil }
+func (l Link) inside() bool {
+	return l.Peer != nil && (l.Type == Macvlan || l.Type == VLAN || l.Far != nil)
+}
 
 type link struct{}
 
@@ -103,7 +107,9 @@ func (link) Check(s journal.Step) error {
 		if p.Netns != "" || l.inside() {
 			err = errors.Join(err, CheckName(p.Netns))
 		}
-		if l.inside() {
+		if p = l.Far; p != nil {
+			err = errors.Join(err, CheckDevice(p.Name), CheckName(p.Netns))
+		} else if l.inside() {
 			err = errors.Join(err, CheckDevice(l.Parent))
 		}
 	case l.Type == VLAN:
@@ -339,6 +345,9 @@ func (link) Shell(s journal.Step) string {
 	switch p := l.Peer; {
 	case s.After == "" || err != nil:
 		return "ip link del " + s.Target
+	case l.Far != nil:
+		return fmt.Sprintf("ip link add %s address %s netns %s type veth peer name %s address %s netns %s",
+			p.Name, p.MAC, p.Netns, l.Far.Name, l.Far.MAC, l.Far.Netns)
 	case l.inside():
 		kind := "macvlan mode bridge"
 		if l.Type == VLAN {

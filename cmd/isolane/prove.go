@@ -85,7 +85,7 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	if err = o.Ready(cmd.Context()); err != nil {
 		return err
 	}
-	o.Root, o.Lanes = host.Live(), options()
+	o.Root, o.Lanes, o.Paths = host.Live(), options(), drivers.Paths()
 	if selfTest {
 		fmt.Fprintln(cmd.ErrOrStderr(), "breaking three things on purpose, about 15 s")
 		return prove.SelfTest(cmd.Context(), o, cmd.OutOrStdout())

@@ -97,10 +97,16 @@ func othersOf(of lane.Lane, wanted []lane.Lane, stay plan.Placement) (names []st
 	return names
 }
 
-// CheckSegments refuses a lane whose address, or MAC address, somebody else on its segment has. What lanes
-// have there by now is not asked for: they would answer themselves. Nor do answers count of lanes that are on
-// another card of the segment now, and leave it.
-func CheckSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) error {
+// Asked are questions to segments. Who asks closes it.
+type Asked struct {
+	answers []chan error
+	wait    sync.WaitGroup
+}
+
+// AskSegments asks who has the addresses, or MAC addresses, of lanes on their segments. What lanes have there
+// by now is not asked for: they would answer themselves. Nor do answers count of lanes that are on another
+// card of the segment now, and leave it.
+func AskSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) *Asked {
 	var leaving []string
 	for _, now := range inForce.Lanes {
 		next, stays := p.Lane(now.Name)
@@ -109,9 +115,8 @@ func CheckSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) e
 			leaving = append(leaving, on.MAC)
 		}
 	}
-	errs := make([]error, len(p.Lanes))
-	var wait sync.WaitGroup
-	for i, placed := range p.Lanes {
+	asked := new(Asked)
+	for _, placed := range p.Lanes {
 		next := netpath.Of(root, placed.Name, placed.Spec.Network)
 		ask := slices.DeleteFunc(next.Asked(), func(a lane.Address) bool {
 			return slices.ContainsFunc(inForce.Lanes, func(now plan.Lane) bool {
@@ -123,15 +128,32 @@ func CheckSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) e
 		if next.Path == "" {
 			continue
 		}
-		wait.Go(func() {
-			if err := next.CheckSegment(ctx, ask, leaving); err != nil {
-				errs[i] = refused(placed.Name, err)
-			}
+		answer := make(chan error, 1)
+		asked.answers = append(asked.answers, answer)
+		asked.wait.Go(func() {
+			next.CheckSegment(ctx, ask, leaving, func(err error) {
+				if err != nil {
+					err = refused(placed.Name, err)
+				}
+				answer <- err
+			})
 		})
 	}
-	wait.Wait()
+	return asked
+}
+
+// Answers wait for all of them. Nothing is to change before: the error is a *plan.Refusal for the first lane
+// one of whose addresses somebody else has.
+func (a *Asked) Answers() error {
+	var errs []error
+	for _, answer := range a.answers {
+		errs = append(errs, <-answer)
+	}
 	return cmp.Or(errs...)
 }
+
+// Close waits until the kernel has closed what asked.
+func (a *Asked) Close() { a.wait.Wait() }
 
 // ForOtherHost returns lanes with what their paths need, to plan for a host that cannot be looked at. Errors
 // are those of Refuse, and a *plan.Refusal for the first lane that leaves the path to its host.

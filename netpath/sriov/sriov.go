@@ -27,6 +27,15 @@ type Path struct{}
 // Name returns "sriov".
 func (Path) Name() string { return "sriov" }
 
+// About says what it is.
+func (Path) About() string {
+	return "one virtual function of a card for the application and one for the client, free ones that are " +
+		"there; frames go from one to the other by the card's own switch"
+}
+
+// WireGRO says that frames are joined, as the driver does.
+func (Path) WireGRO() bool { return true }
+
 // Functions is how many virtual functions a lane has.
 func (Path) Functions(n lane.Network) int { return max(1, n.VFs) }
 

@@ -24,6 +24,18 @@ type Path struct{}
 // Name returns "vpp".
 func (Path) Name() string { return "vpp" }
 
+// About says what it is.
+func (Path) About() string { return "uplink, a VPP that runs on this host, veth, by packet sockets" }
+
+// WireGRO says that the wire has none: whether VPP takes joined frames of a device is untested.
+func (Path) WireGRO() bool { return false }
+
+// Supported says why this host cannot do it, or nil.
+func (Path) Supported() error {
+	_, _, err := version(context.Background())
+	return err
+}
+
 // Declared says what of a declaration cannot be: a bridge domain looks at no sender.
 func (Path) Declared(n lane.Network) error {
 	if n.Queues > 0 {
@@ -37,7 +49,7 @@ func (Path) Possible(l netpath.Lane) error {
 	ctx := context.Background()
 	all, err := (&reader{}).faces(ctx)
 	if err == nil {
-		_, _, err = version(ctx)
+		err = Path{}.Supported()
 	}
 	if err != nil {
 		return fmt.Errorf("spec.network.path: %w", err)

@@ -67,7 +67,12 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 // Validate takes whole seconds.
 func (Probe) Validate(c probe.Conditions) error { return c.WholeSeconds(Program) }
 
-// Metrics are the rate that the receiver saw, and what iperf3 says of the CPUs at both ends.
+// packetBytes are those of TCP in a full packet of the usual MTU, 1500, of which IPv4, TCP and its timestamps
+// take 52.
+const packetBytes = 1448
+
+// Metrics are the rate that the receiver saw, what iperf3 says of the CPUs at both ends, and what these did
+// for each packet.
 func (p Probe) Metrics(name string) []results.Metric {
 	rate := results.Metric{Name: name, Quantity: "throughput", Noun: "throughput", Title: "Throughput",
 		About: "TCP, " + name, Unit: results.RateUnit, Better: results.Higher, Margin: 0.05, Short: p.Direction}
@@ -77,7 +82,9 @@ func (p Probe) Metrics(name string) []results.Metric {
 	}
 	client := check("client-cpu", "client's CPU", "%")
 	client.Guards, client.Limit = name, 90 // beyond it the client may be what limits the rate
-	return []results.Metric{rate, check("retransmits", "segments sent again", "segments"), client,
+	cost := check("cpu-time", "CPU time of both ends for a packet", results.TimeUnit)
+	cost.Role = results.Cost
+	return []results.Metric{rate, cost, check("retransmits", "segments sent again", "segments"), client,
 		check("server-cpu", "server's CPU", "%"), probe.Trend(rate)}
 }
 
@@ -179,6 +186,9 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 		return m, fmt.Errorf("%s report: expected end.sum_received", Program)
 	}
 	r.End.figures(&m, c)
+	if sent := total(r.Intervals); c.Busy > 0 && sent > 0 {
+		m.Values[c.Name+"-cpu-time"] = float64(c.Busy) * packetBytes / sent
+	}
 	first, second := halves(r.Intervals)
 	probe.AddTrendOf(&m, first, second)
 	m.Facts = r.Start.facts(r.End.Congestion)
@@ -188,6 +198,14 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 			c.CongestionControl))
 	}
 	return m, nil
+}
+
+// total are the bytes of all parts, also of the warm-up.
+func total(parts []part) (bytes float64) {
+	for _, p := range parts {
+		bytes += p.Sum.Bytes
+	}
+	return bytes
 }
 
 // halves are the rates of both halves of the window; NaN where no part is within one.

@@ -38,6 +38,13 @@ func TestParse(t *testing.T) {
 		m.Facts["version"] != "iperf 3.12" || m.Facts["sendBuffer"] != "16Ki" {
 		t.Errorf("%+v: one interval has no halves", m)
 	}
+	// 1,448 bytes of every packet, also of those of the warm-up
+	busy := second()
+	busy.Busy = 2 * time.Second
+	want := 2e9 * 1448 / 2_131_230_720 // the bytes of its one interval
+	if m, err = p.Parse(data, busy); err != nil || math.Abs(m.Values["up-cpu-time"]-want) > 1e-6 {
+		t.Errorf("CPU time a packet %g ns, want %g, %v", m.Values["up-cpu-time"], want, err)
+	}
 	other := second()
 	other.CongestionControl = "vegas"
 	if m, err = p.Parse(data, other); err != nil || len(m.Void) != 1 {

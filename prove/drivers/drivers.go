@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/factor/placement"
 	"isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/factor/setting"
+	"isolane.dev/isolane/netpath/direct"
 	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/cyclictest"
@@ -29,10 +30,15 @@ import (
 	"isolane.dev/isolane/prove/testbed"
 )
 
+// Paths are those of lanes that scenarios can name, and the machine's limit, which no lane has.
+func Paths() []testbed.Path {
+	return append([]testbed.Path{direct.Path{}}, testbed.Paths(drivers.Paths())...)
+}
+
 // Kinds are the conditions that can differ between cells, and the measuring programs.
 func Kinds() scenario.Drivers {
 	names := map[string]string{}
-	for _, p := range testbed.Paths(drivers.Paths()) {
+	for _, p := range Paths() {
 		names[p.Name()] = p.About()
 	}
 	return scenario.Drivers{

@@ -118,6 +118,15 @@ func (s Scenario) Cells(names []string) ([]results.Cell, error) {
 	return cells, nil
 }
 
+// Named are the names of the cells of a session in a mode: those asked for, or where there are none those of
+// the scenario with the mode's own; none are all.
+func (s Scenario) Named(asked []string, mode string) []string {
+	if len(asked) > 0 || len(s.Spec.Cells) == 0 {
+		return asked
+	}
+	return slices.Concat(s.Spec.Cells, s.Spec.Modes[mode].MoreCells)
+}
+
 // noCell says why there is no cell of that name.
 func (s Scenario) noCell(name string) error {
 	for _, e := range s.Excluded() {

@@ -98,14 +98,22 @@ func (s *Scenario) renameCells(before Scenario) error {
 	there := func(name string) bool {
 		return slices.ContainsFunc(s.AllCells(), func(c results.Cell) bool { return c.Name == name })
 	}
-	s.Spec.Baseline, s.Spec.Cells = renamed(before.Spec.Baseline), nil
+	s.Spec.Baseline = renamed(before.Spec.Baseline)
 	if !there(s.Spec.Baseline) {
 		return fmt.Errorf("the baseline %s: pods cannot have it", before.Spec.Baseline)
 	}
-	for _, name := range before.Spec.Cells {
-		if name = renamed(name); there(name) && !slices.Contains(s.Spec.Cells, name) {
-			s.Spec.Cells = append(s.Spec.Cells, name)
+	kept := func(names, but []string) (all []string) {
+		for _, name := range names {
+			if name = renamed(name); there(name) && !slices.Contains(append(all, but...), name) {
+				all = append(all, name)
+			}
 		}
+		return all
+	}
+	s.Spec.Cells, s.Spec.Modes = kept(before.Spec.Cells, nil), maps.Clone(before.Spec.Modes)
+	for name, m := range s.Spec.Modes {
+		m.MoreCells = kept(m.MoreCells, s.Spec.Cells)
+		s.Spec.Modes[name] = m
 	}
 	return nil
 }

@@ -119,6 +119,8 @@ type Mode struct {
 	// Boots are over how many boots of each level the blocks are spread; 0 is one.
 	Boots   int               `json:"boots,omitempty"`
 	Windows map[string]Window `json:"windows"` // by kind of probe
+	// MoreCells are measured beside those of the scenario, where none are named.
+	MoreCells []string `json:"moreCells,omitempty"`
 	// Searches are made in this mode; nil: none.
 	Searches *Trials `json:"searches,omitempty"`
 }

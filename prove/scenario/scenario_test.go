@@ -41,7 +41,7 @@ import (
 
 func kinds() Drivers {
 	return Drivers{Factors: []factor.Driver{placement.Driver{}, noise.Driver{}, cpus.Driver{}, ownlane.Driver{}, setting.Driver{}, command.Driver{}, runtime.Driver{}, boot.Driver{}, instances.Driver{}, distance.Driver{},
-		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": "", "ovs-dpdk": ""}}},
+		path.Driver{Names: map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": "", "ovs-dpdk": "", "direct": "", "sriov": "", "vpp": ""}}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}, wakeup.Driver{}, cyclictest.Driver{}, rtla.Driver{}, http.Driver{}, wrk.Driver{},
 			frames.Driver{}, router.Driver{}}}
 }
@@ -62,8 +62,16 @@ func edge(t *testing.T) (string, Scenario) {
 func TestEdge(t *testing.T) {
 	_, s := edge(t)
 	cells, err := s.Cells(nil)
-	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 30 {
+	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 45 {
 		t.Errorf("%d of %d cells, %v", len(cells), len(s.AllCells()), err)
+	}
+	for mode, want := range map[string]int{"quick": 6, "standard": 7, "proof": 7} { // with the machine's limit
+		if more, merr := s.Cells(s.Named(nil, mode)); merr != nil || len(more) != want {
+			t.Errorf("%s has %d cells, want %d: %v", mode, len(more), want, merr)
+		}
+	}
+	if asked := s.Named([]string{"all"}, "standard"); !slices.Equal(asked, []string{"all"}) {
+		t.Errorf("asked for all: %v", asked)
 	}
 	for mode, blocks := range map[string]int{"quick": 3, "standard": 10, "proof": 20} {
 		if s.Spec.Modes[mode].Blocks != blocks {
@@ -161,7 +169,7 @@ func TestParseRefuses(t *testing.T) {
 	text, _ := edge(t)
 	for _, c := range []struct{ old, new, want string }{
 		{"  baseline:", "  base:", `unknown field "base"`},
-		{"baseline: quiet-floating-bridge", "baseline: quiet-floating-vpp", "spec.baseline"},
+		{"baseline: quiet-floating-bridge", "baseline: quiet-floating-memif", "spec.baseline"},
 		{"  baseline: quiet-floating-bridge\n", "", `spec.baseline: missing: expected the cell that the others are compared with, such as "quiet-floating-bridge"`},
 		{"[floating, pinned, lane]", "[floating, pinned, floating]", `spec.factors[1] (placement): levels[2]: "floating" is listed twice`},
 		{"[floating, pinned, lane]", "[]", "spec.factors[1] (placement): levels: at least one"},
@@ -174,6 +182,7 @@ func TestParseRefuses(t *testing.T) {
 		{"        - quiet\n", "        - {name: quiet, neighbours: [{name: cpu}]}\n", "levels[0] (quiet): neighbours: expected none"},
 		{"neighbours:", "neighbors:", `levels[1] (noisy): unknown field "neighbors"`},
 		{"    - quiet-floating-bridge\n", "", "the baseline"},
+		{"moreCells: [quiet-lane-direct]", "moreCells: [quiet-lane-express]", `spec.modes.standard.moreCells: "quiet-lane-express" is listed twice`},
 		{"mode: open", "mode: open, gap: 5us", "mode open"},
 		{"rate: 1000", "rate: -1", "mode open: rate -1"},
 		{"direction: up", "direction: up, payload: 64", `spec.probes[5] (throughput-tcp-up): unknown field "payload"`},
@@ -214,8 +223,8 @@ func TestParseRefuses(t *testing.T) {
 		{"name: placement", `name: "place, ment"`, "spec.factors[1].name: expected 1-40 characters"},
 		{"name: rtt-udp-64-pingpong", `name: "rtt ping"`, "spec.probes[0].name: expected 1-40 characters"},
 		{"name: throughput,", `name: "",`, "spec.means[0].name: expected 1-40 characters"},
-		{"  baseline:", "  exclude: [{where: {placement: []}, because: nobody}]\n  baseline:", "spec.exclude[0].where: no combination of the factors is so"},
-		{"  baseline:", "  exclude: [{where: {placement: [lane]}, because: ' '}]\n  baseline:", "spec.exclude[0]: expected where, and because"},
+		{"where: {noise: [noisy], path: [direct]}", "where: {placement: []}", "spec.exclude[0].where: no combination of the factors is so"},
+		{"because: what the machine can do at most is asked of a quiet one", "because: ' '", "spec.exclude[0]: expected where, and because"},
 		{"name: path,", "name: path, where: {placement: []},", "spec.factors[2] (path).where: no combination of the factors before it is so"},
 		{"measure: 400ms", "measure: soon", `edge.yaml: spec.modes.quick.windows.echo.measure: duration "soon": expected a number and ns`},
 		{"measure: 400ms", "measure: 400", `windows.echo.measure: duration "400": expected a number and ns`},
@@ -229,7 +238,7 @@ func TestParseRefuses(t *testing.T) {
 		{"name: placement", "name: y", "spec.factors[1]: name: expected a name or a number, found true, which is how YAML reads y"},
 		{"name: throughput-tcp-up", "name: off", "spec.probes[5]: name: expected a name or a number, found false"},
 		{"        - quiet\n", "        - [quiet]\n", "spec.factors[0] (noise): levels[0]: expected a name or a number"},
-		{"  baseline:", "  baseline: x\n  baseline:", `edge.yaml: expected YAML: unmarshal errors: line 22: key "baseline" already set`},
+		{"  baseline:", "  baseline: x\n  baseline:", `edge.yaml: expected YAML: unmarshal errors: line 24: key "baseline" already set`},
 		{"kind: Scenario", "kind: [Scenario]", "edge.yaml: kind: expected text, found a list"},
 		{"v1alpha3", "v1alpha2", "apiVersion, kind: expected isolane.dev/v1alpha3 Scenario, found"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -93,6 +94,11 @@ func (s *Scenario) validateCells() error {
 	}
 	if _, err := s.Cells(s.Spec.Cells); err != nil {
 		return fmt.Errorf("spec.cells: %w", err)
+	}
+	for _, mode := range slices.Sorted(maps.Keys(s.Spec.Modes)) {
+		if _, err := s.Cells(s.Named(nil, mode)); err != nil {
+			return fmt.Errorf("spec.modes.%s.moreCells: %w", mode, err)
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
@@ -157,6 +158,7 @@ type client struct {
 	*proc
 	by    measurer
 	given probe.Conditions
+	busy  func() time.Duration // what its CPUs and the application's did since it began
 }
 
 // together is when the clients of several instances begin, once all are there; 0: there is one. Where they
@@ -203,13 +205,14 @@ func (r *Bed) startClients(ctx context.Context, at place, spec scenario.Probe, w
 		if err != nil {
 			return all, named(err, at.given, i)
 		}
+		busy := r.busy(at)
 		p, err := startClient(ctx, r.Self, spec, by)
 		if err != nil {
 			return all, named(err, at.given, i)
 		}
 		by.subject.PID = p.pid()
 		w.AddSubject(by.subject)
-		all = append(all, client{p, by, given})
+		all = append(all, client{p, by, given, busy})
 	}
 	return all, nil
 }
@@ -219,6 +222,7 @@ func (c client) result(spec scenario.Probe, began time.Time, w *witness.Session)
 	error) {
 	out, err := c.wait()
 	took := time.Since(began)
+	c.given.Busy = c.busy()
 	w.SubjectDone(c.pid())
 	if err != nil {
 		return results.Measurement{}, err
@@ -231,6 +235,24 @@ func (c client) result(spec scenario.Probe, began time.Time, w *witness.Session)
 		early(&measured, took, c.given.Window)
 	}
 	return measured, err
+}
+
+// busy returns what says how long CPUs of application and client have been busy since then, interrupts among
+// it; 0 where others are to be there too, or nobody knows.
+func (r *Bed) busy(at place) func() time.Duration {
+	cpus := at.cell.Application.Union(at.cell.Client)
+	before, err := host.CPUTimes(r.Root)
+	return func() time.Duration {
+		now, nerr := host.CPUTimes(r.Root)
+		if err != nil || nerr != nil || r.Pods != nil || at.given.Instances > 1 || len(at.given.Neighbours) > 0 {
+			return 0
+		}
+		var ticks uint64
+		for id := range cpus.All() {
+			ticks += now[id].Busy + now[id].Interrupts - before[id].Busy - before[id].Interrupts
+		}
+		return time.Duration(ticks) * time.Second / 100
+	}
 }
 
 // merged waits for all clients, also where one fails, and is what they measured together.

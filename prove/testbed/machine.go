@@ -35,11 +35,10 @@ func (r *Bed) taps(path Path, instances int) (steps []journal.Step) {
 	return steps
 }
 
-// LacksMachine says why a cell cannot have its path without a virtual machine, or nil.
-func (r *Bed) LacksMachine(given factor.Conditions) error {
-	path, err := r.path(given.Path)
-	if err != nil || !speaks(path) || given.Guest.Runtime == guest.VM {
-		return err
+// lacksMachine says why a cell cannot have a path that speaks without a virtual machine, or nil.
+func lacksMachine(path Path, given factor.Conditions) error {
+	if given.Guest.Runtime == guest.VM {
+		return nil
 	}
 	return fmt.Errorf("path %s gives a socket and no network device: expected a factor of kind runtime with %s",
 		path.Name(), guest.VM)

@@ -19,8 +19,8 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
-	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/layout"
@@ -133,12 +133,12 @@ const neighboursGroup = "prove-neighbours"
 func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given factor.Conditions,
 	run *results.Run) error {
 	var groups []knob.Group
-	var networks []lane.Network
+	var networks []netpath.Lane
 	var steps []journal.Step
 	var err error
 	if r.Scenario.Networked() {
 		groups = append(groups, knob.Group{Name: layout.Client, CPUs: c.Client})
-		if networks, err = r.connect(ctx, given); err != nil {
+		if networks, err = r.connect(ctx, h, given); err != nil {
 			return err
 		}
 	}
@@ -148,8 +148,9 @@ func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given fa
 	}
 	if inLane {
 		err = r.putLanes(ctx, r.Layouts[c.Name].Placement, len(layout.Instances(given)), networks, run)
-	} else if len(networks) > 0 {
-		steps, err = r.pathSteps(networks)
+	}
+	if err == nil {
+		steps, err = r.pathSteps(networks, inLane)
 	}
 	if err != nil {
 		return err
@@ -184,8 +185,8 @@ func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given fa
 }
 
 // putLanes puts the lanes of the application in force, with their paths, as isolane apply does. When this
-// process dies, they do not last. Without a network there is none in a lane.
-func (r *Bed) putLanes(ctx context.Context, placement plan.Placement, count int, networks []lane.Network,
+// process dies, they do not last. Without a network, and with a whole path, there is none in a lane.
+func (r *Bed) putLanes(ctx context.Context, placement plan.Placement, count int, networks []netpath.Lane,
 	run *results.Run) error {
 	placement.Lanes = slices.Clone(placement.Lanes)
 	own := placement.Lanes[len(placement.Lanes)-count:] // behind those in force
@@ -193,8 +194,19 @@ func (r *Bed) putLanes(ctx context.Context, placement plan.Placement, count int,
 		if err := r.Lanes.SetOwner(own[i].Name, os.Getpid()); err != nil {
 			return err
 		}
-		if len(networks) > 0 {
-			own[i].Spec.Network = networks[i]
+		if len(networks) == 0 {
+			continue
+		}
+		path, err := r.path(networks[i].Path)
+		if err != nil {
+			return err
+		}
+		if isWhole(path) {
+			continue
+		}
+		own[i].Spec.Network = networks[i].Network
+		if f := networks[i].Functions; f.Card != "" {
+			own[i].Devices = []plan.Device{{Address: f.Card, VFs: f.Numbers}}
 		}
 	}
 	a, err := r.Lanes.Put(ctx, placement)

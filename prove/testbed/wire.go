@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -88,9 +89,10 @@ func wire() netpath.Wire {
 		Addresses: addresses(1)}
 }
 
-// connect makes the wire, and returns the networks that the instances of an application at it declare.
-func (r *Bed) connect(ctx context.Context, given factor.Conditions) (
-	all []lane.Network, err error,
+// connect makes the wire, or what a path has in its place, and returns the networks that the instances of an
+// application at it declare.
+func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions) (
+	all []netpath.Lane, err error,
 ) {
 	if r.Pods != nil { // they have the cluster's
 		return nil, nil
@@ -99,11 +101,20 @@ func (r *Bed) connect(ctx context.Context, given factor.Conditions) (
 	if err != nil {
 		return nil, err
 	}
-	outside := wire()
+	outside, names := wire(), layout.Instances(given)
 	if c, is := path.(checksummed); is {
 		outside.Checksums = c.WireChecksums()
 	}
-	steps, err := outside.Steps(path.WireGRO())
+	var steps []journal.Step
+	switch {
+	case isFunctional(path):
+		if all, err = r.functionsOf(h, len(names), path); err == nil {
+			steps, err = path.Steps(all[:1])
+			all = all[1:]
+		}
+	case !isWhole(path):
+		steps, err = outside.Steps(path.WireGRO())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -111,12 +122,12 @@ func (r *Bed) connect(ctx context.Context, given factor.Conditions) (
 	if r.OwnPath() != "" {
 		n.Rate = r.InForce.Lane.Spec.Network.Rate
 	}
-	for i := range layout.Instances(given) {
+	for i := len(all); i < len(names); i++ {
 		n.Addresses = nil
 		for _, a := range applicationAddresses(i) {
 			n.Addresses = append(n.Addresses, lane.Address{Prefix: a})
 		}
-		all = append(all, n)
+		all = append(all, netpath.Of(r.Root, names[i], n))
 	}
 	if _, err = r.Journal.Apply(ctx, steps); err != nil {
 		return nil, fmt.Errorf("the wire to the outside client: %w", err)
@@ -154,15 +165,17 @@ func (r *Bed) CongestionNote() string {
 	return ""
 }
 
-// pathSteps make the paths of instances that have no lanes of their own.
-func (r *Bed) pathSteps(networks []lane.Network) ([]journal.Step, error) {
+// pathSteps make the paths of instances that have none by their lanes; none where these have.
+func (r *Bed) pathSteps(networks []netpath.Lane, inLane bool) ([]journal.Step, error) {
+	if len(networks) == 0 {
+		return nil, nil
+	}
 	path, err := r.path(networks[0].Path)
-	if err != nil {
+	if w, is := path.(whole); is && err == nil {
+		return w.Whole(wire(), networks[0])
+	}
+	if err != nil || inLane {
 		return nil, err
 	}
-	var all []netpath.Lane
-	for i, n := range networks {
-		all = append(all, netpath.Of(r.Root, layout.Instance(i), n))
-	}
-	return path.Steps(all)
+	return path.Steps(networks)
 }

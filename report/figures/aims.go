@@ -131,7 +131,7 @@ func (s *Summary) judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 	if m.Margin.Goal == stats.LowerIsBetter {
 		word, passes = "at most", func(v float64) bool { return v <= ratio }
 	}
-	a := Aim{Text: m.Value(), Goal: fmt.Sprintf("%s %g%%", word, 100*ratio), State: NoFigure}
+	a := Aim{Text: m.Value(), Goal: fmt.Sprintf("%s %.9g%%", word, 100*ratio), State: NoFigure}
 	found := s.relate(own, base, m.Name, "")
 	if !found.Known() {
 		a.Found = fmt.Sprintf("no %s in which both count", found.Of())

@@ -63,6 +63,10 @@ type Node struct {
 	mu       sync.Mutex
 	prepared map[string]bool // uids of claims that the kubelet knows from this program
 	dropped  string          // what the API server does not store of what is offered
+	// By container: why it keeps lanes away by its CPUs or by what it is, and that it was made without CPUs of
+	// this program.
+	set       map[string]string
+	untouched map[string]bool
 
 	// Of watch alone: what was offered last, and why nothing was.
 	published []resourceapi.Device
@@ -98,6 +102,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	n := &Node{Config: c, partition: partition(h), prepared: map[string]bool{}, withheld: map[string]withheld{},
+		set: map[string]string{}, untouched: map[string]bool{},
 		change: make(turn, 1), changed: make(chan struct{}, 1), heard: make(chan struct{})}
 	if err = n.recover(ctx); err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,8 +81,8 @@ func (n *Node) noneEver(l *lanes.Lanes) (string, error) {
 }
 
 // inConflict is what would give away the CPUs of lanes, and write its own cpusets over theirs: a manager of
-// the kubelet that gives CPUs or memory to containers itself, or another driver that does. Lanes that were
-// offered before do not come either.
+// the kubelet that gives CPUs or memory to containers itself, another driver or plugin that does. Lanes that
+// were offered before do not come either.
 func (n *Node) inConflict() string {
 	for _, manager := range []string{"cpu", "memory"} {
 		file := filepath.Join(n.Kubelet, manager+"_manager_state")
@@ -105,21 +104,10 @@ func (n *Node) inConflict() string {
 				"none, remove the file and start the kubelet again", file, state.PolicyName, manager)
 		}
 	}
-	return n.otherDriver()
-}
-
-// otherDriver finds another driver of dynamic resource allocation that gives CPUs to containers
-// (kubernetes-sigs/dra-driver-cpu), by the sockets that the kubelet asks it at.
-func (n *Node) otherDriver() string {
-	sockets, _ := filepath.Glob(filepath.Join(n.Kubelet, "plugins", "dra.cpu", "dra*.sock"))
-	for _, s := range sockets {
-		if c, err := net.DialTimeout("unix", s, time.Second); err == nil { // else it is left of one that has gone
-			_ = c.Close()
-			return fmt.Sprintf("%s: the driver dra.cpu gives CPUs to containers too: no lanes are offered: keep "+
-				"one of both from this node", s)
-		}
+	if why := n.otherDriver(); why != "" {
+		return why
 	}
-	return ""
+	return n.otherPlugin()
 }
 
 // HandleError logs what happens in the background. Where the API server does not store all that is offered,

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"isolane.dev/isolane/kube/offer"
@@ -111,14 +112,33 @@ func (n *Node) inConflict() string {
 }
 
 // HandleError logs what happens in the background. Where the API server does not store all that is offered,
-// the scheduler would count wrongly, so nothing is offered from then on.
+// the scheduler would count wrongly, so nothing is offered from then on; but without that claims count as CPUs
+// of the node all is as before, and containers ask for them.
 func (n *Node) HandleError(ctx context.Context, err error, msg string) {
-	n.Log.ErrorContext(ctx, "kubelet plugin", "what", msg, "err", err)
-	if dropped, is := errors.AsType[*resourceslice.DroppedFieldsError](err); is {
-		n.mu.Lock()
+	dropped, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
+	if is && onlyCounts(dropped) {
+		n.Log.InfoContext(ctx, "the scheduler does not count claims as CPUs of the node",
+			"off", "DRANodeAllocatableResources")
+	} else {
+		n.Log.ErrorContext(ctx, "kubelet plugin", "what", msg, "err", err)
+	}
+	if !is {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.uncounted = true; !onlyCounts(dropped) {
 		n.dropped = fmt.Sprintf("%v: no lanes are offered: switch these features on in the API server (without "+
 			"DRADeviceBindingConditions alone, --answer=false is enough), and start isolane-kube again", dropped)
-		n.mu.Unlock()
-		n.kick()
 	}
+	n.kick()
+}
+
+// onlyCounts says that nothing was dropped but that claims count as CPUs of the node.
+func onlyCounts(e *resourceslice.DroppedFieldsError) bool {
+	want := e.DesiredSlice.Spec.DeepCopy()
+	for i := range want.Devices {
+		want.Devices[i].NodeAllocatableResources = nil
+	}
+	return equality.Semantic.DeepEqual(*want, e.ActualSlice.Spec)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
@@ -68,6 +69,16 @@ func TestDroppedFields(t *testing.T) {
 	of := func(d resourceapi.Device) *resourceapi.ResourceSlice {
 		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}}}
 	}
+	// That claims count as CPUs of the node is left out, and the rest is offered again.
+	all := resourceapi.Device{AllowMultipleAllocations: new(true)}
+	counted := all
+	counted.NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{corev1.ResourceCPU: {}}
+	n.uncounted = false
+	n.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "n0", DesiredSlice: of(counted), ActualSlice: of(all)}, "slices")
+	if why := n.notOffered(); why != "" || n.counts() || len(n.changed) == 0 {
+		t.Error(why)
+	}
+	<-n.changed
 	n.HandleError(t.Context(), fmt.Errorf("slices: %w", &resourceslice.DroppedFieldsError{PoolName: "n0",
 		DesiredSlice: of(resourceapi.Device{AllowMultipleAllocations: new(true)}), ActualSlice: of(resourceapi.Device{})}), "slices")
 	if why := n.notOffered(); !strings.Contains(why, "DRAConsumableCapacity: no lanes are offered") || len(n.changed) == 0 {

@@ -94,7 +94,8 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	}
 	p, refused := ask.Solve(a.host, a.placed, n.Name, pod, claims, n.beside(pod, claims...)...)
 	if refused != nil && n.counts() && len(pod.Status.NodeAllocatableResourceClaimStatuses) == 0 {
-		p, refused = ask.Solve(a.host, a.placed, n.Name, n.whatCounts(ctx, pod), claims, n.beside(pod, claims...)...)
+		pod = n.whatCounts(ctx, pod)
+		p, refused = ask.Solve(a.host, a.placed, n.Name, pod, claims, n.beside(pod, claims...)...)
 	}
 	if refused == nil {
 		refused = realTime(host.Live(), p, claims...)
@@ -121,8 +122,8 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	return nil
 }
 
-// counts says whether claims count as CPUs of the node, as far as the API server says: what the scheduler does
-// stands in the status of the pod.
+// counts says whether claims count as CPUs of the node, as far as the API server says: what the scheduler
+// does stands in the status of the pod.
 func (n *Node) counts() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

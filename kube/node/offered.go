@@ -112,8 +112,8 @@ func (n *Node) inConflict() string {
 }
 
 // HandleError logs what happens in the background. Where the API server does not store all that is offered,
-// the scheduler would count wrongly, so nothing is offered from then on; but without that claims count as CPUs
-// of the node all is as before, and containers ask for them.
+// the scheduler would count wrongly, so nothing is offered from then on; but without that claims count as
+// CPUs of the node all is as before, and containers ask for them.
 func (n *Node) HandleError(ctx context.Context, err error, msg string) {
 	dropped, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
 	if is && onlyCounts(dropped) {

@@ -51,11 +51,12 @@ func (n *Node) otherPlugin() string {
 func (r *runtime) note(pod *api.PodSandbox, c *api.Container, ours bool) {
 	why, cpus := "", c.GetLinux().GetResources().GetCpu().GetCpus()
 	if len(c.Args) > 0 && strings.HasPrefix(path.Base(c.Args[0]), policies) && r.reaches(c) {
-		why = fmt.Sprintf("container %s/%s: %s gives CPUs to containers too: no lanes are offered: keep one of both "+
-			"from this node", podName(pod), c.Name, path.Base(c.Args[0]))
+		why = fmt.Sprintf("container %s/%s: %s gives CPUs to containers too: no lanes are offered: keep one of "+
+			"both from this node", podName(pod), c.Name, path.Base(c.Args[0]))
 	} else if cpus != "" && !ours {
-		why = fmt.Sprintf("container %s/%s: another plugin of the container runtime has set its CPUs (%s): no lanes "+
-			"are offered: keep that from this node, and delete the pods whose CPUs it has set", podName(pod), c.Name, cpus)
+		why = fmt.Sprintf("container %s/%s: another plugin of the container runtime has set its CPUs (%s): no "+
+			"lanes are offered: keep that from this node, and delete the pods whose CPUs it has set",
+			podName(pod), c.Name, cpus)
 	}
 	if why != "" {
 		r.mu.Lock()
@@ -65,7 +66,8 @@ func (r *runtime) note(pod *api.PodSandbox, c *api.Container, ours bool) {
 	}
 }
 
-// reaches says whether a container has the runtime's socket for plugins: else its name is all that it has of one.
+// reaches says whether a container has the runtime's socket for plugins: else its name is all that it has of
+// one.
 func (r *runtime) reaches(c *api.Container) bool {
 	socket := strings.TrimPrefix(r.NRI, "/var")
 	return slices.ContainsFunc(c.Mounts, func(m *api.Mount) bool {

@@ -102,7 +102,8 @@ func (n Node) Devices() ([]resourceapi.Device, error) {
 		if n.Counted {
 			d.NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{
 				corev1.ResourceCPU: {Mapping: &resourceapi.NodeAllocatableMapping{
-					CapacityKey: new(resourceapi.QualifiedName(CPUs)), CapacityMultiplier: resource.NewQuantity(1, resource.DecimalSI)}}}
+					CapacityKey:        new(resourceapi.QualifiedName(CPUs)),
+					CapacityMultiplier: resource.NewQuantity(1, resource.DecimalSI)}}}
 		}
 		used := n.counted(d.Name)
 		for name, free := range n.free(at) {

@@ -103,6 +103,9 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	if why != "" {
 		refused = errors.New(why)
 	}
+	if refused == nil {
+		p = n.tellFar(ctx, a.host, pod, claims, p)
+	}
 	if _, mistaken := errors.AsType[ask.Mistake](refused); refused != nil && !mistaken { // else none can have it
 		if err = n.withhold(ctx, claims); err != nil {
 			return err

@@ -58,6 +58,7 @@ func Parts(h host.Host, pod *corev1.Pod, c *resourceapi.ResourceClaim, pool stri
 type part struct {
 	lane       lane.Lane
 	owned      cpuset.Set
+	counted    cpuset.Set // of these: what the scheduler counts without a request
 	containers []corev1.Container
 }
 

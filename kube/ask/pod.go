@@ -39,6 +39,11 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 			if err = inPool(placed); err != nil {
 				return refuseHere(c, err)
 			}
+			if asked := counted(pod, c); asked.CmpInt64(int64(placed.CPUs.Len())) >= 0 {
+				for i := range parts {
+					parts[i].counted = parts[i].lane.Spec.CPUs.List
+				}
+			}
 			all = append(all, parts...)
 		}
 	}
@@ -65,6 +70,19 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 		return refuseHere(c, err)
 	}
 	return refuse(c, err)
+}
+
+// counted is how many CPUs of a claim the scheduler has counted as CPUs that the pod asks for, by what the
+// devices say (DRANodeAllocatableResources): the CPUs of the claim, and no idle siblings.
+func counted(pod *corev1.Pod, c *resourceapi.ResourceClaim) (cpus resource.Quantity) {
+	for _, s := range pod.Status.NodeAllocatableResourceClaimStatuses {
+		for _, m := range s.Mapping {
+			if s.ResourceClaimName == c.Name && m.Name == corev1.ResourceCPU && m.Quantity != nil {
+				cpus = *m.Quantity
+			}
+		}
+	}
+	return cpus
 }
 
 // inPool says where hugepages of a lane are not in the pools. The kubelet counts what was there when it
@@ -271,13 +289,17 @@ func enough(pod *corev1.Pod, parts []part, in map[string]bool) (int, error) {
 	left := forLanes(pod, corev1.ResourceCPU, in)
 	podAsks := left.CmpInt64(int64(all.Len())) >= 0
 	for i, p := range parts {
-		owned, count := int64(p.owned.Len()), int64(p.lane.Spec.CPUs.Count)
+		owned, why := p.owned.Difference(p.counted), "the CPUs that the lane owns"
+		if !p.counted.IsEmpty() {
+			why = "the idle siblings, which its claim does not count"
+		}
+		count := int64(p.lane.Spec.CPUs.Count)
 		for _, c := range p.containers {
 			asked, limit := c.Resources.Requests[corev1.ResourceCPU], c.Resources.Limits[corev1.ResourceCPU]
 			switch {
-			case !podAsks && asked.CmpInt64(owned) < 0:
-				return i, fmt.Errorf("container %s: resources.requests.cpu: expected %d or more, the CPUs that the "+
-					"lane owns (%s), found %s", c.Name, owned, p.owned, &asked)
+			case !podAsks && asked.CmpInt64(int64(owned.Len())) < 0:
+				return i, fmt.Errorf("container %s: resources.requests.cpu: expected %d or more, %s (%s), found %s",
+					c.Name, owned.Len(), why, owned, &asked)
 			case !limit.IsZero() && limit.CmpInt64(count) < 0:
 				return i, fmt.Errorf("container %s: resources.limits.cpu: expected none, or %d or more: %s would "+
 					"throttle the lane", c.Name, count, &limit)

@@ -40,6 +40,11 @@ func TestPodContradicts(t *testing.T) {
 	free.Resources.Limits = nil
 	other := *free.DeepCopy() // what it has is of another driver, or a lane
 	other.Resources.Claims = []corev1.ResourceClaim{{Name: "other"}}
+	counts := func(p *corev1.Pod, claim, cpus string) *corev1.Pod {
+		p.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: claim,
+			Mapping: []corev1.NodeAllocatableMappedResources{{Name: corev1.ResourceCPU, Quantity: new(resource.MustParse(cpus))}}}}
+		return p
+	}
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
 		says string
@@ -54,6 +59,10 @@ func TestPodContradicts(t *testing.T) {
 		"another has no limit":   {whole("4", "5", "5", free), "container beside: resources.limits.cpu: expected a limit, as the pod has one (spec.resources.limits.cpu)", false},
 		"and another's claim":    {whole("4", "5", "5", other), "container beside: resources.limits.cpu: expected a limit", false},
 		"asks for enough":        {pod("4"), "", false},
+		"siblings alone":         {counts(pod("2"), "lane", "2"), "", false},
+		"no siblings":            {counts(pod("1"), "lane", "2"), "container main: resources.requests.cpu: expected 2 or more, the idle siblings, which its claim does not count (9-10), found 1", true},
+		"counts fewer":           {counts(pod("3"), "lane", "1"), "container main: resources.requests.cpu: expected 4 or more", true},
+		"counts another claim":   {counts(pod("3"), "other", "2"), "container main: resources.requests.cpu: expected 4 or more", true},
 		"init container first":   {before, "", false},
 		"asks for the used ones": {pod("2"), "container main: resources.requests.cpu: expected 4 or more, the CPUs that the lane owns (1-2,9-10), found 2", true},
 		"init asks for less":     {little, "container first: resources.requests.cpu: expected 4 or more", true},

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
@@ -92,11 +93,18 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 		return err
 	}
 	p, refused := ask.Solve(a.host, a.placed, n.Name, pod, claims, n.beside(pod, claims...)...)
+	if refused != nil && n.counts() && len(pod.Status.NodeAllocatableResourceClaimStatuses) == 0 {
+		pod = n.whatCounts(ctx, pod)
+		p, refused = ask.Solve(a.host, a.placed, n.Name, pod, claims, n.beside(pod, claims...)...)
+	}
 	if refused == nil {
 		refused = realTime(host.Live(), p, claims...)
 	}
 	if why != "" {
 		refused = errors.New(why)
+	}
+	if refused == nil {
+		p = n.tellFar(ctx, a.host, pod, claims, p)
 	}
 	if _, mistaken := errors.AsType[ask.Mistake](refused); refused != nil && !mistaken { // else none can have it
 		if err = n.withhold(ctx, claims); err != nil {
@@ -115,6 +123,28 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 			"milliseconds", time.Since(began).Milliseconds(), "refused", refused)
 	}
 	return nil
+}
+
+// counts says whether claims count as CPUs of the node, as far as the API server says: what the scheduler
+// does stands in the status of the pod.
+func (n *Node) counts() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.uncounted
+}
+
+// whatCounts is the pod with what the scheduler has counted for its claims, which it writes a moment after it
+// has reserved them. One that counts nothing writes nothing.
+func (n *Node) whatCounts(ctx context.Context, pod *corev1.Pod) *corev1.Pod {
+	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			now, err := n.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+			if err == nil && now.UID == pod.UID {
+				pod = now
+			}
+			return len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0, nil
+		})
+	return pod
 }
 
 // placed writes an event of a pod with what its claim got.

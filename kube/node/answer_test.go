@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -79,7 +80,7 @@ func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...
 			tb.Fatal(err)
 		}
 	}
-	n := &Node{known: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
+	n := &Node{uncounted: true, known: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, set: map[string]string{}, untouched: map[string]bool{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
 		Lanes: lanes.Options{Dir: dir, CPUs: h.Online(), MemoryNodes: h.MemoryNodes()}}}
 	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), known, nil, time.Minute, false)
 	return n
@@ -273,6 +274,50 @@ func TestLaneOf(t *testing.T) {
 				if !slices.Contains(env, e) {
 					t.Errorf("%v %v: expected %s", env, lerr, e)
 				}
+			}
+		})
+	}
+}
+
+// What a pod does not ask for, because the scheduler counts its claim as CPUs of the node, stands in its status a moment after
+// the claim is reserved.
+func TestCounted(t *testing.T) {
+	hosttest.Need(t, hosttest.CPUs(2))
+	dir := filepath.Join(t.TempDir(), "isolane")
+	a, err := testNode(t, nil, dir).account(inForce(t, dir), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices, err := offer.Node{Host: a.host, Placed: a.placed, Pool: "n0"}.Devices()
+	if err != nil || len(devices) == 0 {
+		t.Fatal(devices, err)
+	}
+	for name, c := range map[string]struct{ uncounted, writes, placed bool }{
+		"counts":                 {false, true, true},
+		"the scheduler does not": {false, false, false},
+		"the API server drops":   {true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod, claim := waiting("edge", devices[0].Name, resource.MustParse("1"))
+			pod.Spec.Containers[0].Resources.Requests = nil
+			client := fake.NewClientset(pod, claim)
+			gets := 0
+			client.PrependReactor("get", "pods", func(k8stesting.Action) (bool, apiruntime.Object, error) {
+				is := pod.DeepCopy()
+				if gets++; gets > 2 && c.writes {
+					is.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "edge",
+						Mapping: []corev1.NodeAllocatableMappedResources{{Name: corev1.ResourceCPU, Quantity: new(resource.MustParse("1"))}}}}
+				}
+				return true, is, nil
+			})
+			n := testNode(t, client, dir, claim)
+			n.uncounted = c.uncounted
+			if err := n.answer(t.Context(), inForce(t, dir), ""); err != nil {
+				t.Fatal(err)
+			}
+			is, err := client.ResourceV1().ResourceClaims("default").Get(t.Context(), "edge", metav1.GetOptions{})
+			if err != nil || len(is.Status.Devices) != 1 || meta.IsStatusConditionTrue(is.Status.Devices[0].Conditions, offer.Placed) != c.placed {
+				t.Errorf("%v: %+v", err, is.Status.Devices)
 			}
 		})
 	}

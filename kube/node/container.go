@@ -68,12 +68,17 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	if err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	clear(r.set) // what has ended meanwhile nobody tells
+	clear(r.untouched)
+	r.mu.Unlock()
 	var updates []*api.ContainerUpdate
 	for _, c := range containers {
 		at := slices.IndexFunc(pods, func(p *api.PodSandbox) bool { return p.Id == c.PodSandboxId })
 		if at < 0 || !runs(c) {
 			continue
 		}
+		r.note(pods[at], c, r.partition == offer.Cpusets) // by cgroup v1 they may be this program's
 		placed, has, cerr := r.laneOf(l, pods[at], c)
 		if cerr == nil && has {
 			cerr = r.bring(ctx, placed, c)
@@ -111,6 +116,11 @@ func (r *runtime) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *a
 	*api.ContainerAdjustment, []*api.ContainerUpdate, error,
 ) {
 	a, err := r.adjust(pod, c)
+	if a.GetLinux().GetResources().GetCpu().GetCpus() == "" {
+		r.mu.Lock()
+		r.untouched[c.Id] = true
+		r.mu.Unlock()
+	}
 	if err != nil && len(named(c)) == 0 { // a node whose lanes cannot be read starts its other containers
 		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "container", c.Name, "err", err)
 		return nil, nil, nil
@@ -156,6 +166,11 @@ func tell(l *lanes.Lanes, part, device string, a *api.ContainerAdjustment) error
 
 // StartContainer brings the lane to the container: its cgroup exists, and its program does not run yet.
 func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
+	r.mu.Lock()
+	ours := !r.untouched[c.Id]
+	delete(r.untouched, c.Id)
+	r.mu.Unlock()
+	r.note(pod, c, ours && r.partition == offer.Cpusets)
 	if len(named(c)) == 0 {
 		return nil
 	}

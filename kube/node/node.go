@@ -59,10 +59,15 @@ type Node struct {
 	// partition is the kind that this kernel makes of a container's cgroup.
 	partition string
 
-	change   turn // one at a time changes the host
-	mu       sync.Mutex
-	prepared map[string]bool // uids of claims that the kubelet knows from this program
-	dropped  string          // what the API server does not store of what is offered
+	change    turn // one at a time changes the host
+	mu        sync.Mutex
+	prepared  map[string]bool // uids of claims that the kubelet knows from this program
+	dropped   string          // what the API server does not store of what is offered
+	uncounted bool            // or that claims count as CPUs of the node
+	// By container: why it keeps lanes away by its CPUs or by what it is, and that it was made without CPUs of
+	// this program.
+	set       map[string]string
+	untouched map[string]bool
 
 	// Of watch alone: what was offered last, and why nothing was.
 	published []resourceapi.Device
@@ -98,6 +103,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	n := &Node{Config: c, partition: partition(h), prepared: map[string]bool{}, withheld: map[string]withheld{},
+		set: map[string]string{}, untouched: map[string]bool{},
 		change: make(turn, 1), changed: make(chan struct{}, 1), heard: make(chan struct{})}
 	if err = n.recover(ctx); err != nil {
 		return err
@@ -284,7 +290,7 @@ func (n *Node) devices(l *lanes.Lanes, limits map[string]map[resourceapi.Qualifi
 		return nil, "", err
 	}
 	all, err = offer.Node{Host: a.host, Placed: a.placed, Claims: a.claims, Pool: n.Name,
-		Partition: n.partition, Answers: n.Answers, Limits: limits}.Devices()
+		Partition: n.partition, Answers: n.Answers, Counted: n.counts(), Limits: limits}.Devices()
 	if gone, is := errors.AsType[*plan.Mismatch](err); is {
 		return nil, fmt.Sprintf("%s: no lanes are offered: expected them back, or the lane released",
 			gone.Reason), nil

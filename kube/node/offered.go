@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"isolane.dev/isolane/kube/offer"
@@ -82,8 +82,8 @@ func (n *Node) noneEver(l *lanes.Lanes) (string, error) {
 }
 
 // inConflict is what would give away the CPUs of lanes, and write its own cpusets over theirs: a manager of
-// the kubelet that gives CPUs or memory to containers itself, or another driver that does. Lanes that were
-// offered before do not come either.
+// the kubelet that gives CPUs or memory to containers itself, another driver or plugin that does. Lanes that
+// were offered before do not come either.
 func (n *Node) inConflict() string {
 	for _, manager := range []string{"cpu", "memory"} {
 		file := filepath.Join(n.Kubelet, manager+"_manager_state")
@@ -105,32 +105,40 @@ func (n *Node) inConflict() string {
 				"none, remove the file and start the kubelet again", file, state.PolicyName, manager)
 		}
 	}
-	return n.otherDriver()
-}
-
-// otherDriver finds another driver of dynamic resource allocation that gives CPUs to containers
-// (kubernetes-sigs/dra-driver-cpu), by the sockets that the kubelet asks it at.
-func (n *Node) otherDriver() string {
-	sockets, _ := filepath.Glob(filepath.Join(n.Kubelet, "plugins", "dra.cpu", "dra*.sock"))
-	for _, s := range sockets {
-		if c, err := net.DialTimeout("unix", s, time.Second); err == nil { // else it is left of one that has gone
-			_ = c.Close()
-			return fmt.Sprintf("%s: the driver dra.cpu gives CPUs to containers too: no lanes are offered: keep "+
-				"one of both from this node", s)
-		}
+	if why := n.otherDriver(); why != "" {
+		return why
 	}
-	return ""
+	return n.otherPlugin()
 }
 
 // HandleError logs what happens in the background. Where the API server does not store all that is offered,
-// the scheduler would count wrongly, so nothing is offered from then on.
+// the scheduler would count wrongly, so nothing is offered from then on; but without that claims count as
+// CPUs of the node all is as before, and containers ask for them.
 func (n *Node) HandleError(ctx context.Context, err error, msg string) {
-	n.Log.ErrorContext(ctx, "kubelet plugin", "what", msg, "err", err)
-	if dropped, is := errors.AsType[*resourceslice.DroppedFieldsError](err); is {
-		n.mu.Lock()
+	dropped, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
+	if is && onlyCounts(dropped) {
+		n.Log.InfoContext(ctx, "the scheduler does not count claims as CPUs of the node",
+			"off", "DRANodeAllocatableResources")
+	} else {
+		n.Log.ErrorContext(ctx, "kubelet plugin", "what", msg, "err", err)
+	}
+	if !is {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.uncounted = true; !onlyCounts(dropped) {
 		n.dropped = fmt.Sprintf("%v: no lanes are offered: switch these features on in the API server (without "+
 			"DRADeviceBindingConditions alone, --answer=false is enough), and start isolane-kube again", dropped)
-		n.mu.Unlock()
-		n.kick()
 	}
+	n.kick()
+}
+
+// onlyCounts says that nothing was dropped but that claims count as CPUs of the node.
+func onlyCounts(e *resourceslice.DroppedFieldsError) bool {
+	want := e.DesiredSlice.Spec.DeepCopy()
+	for i := range want.Devices {
+		want.Devices[i].NodeAllocatableResources = nil
+	}
+	return equality.Semantic.DeepEqual(*want, e.ActualSlice.Spec)
 }

@@ -11,11 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
@@ -66,6 +69,16 @@ func TestDroppedFields(t *testing.T) {
 	of := func(d resourceapi.Device) *resourceapi.ResourceSlice {
 		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}}}
 	}
+	// That claims count as CPUs of the node is left out, and the rest is offered again.
+	all := resourceapi.Device{AllowMultipleAllocations: new(true)}
+	counted := all
+	counted.NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{corev1.ResourceCPU: {}}
+	n.uncounted = false
+	n.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "n0", DesiredSlice: of(counted), ActualSlice: of(all)}, "slices")
+	if why := n.notOffered(); why != "" || n.counts() || len(n.changed) == 0 {
+		t.Error(why)
+	}
+	<-n.changed
 	n.HandleError(t.Context(), fmt.Errorf("slices: %w", &resourceslice.DroppedFieldsError{PoolName: "n0",
 		DesiredSlice: of(resourceapi.Device{AllowMultipleAllocations: new(true)}), ActualSlice: of(resourceapi.Device{})}), "slices")
 	if why := n.notOffered(); !strings.Contains(why, "DRAConsumableCapacity: no lanes are offered") || len(n.changed) == 0 {
@@ -187,5 +200,65 @@ func TestLostCPU(t *testing.T) {
 	if err != nil || len(devices) > 0 || !strings.HasSuffix(why, fmt.Sprintf("vpp has CPUs %s, which are offline or no longer allowed: no lanes are offered: "+
 		"expected them back, or the lane released", gone.CPUs)) {
 		t.Errorf("%v %q %v", devices, why, err)
+	}
+}
+
+// Another plugin that sets CPUs of containers keeps lanes away while it runs in a container, or one runs whose CPUs it has set.
+func TestOtherPlugin(t *testing.T) {
+	pod := &api.PodSandbox{Id: "p", Namespace: "default", Name: "web"}
+	of := func(id, cpus string, args ...string) *api.Container {
+		return &api.Container{Id: id, PodSandboxId: "p", Name: "main", Args: args, Mounts: []*api.Mount{{Source: "/var/run/nri"}}, State: api.ContainerState_CONTAINER_RUNNING,
+			Linux: &api.LinuxContainer{Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: cpus}}}}
+	}
+	named := of("a", "", "/bin/nri-resource-policy-balloons")
+	named.Mounts = []*api.Mount{{Source: "/var/lib"}, {Source: "/run/nri2"}}
+	const balloons, set = "container default/web/main: nri-resource-policy-balloons gives CPUs to containers too: no lanes are offered",
+		"container default/web/main: another plugin of the container runtime has set its CPUs (2-3): no lanes are offered"
+	for name, c := range map[string]struct {
+		partition   string
+		sync        []*api.Container
+		made, start []*api.Container
+		end         []*api.Container
+		says        string
+	}{
+		"others":             {partition: offer.Remote, start: []*api.Container{of("a", "", "/nginx")}},
+		"a plugin":           {partition: offer.Remote, start: []*api.Container{of("a", "", "/bin/nri-resource-policy-balloons")}, says: balloons},
+		"there already":      {partition: offer.Cpusets, sync: []*api.Container{of("a", "", "/bin/nri-resource-policy-balloons")}, says: balloons},
+		"a name alone":       {partition: offer.Remote, start: []*api.Container{named}},
+		"a plugin that went": {partition: offer.Remote, start: []*api.Container{of("a", "", "nri-resource-policy-balloons")}, end: []*api.Container{of("a", "")}},
+		"CPUs":               {partition: offer.Remote, made: []*api.Container{of("a", "")}, start: []*api.Container{of("a", "2-3")}, says: set},
+		"CPUs of one of two": {partition: offer.Remote, start: []*api.Container{of("a", "1"), of("b", "2-3")}, end: []*api.Container{of("a", "1")}, says: set},
+		"both":               {partition: offer.Remote, start: []*api.Container{of("a", "1"), of("b", "3", "/nri-resource-policy-balloons"), of("c", "2")}, says: balloons},
+		"CPUs there already": {partition: offer.Remote, sync: []*api.Container{of("a", "2-3")}, says: set},
+		"by cgroup v1":       {partition: offer.Cpusets, made: []*api.Container{of("a", "")}, start: []*api.Container{of("a", "2-3")}, says: set},
+		"this program's":     {partition: offer.Cpusets, sync: []*api.Container{of("a", "0")}, start: []*api.Container{of("b", "0")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := spoken(testNode(t, nil, filepath.Join(t.TempDir(), "isolane")))
+			n.Kubelet, n.NRI, n.partition = t.TempDir(), "/run/nri/nri.sock", c.partition
+			r := &runtime{Node: n, stub: impatient{}}
+			n.set["of a runtime before"] = "gone"
+			if _, err := r.Synchronize(t.Context(), []*api.PodSandbox{pod}, c.sync); err != nil {
+				t.Fatal(err)
+			}
+			for _, made := range c.made {
+				if _, _, err := r.CreateContainer(t.Context(), pod, made); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, s := range c.start {
+				if err := r.StartContainer(t.Context(), pod, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, e := range c.end {
+				if _, err := r.StopContainer(t.Context(), pod, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if why := n.notOffered(); !strings.HasPrefix(why, c.says) || (why == "") != (c.says == "") {
+				t.Error(why)
+			}
+		})
 	}
 }

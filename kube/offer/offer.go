@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -55,6 +56,7 @@ type Node struct {
 	Pool      string // of the devices: the name of the node
 	Partition string // the kind that this kernel makes of a container's cgroup
 	Answers   bool   // each claim is answered before its pod is bound
+	Counted   bool   // the CPUs of a claim count as CPUs of the node that its pod asks for
 	// Limits are the most that a request may ask for, by device; a device that is not there has none.
 	Limits map[string]map[resourceapi.QualifiedName]resource.Quantity
 }
@@ -96,6 +98,12 @@ func (n Node) Devices() ([]resourceapi.Device, error) {
 			Attributes: n.attributes(at), Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{}}
 		if n.Answers {
 			d.BindingConditions, d.BindingFailureConditions = []string{Placed}, []string{Refused}
+		}
+		if n.Counted {
+			d.NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{
+				corev1.ResourceCPU: {Mapping: &resourceapi.NodeAllocatableMapping{
+					CapacityKey:        new(resourceapi.QualifiedName(CPUs)),
+					CapacityMultiplier: resource.NewQuantity(1, resource.DecimalSI)}}}
 		}
 		used := n.counted(d.Name)
 		for name, free := range n.free(at) {

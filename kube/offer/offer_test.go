@@ -61,10 +61,11 @@ func TestDevices(t *testing.T) {
 			Claims: []*resourceapi.ResourceClaim{counted("numa1", 1)}},
 		"offline": {Host: hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1,
 			Offline: cpuset.Of(3)}.Host(t), Pool: "n0", Partition: "cpuset"},
-		"small":  {Host: hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.Host(t), Pool: "n0"},
-		"one":    {Host: hosttest.Machine{Packages: 1, CoresPerPackage: 1, ThreadsPerCore: 2}.Host(t), Pool: "n0"},
-		"epyc":   {Host: epyc, Pool: "n0", Partition: "isolated"},
-		"hybrid": {Host: hybrid, Pool: "n0", Partition: "remote"},
+		"small":   {Host: hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.Host(t), Pool: "n0"},
+		"counted": {Host: hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.Host(t), Pool: "n0", Counted: true},
+		"one":     {Host: hosttest.Machine{Packages: 1, CoresPerPackage: 1, ThreadsPerCore: 2}.Host(t), Pool: "n0"},
+		"epyc":    {Host: epyc, Pool: "n0", Partition: "isolated"},
+		"hybrid":  {Host: hybrid, Pool: "n0", Partition: "remote"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			devices, err := n.Devices()

@@ -138,13 +138,7 @@ func (c *cluster) credentials(t *testing.T, n *bed.Node, namespace, account stri
 func (c *cluster) run(t *testing.T, flags ...string) {
 	t.Helper()
 	c.runWithout(t, flags...)
-	c.until(t, "CPUs are offered", func() error {
-		cpus, err := c.tryKubectl(t, "", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].capacity.cpus.value}")
-		if err == nil && strings.TrimSpace(cpus) == "" {
-			err = errors.New("none")
-		}
-		return err
-	})
+	c.offers(t, true)
 	c.until(t, "the node part is in the container runtime", func() error {
 		if !strings.Contains(c.said(), "msg=synchronized") {
 			return errors.New("not yet")

@@ -3,6 +3,8 @@ package lanes_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -54,5 +56,58 @@ func TestDaemonSet(t *testing.T) {
 	c.apart(t, cpus, "edge", "noisy")
 	c.delete(t, "edge")
 	c.until(t, "the lane is released", c.noLanes)
-	c.kubectl(t, string(manifest), "delete", "--wait", "-f", "-")
+	c.leave(t)
+}
+
+// leave takes the node part away as docs/kubernetes.md says it, with the pod of deploy/kube/example.yaml in its lane.
+func (c *cluster) leave(t *testing.T) {
+	t.Helper()
+	example, err := os.ReadFile(root + "/deploy/kube/example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its image is in a registry, and what it runs.
+	pod := regexp.MustCompile(`(?m)^( *)image: .*\n *command: .*$`).ReplaceAllString(string(example),
+		"${1}image: kubebed.test/spin:1\n${1}imagePullPolicy: Never\n${1}args: ['1']")
+	c.kubectl(t, pod, "apply", "-f", "-")
+	c.ready(t, "edge")
+	c.apart(t, c.cpusOf(t, "edge"), "edge")
+	files := func() (there []string) {
+		for _, pattern := range []string{"/var/lib/kubelet/plugins/isolane.dev", "/run/cdi/*isolane*"} {
+			found, _ := filepath.Glob(c.node.Path(pattern))
+			there = append(there, found...)
+		}
+		return there
+	}
+	if has := files(); len(has) != 2 {
+		t.Errorf("a lane in force: expected its file and the folder of the hook, found %q", has)
+	}
+	part := strings.TrimSpace(c.kubectl(t, "", "-n", "isolane", "get", "pods", "-l", "app=isolane-kube", "-o", "name"))
+	leave := func() (string, error) {
+		return c.tryKubectl(t, "", "-n", "isolane", "exec", part, "--", "/isolane-kube", "leave", "--cdi", "/run/cdi")
+	}
+	manifest := func(name string) string { return root + "/deploy/kube/" + name + ".yaml" }
+	c.kubectl(t, "", "delete", "-f", manifest("deviceclass"))
+	if said, err := leave(); err == nil || !strings.Contains(err.Error(), "expected none of pods in force: delete the pods that have them") || len(files()) != 2 {
+		t.Errorf("leave beside a pod with a lane: %v: %s; left %q", err, said, files())
+	} else {
+		t.Logf("leave beside a pod with a lane: %v", err)
+	}
+	c.apart(t, c.cpusOf(t, "edge"), "edge")
+	c.kubectl(t, pod, "delete", "--wait", "-f", "-")
+	c.until(t, "the lane is released", c.noLanes)
+	if said, err := leave(); err != nil || len(files()) > 0 {
+		t.Errorf("leave: %v: %s; left %q", err, said, files())
+	}
+	c.kubectl(t, "", "delete", "--wait", "-f", manifest("daemonset"), "-f", manifest("rbac"))
+	c.until(t, "nothing is offered", func() error {
+		offered, err := c.tryKubectl(t, "", "get", "resourceslices", "-o", "name")
+		if err == nil && offered != "" {
+			err = errors.New(offered)
+		}
+		return err
+	})
+	if sockets, _ := filepath.Glob(c.node.Path("/var/lib/kubelet/plugins*/*isolane*")); len(sockets) > 0 {
+		t.Errorf("left among the kubelet's plugins: %q", sockets)
+	}
 }

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+)
+
+// otherDriver finds another driver of dynamic resource allocation that gives CPUs to containers
+// (kubernetes-sigs/dra-driver-cpu), by the sockets that the kubelet asks it at.
+func (n *Node) otherDriver() string {
+	sockets, _ := filepath.Glob(filepath.Join(n.Kubelet, "plugins", "dra.cpu", "dra*.sock"))
+	for _, s := range sockets {
+		if c, err := net.DialTimeout("unix", s, time.Second); err == nil { // else it is left of one that has gone
+			_ = c.Close()
+			return fmt.Sprintf("%s: the driver dra.cpu gives CPUs to containers too: no lanes are offered: keep "+
+				"one of both from this node", s)
+		}
+	}
+	return ""
+}
+
+// policies begins the names of the programs of nri-plugins that set the CPUs of containers (balloons,
+// topology-aware): the runtime tells containers what they run, and nobody what its plugins are.
+const policies = "nri-resource-policy-"
+
+// otherPlugin is why another plugin of the container runtime keeps lanes away: it runs in a container, or has
+// set the CPUs of one.
+func (n *Node) otherPlugin() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	first := ""
+	for id, why := range n.set { // the same as before, for each other one is an event: a plugin, else by its id
+		plugin, was := strings.Contains(why, policies), strings.Contains(n.set[first], policies)
+		if first == "" || plugin && !was || plugin == was && id < first {
+			first = id
+		}
+	}
+	return n.set[first]
+}
+
+// note keeps in mind a container that starts or runs where it is such a plugin, or has CPUs that the kubelet,
+// whose manager is none, cannot have set, and this program has not.
+func (r *runtime) note(pod *api.PodSandbox, c *api.Container, ours bool) {
+	why, cpus := "", c.GetLinux().GetResources().GetCpu().GetCpus()
+	if len(c.Args) > 0 && strings.HasPrefix(path.Base(c.Args[0]), policies) && r.reaches(c) {
+		why = fmt.Sprintf("container %s/%s: %s gives CPUs to containers too: no lanes are offered: keep one of "+
+			"both from this node", podName(pod), c.Name, path.Base(c.Args[0]))
+	} else if cpus != "" && !ours {
+		why = fmt.Sprintf("container %s/%s: another plugin of the container runtime has set its CPUs (%s): no "+
+			"lanes are offered: keep that from this node, and delete the pods whose CPUs it has set",
+			podName(pod), c.Name, cpus)
+	}
+	if why != "" {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.set[c.Id] = why
+		r.kick()
+	}
+}
+
+// reaches says whether a container has the runtime's socket for plugins: else its name is all that it has of
+// one.
+func (r *runtime) reaches(c *api.Container) bool {
+	socket := strings.TrimPrefix(r.NRI, "/var")
+	return slices.ContainsFunc(c.Mounts, func(m *api.Mount) bool {
+		from := strings.TrimSuffix(strings.TrimPrefix(m.Source, "/var"), "/")
+		return from == socket || strings.HasPrefix(socket, from+"/")
+	})
+}
+
+// StopContainer forgets a container: also one that has ended by itself.
+func (r *runtime) StopContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (
+	[]*api.ContainerUpdate, error,
+) {
+	return nil, r.RemoveContainer(ctx, pod, c)
+}
+
+// RemoveContainer forgets one that has never run.
+func (r *runtime) RemoveContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.untouched, c.Id)
+	if _, is := r.set[c.Id]; is {
+		delete(r.set, c.Id)
+		r.kick()
+	}
+	return nil
+}

@@ -32,12 +32,11 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// NotExclusive and BootIsolated say by the text of a partition's file whether it is invalid as another cgroup
-// has CPUs of it, or as it has CPUs of isolcpus=. The kernel says so in words (perr_strings in
-// kernel/cgroup/cpuset.c).
+// NotExclusive says by the text of a partition's file whether it is invalid as another cgroup has CPUs of it.
+// The kernel says so in words (perr_strings in kernel/cgroup/cpuset.c).
 func NotExclusive(text string) bool { return strings.Contains(text, "not exclusive") }
 
-// BootIsolated: see NotExclusive.
+// BootIsolated says likewise whether it has CPUs of isolcpus=.
 func BootIsolated(text string) bool { return strings.Contains(text, "housekeeping setup") }
 
 // Bargain gets the next best of a partition that the kernel has refused. It returns the kind that it is now,

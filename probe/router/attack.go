@@ -101,7 +101,7 @@ func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr)
 	all := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	v4 := func(a, b, c, d byte) netip.Addr { return netip.AddrFrom4([4]byte{a, b, c, d}) }
 	switch a {
-	case flood:
+	case flood, restart: // the latter sends none
 	case spoof:
 		other := server.Next()
 		switch n % 8 {

@@ -30,24 +30,24 @@ func carry(t *testing.T, size int) {
 	defer at.Close()
 	sent := make(chan error, 1)
 	go func() {
-		c, err := at.Accept()
-		if err == nil {
-			_, err = c.Write(make([]byte, size))
-			err = errors.Join(err, c.Close())
+		c, serr := at.Accept()
+		if serr == nil {
+			_, serr = c.Write(make([]byte, size))
+			serr = errors.Join(serr, c.Close())
 		}
-		sent <- err
+		sent <- serr
 	}()
 	err = netdev.In("isolane-far", func() error {
-		c, err := net.Dial("tcp4", at.Addr().String())
-		if err != nil {
-			return err
+		c, derr := net.Dial("tcp4", at.Addr().String())
+		if derr != nil {
+			return derr
 		}
 		defer c.Close()
-		n, err := io.Copy(io.Discard, c)
+		n, derr := io.Copy(io.Discard, c)
 		if n != int64(size) {
-			err = errors.Join(err, fmt.Errorf("%d bytes", n))
+			derr = errors.Join(derr, fmt.Errorf("%d bytes", n))
 		}
-		return err
+		return derr
 	})
 	if err = errors.Join(err, <-sent); err != nil {
 		t.Fatal(err)

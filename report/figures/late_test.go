@@ -40,7 +40,7 @@ func behind(t *testing.T, s *results.Session, cell, probe string, last int, by t
 // A late client makes latencies longer, so what it finds is an upper bound: enough for better, and for
 // nothing else.
 func TestLateClient(t *testing.T) {
-	const ping, lane, pinned, base = "rtt-udp-64-pingpong", "noisy-lane-express", "noisy-pinned-bridge", "quiet-floating-bridge"
+	const ping, laned, pinned, base = "rtt-udp-64-pingpong", "noisy-lane-express", "noisy-pinned-bridge", "quiet-floating-bridge"
 	for name, c := range map[string]struct {
 		cell    string // with the late client
 		blocks  int
@@ -53,13 +53,13 @@ func TestLateClient(t *testing.T) {
 		aims    string
 		void    int // measurements
 	}{
-		"in time":                     {lane, 0, 0, "7.81 µs", 10, "35.8%", stats.Better, "", "reached, reached", 0},
-		"late":                        {lane, 10, 2 * time.Microsecond, "≤ 9.81 µs", 10, "≤ 45.1%", stats.Better, "at least: late client", "reached, reached", 0},
-		"late in three blocks":        {lane, 3, 2 * time.Microsecond, "≤ 8.44 µs", 10, "≤ 38.6%", stats.Better, "at least: late client", "reached, reached", 0},
-		"so late that it is no bound": {lane, 10, 20 * time.Millisecond, "–", 0, "–", "", "", "no figure, no figure", 10},
+		"in time":                     {laned, 0, 0, "7.81 µs", 10, "35.8%", stats.Better, "", "reached, reached", 0},
+		"late":                        {laned, 10, 2 * time.Microsecond, "≤ 9.81 µs", 10, "≤ 45.1%", stats.Better, "at least: late client", "reached, reached", 0},
+		"late in three blocks":        {laned, 3, 2 * time.Microsecond, "≤ 8.44 µs", 10, "≤ 38.6%", stats.Better, "at least: late client", "reached, reached", 0},
+		"so late that it is no bound": {laned, 10, 20 * time.Millisecond, "–", 0, "–", "", "", "no figure, no figure", 10},
 		"late elsewhere":              {pinned, 10, 2 * time.Microsecond, "7.81 µs", 10, "35.8%", stats.Better, "", "reached, reached", 0},
 		"late in the baseline":        {base, 10, 2 * time.Microsecond, "7.81 µs", 10, "≥ 32.9%", stats.Inconclusive, "late client", "open, open", 0},
-		"late by more than the aim": {lane, 10, 200 * time.Microsecond, "≤ 208 µs", 10, "≤ 954%", stats.Inconclusive, "late client",
+		"late by more than the aim": {laned, 10, 200 * time.Microsecond, "≤ 208 µs", 10, "≤ 954%", stats.Inconclusive, "late client",
 			"open, open", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestLateClient(t *testing.T) {
 			}
 			behind(t, &s, c.cell, ping, c.blocks, c.by)
 			sum := summarize(t, s)
-			m, f := *sum.Metric(ping), sum.Cell(lane).Figure(*sum.Metric(ping))
-			if p50, percent := m.Shown(f), sum.Estimate(*sum.Cell(lane), m); p50 != c.p50 || percent != c.percent {
+			m, f := *sum.Metric(ping), sum.Cell(laned).Figure(*sum.Metric(ping))
+			if p50, percent := m.Shown(f), sum.Estimate(*sum.Cell(laned), m); p50 != c.p50 || percent != c.percent {
 				t.Errorf("P50 %s, %s", p50, percent)
 			}
 			if f.Verdict != c.want || f.Lowered != c.lowered || f.Ratio.N != c.n {

@@ -91,12 +91,12 @@ func imports() map[string][]string {
 		"prove/search":   {"results"},
 		"prove/schedule": {"factor", "prove/scenario", "results"},
 		"prove/settings": {},
-		"prove/balance":  {"results"},
-		"prove/layout":   {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
+		"prove/balance":  {"results"}, "prove/programs": {"lanes", "runtime/process", "terminal"},
+		"prove/layout": {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
-			"prove/layout", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
+			"prove/layout", "prove/programs", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
 		"prove/testbed": {"change", "change/netdev", "change/netdev/queues", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
-			"prove/balance", "prove/layout", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
+			"prove/balance", "prove/layout", "prove/programs", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/direct", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
 		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "results", "stats",
 			"terminal"},
@@ -247,11 +247,12 @@ prove                 1800       20  servers in virtual machines, trials whose l
 prove/balance          250        5  segments at both ends, and who dropped some
 prove/drivers          100        5  out of cmd/isolane: what a scenario may name, also for programs that use the library; the paths of scenarios
 prove/layout           350       10  distances of the application from the client
+prove/programs         300       10  out of prove/testbed: programs of a run, and commands
 prove/scenario        1750       23  what of a scenario can be in pods; rows of published tables; several instances; cells that only longer modes have
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
-prove/testbed         2750       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy; segments that both ends counted; what serves is killed and started anew within the window
+prove/testbed         2450       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy; segments that both ends counted; what serves is killed and started anew within the window
 quantity               250       10  loads as shares of a measured capacity
 report                2400        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open

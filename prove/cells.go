@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/layout"
-	"isolane.dev/isolane/prove/testbed"
+	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/results"
 )
 
@@ -73,7 +73,7 @@ func (r *runner) needs(ctx context.Context, h host.Host, cells []*results.Cell, 
 				r.LacksEnds(h, given))
 		}
 		for _, n := range given.Needs {
-			try := func() error { return testbed.RunAll(ctx, given.Limit, [][]string{n.Run}) }
+			try := func() error { return programs.RunAll(ctx, given.Limit, [][]string{n.Run}) }
 			if once(strings.Join(n.Run, "\x00"), try) != nil {
 				why = errors.New(n.Else)
 				break

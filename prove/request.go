@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
@@ -176,14 +177,14 @@ func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]stri
 	if err != nil {
 		return found
 	}
-	programs := o.Scenario.Programs(cells, o.Kinds.Probes)
+	all := o.Scenario.Programs(cells, o.Kinds.Probes)
 	for _, p := range o.Scenario.Spec.Probes {
 		if p.Optional {
-			programs = append(programs, p.Programs(o.Kinds.Probes)...)
+			all = append(all, p.Programs(o.Kinds.Probes)...)
 		}
 	}
-	for _, program := range programs {
-		if version := testbed.Version(ctx, program.Name, "XDG_RUNTIME_DIR="+state); version != "" {
+	for _, program := range all {
+		if version := programs.Version(ctx, program.Name, "XDG_RUNTIME_DIR="+state); version != "" {
 			found[program.Name] = version
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/prove/programs"
 )
 
 // atEnds are the capabilities of programs at the ends of the wire: they make devices and routes in the
@@ -14,7 +15,7 @@ import (
 func atEnds() []string { return []string{"NET_ADMIN"} }
 
 // startEnds starts the programs at both ends of the wire; nil is none.
-func (r *Bed) startEnds(ctx context.Context, at place) (client, application *proc, err error) {
+func (r *Bed) startEnds(ctx context.Context, at place) (client, application *programs.Process, err error) {
 	ends := at.given.Ends
 	if len(ends.Client) == 0 {
 		return nil, nil, nil
@@ -23,8 +24,8 @@ func (r *Bed) startEnds(ctx context.Context, at place) (client, application *pro
 	if err != nil {
 		return nil, nil, err
 	}
-	if client, err = startAwaiting(ctx, r.Self, "program at the client's end", outside, nil, ends.Client,
-		awaited{text: factor.Ready}); err != nil {
+	if client, err = programs.Start(ctx, r.Self, "program at the client's end", outside, nil, ends.Client,
+		programs.Ready{Text: factor.Ready}); err != nil {
 		return nil, nil, fmt.Errorf("program at the client's end: %w", err)
 	}
 	inside, env, err := r.inside(at, 0, atEnds()...)
@@ -35,18 +36,18 @@ func (r *Bed) startEnds(ctx context.Context, at place) (client, application *pro
 	if err != nil {
 		return client, nil, err
 	}
-	if application, err = startAwaiting(ctx, r.Self, "program at the application's end", inside, env, argv,
-		awaited{text: factor.Ready}); err != nil {
+	if application, err = programs.Start(ctx, r.Self, "program at the application's end", inside, env, argv,
+		programs.Ready{Text: factor.Ready}); err != nil {
 		return client, nil, fmt.Errorf("program at the application's end: %w", err)
 	}
 	return client, application, nil
 }
 
 // stopEnds asks the programs at both ends to end.
-func stopEnds(ends ...*proc) (err error) {
+func stopEnds(ends ...*programs.Process) (err error) {
 	for _, p := range ends {
 		if p != nil {
-			err = errors.Join(err, p.stop(syscall.SIGTERM, patience))
+			err = errors.Join(err, p.Stop(syscall.SIGTERM, patience))
 		}
 	}
 	return err

@@ -92,7 +92,7 @@ func wrongCPUFault(h host.Host) Fault {
 			if err != nil {
 				return err
 			}
-			pid := strconv.Itoa(m.application[0].pid())
+			pid := strconv.Itoa(m.application[0].PID())
 			return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pid+"\n"), 0)
 		},
 		Judge: isVoid,
@@ -135,7 +135,7 @@ func deadNeighbourFault(probe string) Fault {
 			if m.pods != nil {
 				return syscall.Kill(m.pods.neighbours.PID, syscall.SIGKILL)
 			}
-			return m.neighbours.cmd.Process.Kill()
+			return m.neighbours.OS().Kill()
 		},
 		Judge: isVoid,
 	}

@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/guest"
@@ -50,9 +51,9 @@ func named(err error, given factor.Conditions, instance int) error {
 }
 
 // startServers starts what serves in each instance, in all instances at the same time.
-func (r *Bed) startServers(ctx context.Context, at place) ([]*proc, error) {
+func (r *Bed) startServers(ctx context.Context, at place) ([]*programs.Process, error) {
 	n := len(layout.Instances(at.given))
-	servers, errs := make([][]*proc, n), make([]error, n)
+	servers, errs := make([][]*programs.Process, n), make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
@@ -88,7 +89,7 @@ func (r *Bed) serversOf(at place, instance int) (all []server, err error) {
 }
 
 // startServersOf starts those of one instance.
-func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (servers []*proc, err error) {
+func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (servers []*programs.Process, err error) {
 	all, err := r.serversOf(at, instance)
 	if err == nil && len(all) > 0 && at.given.Guest.Runtime == guest.VM {
 		return r.startMachine(ctx, at, instance, all)
@@ -101,8 +102,8 @@ func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (serve
 		if ierr != nil {
 			return servers, ierr
 		}
-		p, serr := startAwaiting(ctx, r.Self, s.spec.Kind+" server", confines, env, s.argv,
-			awaited{text: s.spec.Ready()})
+		p, serr := programs.Start(ctx, r.Self, s.spec.Kind+" server", confines, env, s.argv,
+			programs.Ready{Text: s.spec.Ready()})
 		if serr != nil {
 			return servers, fmt.Errorf("%s server: %w", s.spec.Kind, serr)
 		}
@@ -113,7 +114,7 @@ func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (serve
 
 // startOutside starts what clients behind the application ask, where the outside client is else. On the CPUs
 // that they share, a real-time client goes first: it is to be in time with what it asks.
-func (r *Bed) startOutside(ctx context.Context, at place) (servers []*proc, err error) {
+func (r *Bed) startOutside(ctx context.Context, at place) (servers []*programs.Process, err error) {
 	var started [][]string
 	for _, spec := range at.probes {
 		b, is := spec.Probe.(between)
@@ -135,8 +136,8 @@ func (r *Bed) startOutside(ctx context.Context, at place) (servers []*proc, err 
 			return servers, err
 		}
 		confines.Priority = max(min(confines.Priority, 1), confines.Priority-1)
-		p, err := startAwaiting(ctx, r.Self, spec.Kind+" server outside", confines, nil, argv,
-			awaited{text: spec.Ready()})
+		p, err := programs.Start(ctx, r.Self, spec.Kind+" server outside", confines, nil, argv,
+			programs.Ready{Text: spec.Ready()})
 		if err != nil {
 			return servers, fmt.Errorf("%s server outside: %w", spec.Kind, err)
 		}
@@ -146,16 +147,16 @@ func (r *Bed) startOutside(ctx context.Context, at place) (servers []*proc, err 
 }
 
 // stopAll kills servers.
-func stopAll(servers []*proc) (err error) {
+func stopAll(servers []*programs.Process) (err error) {
 	for _, p := range servers {
-		err = errors.Join(err, p.stop(syscall.SIGKILL, time.Second))
+		err = errors.Join(err, p.Stop(syscall.SIGKILL, time.Second))
 	}
 	return err
 }
 
 // client measures one instance.
 type client struct {
-	*proc
+	*programs.Process
 	by    measurer
 	given probe.Conditions
 	busy  func() time.Duration // what its CPUs and the application's did since it began
@@ -210,7 +211,7 @@ func (r *Bed) startClients(ctx context.Context, at place, spec scenario.Probe, w
 		if err != nil {
 			return all, named(err, at.given, i)
 		}
-		by.subject.PID = p.pid()
+		by.subject.PID = p.PID()
 		w.AddSubject(by.subject)
 		all = append(all, client{p, by, given, busy})
 	}
@@ -220,10 +221,10 @@ func (r *Bed) startClients(ctx context.Context, at place, spec scenario.Probe, w
 // result waits for the end of a client.
 func (c client) result(spec scenario.Probe, began time.Time, w *witness.Session) (results.Measurement,
 	error) {
-	out, err := c.wait()
+	out, err := c.Wait()
 	took := time.Since(began)
 	c.given.Busy = c.busy()
-	w.SubjectDone(c.pid())
+	w.SubjectDone(c.PID())
 	if err != nil {
 		return results.Measurement{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/runtime/guest"
 )
 
@@ -53,7 +54,7 @@ func (r *Bed) vhostUser(path Path, instance int) *guest.VhostUser {
 }
 
 // startMachine starts the virtual machine of an instance, with all its servers.
-func (r *Bed) startMachine(ctx context.Context, at place, instance int, all []server) ([]*proc, error) {
+func (r *Bed) startMachine(ctx context.Context, at place, instance int, all []server) ([]*programs.Process, error) {
 	g, m := at.given.Guest, &guest.Machine{Taps: map[string]string{}}
 	for _, s := range all {
 		programs, modules, _ := s.spec.InMachine()
@@ -79,11 +80,11 @@ func (r *Bed) startMachine(ctx context.Context, at place, instance int, all []se
 	if err != nil {
 		return nil, err
 	}
-	p, err := startAwaiting(ctx, r.Self, "virtual machine", confines, env, argv,
-		awaited{guest.Ready, g.Overhead()})
+	p, err := programs.Start(ctx, r.Self, "virtual machine", confines, env, argv,
+		programs.Ready{Text: guest.Ready, More: g.Overhead()})
 	if err != nil {
 		return nil, fmt.Errorf("virtual machine: %w", err)
 	}
-	p.dir = g.Dir
-	return []*proc{p}, nil
+	p.Dir = g.Dir
+	return []*programs.Process{p}, nil
 }

@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/guest"
@@ -167,7 +168,7 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	}
 	if err != nil {
 		for _, c := range clients {
-			err = errors.Join(err, c.stop(syscall.SIGKILL, time.Second))
+			err = errors.Join(err, c.Stop(syscall.SIGKILL, time.Second))
 		}
 		return results.Measurement{}, starved(err)
 	}
@@ -178,7 +179,7 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 		whileKilled(&measured, said)
 	}
 	for _, p := range m.application {
-		err = cmp.Or(err, complete(&measured, guest.Guest{Dir: p.dir}))
+		err = cmp.Or(err, complete(&measured, guest.Guest{Dir: p.Dir}))
 	}
 	if err != nil || !sampled {
 		return measured, starved(err)
@@ -203,15 +204,15 @@ func limitOf(spec scenario.Probe, in guest.Guest, given probe.Conditions) time.D
 }
 
 // startClient starts what measures. A restorer is asked to end when ctx does, the others are killed.
-func startClient(ctx context.Context, self string, spec scenario.Probe, by measurer) (*proc, error) {
+func startClient(ctx context.Context, self string, spec scenario.Probe, by measurer) (*programs.Process, error) {
 	asked, ok := spec.Probe.(restorer)
 	if !ok {
-		return startAwaiting(ctx, self, spec.Name, by.confines, by.env, by.argv, awaited{})
+		return programs.Start(ctx, self, spec.Name, by.confines, by.env, by.argv, programs.Ready{})
 	}
-	p, err := startAwaiting(context.WithoutCancel(ctx), self, spec.Name, by.confines, by.env, by.argv, awaited{})
+	p, err := programs.Start(context.WithoutCancel(ctx), self, spec.Name, by.confines, by.env, by.argv, programs.Ready{})
 	if err == nil {
 		// who waits for it hears how it ended
-		context.AfterFunc(ctx, func() { _ = p.stop(syscall.SIGTERM, asked.Restores()) })
+		context.AfterFunc(ctx, func() { _ = p.Stop(syscall.SIGTERM, asked.Restores()) })
 	}
 	return p, err
 }
@@ -319,11 +320,11 @@ func (r *Bed) observe(ctx context.Context, at place, m moment, run *results.Run)
 func (r *Bed) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {
 	w := witness.Watch{CPUs: h.Online(), Cpusets: map[string]cpuset.Set{}}
 	for _, p := range m.application {
-		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Application, PID: p.pid(),
+		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Application, PID: p.PID(),
 			Planned: c.Application, Tree: true})
 	}
 	for _, p := range m.outside {
-		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Outside, PID: p.pid(), Planned: c.Client,
+		w.Subjects = append(w.Subjects, witness.Subject{Role: results.Outside, PID: p.PID(), Planned: c.Client,
 			Tree: true})
 	}
 	given := r.Scenario.Conditions(c)
@@ -354,7 +355,7 @@ func (r *Bed) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error
 		w.Cpusets[dir] = c.Neighbours
 	}
 	if m.neighbours != nil {
-		w.Neighbours.PID, w.Neighbours.Planned = m.neighbours.pid(), c.Neighbours
+		w.Neighbours.PID, w.Neighbours.Planned = m.neighbours.PID(), c.Neighbours
 	}
 	return w, nil
 }

@@ -72,7 +72,7 @@ func (r *Bed) restart(ctx context.Context, at place, spec scenario.Probe, client
 	each := len(m.application) / len(clients)
 	servers := m.application[k*each : (k+1)*each]
 	for _, s := range servers {
-		w.SubjectDone(s.pid())
+		w.SubjectDone(s.PID())
 	}
 	killed := time.Duration(clock.Now() - begin)
 	if err = stopAll(servers); err == nil {
@@ -87,7 +87,7 @@ func (r *Bed) restart(ctx context.Context, at place, spec scenario.Probe, client
 		return "", fmt.Errorf("restart: %w", err)
 	}
 	for _, s := range anew {
-		w.AddSubject(witness.Subject{Role: results.Application, PID: s.pid(), Planned: at.cell.Application,
+		w.AddSubject(witness.Subject{Role: results.Application, PID: s.PID(), Planned: at.cell.Application,
 			Tree: true})
 	}
 	back := time.Duration(clock.Now() - begin)

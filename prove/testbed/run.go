@@ -24,6 +24,7 @@ import (
 	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/settings"
 	"isolane.dev/isolane/results"
@@ -66,9 +67,9 @@ type Bed struct {
 // moment is a point of a run at which the self-test breaks something.
 type moment struct {
 	probe       string // the probe whose clients have just started; "" before the first
-	application []*proc
-	outside     []*proc // what clients behind the application ask, or a program at their end of the wire
-	neighbours  *proc
+	application []*programs.Process
+	outside     []*programs.Process // what clients behind the application ask, or a program at the wire's end
+	neighbours  *programs.Process
 	pods        *podsOfRun // in place of application and neighbours
 }
 
@@ -77,7 +78,7 @@ func (m moment) responder() (*os.Process, error) {
 	if m.pods != nil {
 		return os.FindProcess(m.pods.application.PID)
 	}
-	return m.application[0].cmd.Process, nil
+	return m.application[0].OS(), nil
 }
 
 // Run measures one cell and leaves the host as it was. The error says that the host could not be
@@ -88,7 +89,7 @@ func (r *Bed) Run(ctx context.Context, c results.Cell) (results.Run, error) {
 	err := r.measure(ctx, c, &run)
 	uerr := r.undo(context.WithoutCancel(ctx))
 	if ctx.Err() != nil { // what else went wrong then is no news, but for what is left on the host
-		if left, ok := errors.AsType[*leftError](err); ok {
+		if left, ok := errors.AsType[*programs.LeftError](err); ok {
 			uerr = errors.Join(left, uerr)
 		}
 		return run, cmp.Or(uerr, ctx.Err())
@@ -269,8 +270,8 @@ func (r *Bed) measure(ctx context.Context, c results.Cell, run *results.Run) (er
 	if err = r.prepare(ctx, h, c, given, run); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, runAfter(ctx, given.Limit, patience, given.After)) }()
-	if err = RunAll(ctx, given.Limit, given.Before); err != nil {
+	defer func() { err = errors.Join(err, programs.RunAfter(ctx, given.Limit, patience, given.After)) }()
+	if err = programs.RunAll(ctx, given.Limit, given.Before); err != nil {
 		return err
 	}
 	probes, err := r.ProbesOf(c, given)
@@ -359,19 +360,23 @@ type place struct {
 	scratch string // directory of files that are taken away after the run
 }
 
-func (r *Bed) startNeighbours(ctx context.Context, at place) (*proc, error) {
+func (r *Bed) startNeighbours(ctx context.Context, at place) (*programs.Process, error) {
 	dir, err := knob.GroupDir(at.host, neighboursGroup)
 	if err != nil {
 		return nil, err
 	}
 	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, noiseReport))
 	argv = append(argv, "--temp-path", at.scratch)
-	return start(ctx, r.Self, "neighbours", process.Lane{Cgroup: dir}, argv)
+	p, err := programs.Start(ctx, r.Self, "neighbours", process.Lane{Cgroup: dir}, nil, argv, programs.Ready{})
+	if err != nil {
+		return nil, fmt.Errorf("neighbours: %w", err)
+	}
+	return p, nil
 }
 
 // stopNeighbours ends the noise and notes what it delivered.
-func (r *Bed) stopNeighbours(p *proc, scratch string, run *results.Run) error {
-	if err := p.stop(syscall.SIGINT, patience); err != nil {
+func (r *Bed) stopNeighbours(p *programs.Process, scratch string, run *results.Run) error {
+	if err := p.Stop(syscall.SIGINT, patience); err != nil {
 		return err
 	}
 	return delivered(scratch, run)
@@ -382,7 +387,7 @@ const noiseReport = "noise.yaml"
 
 // delivered notes what neighbours that have ended say of their work.
 func delivered(scratch string, run *results.Run) error {
-	report, err := readSome(filepath.Join(scratch, noiseReport))
+	report, err := programs.ReadSome(filepath.Join(scratch, noiseReport))
 	if err != nil {
 		run.Notes = append(run.Notes, "the neighbours left no report of their work: "+err.Error())
 		return nil

@@ -1,4 +1,6 @@
-package testbed
+// Package programs starts the programs of a run, waits until they are ready, and ends them; and runs commands to
+// their end.
+package programs
 
 import (
 	"bytes"
@@ -18,13 +20,13 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// proc is a process of a run. Its cgroup is in the journal, so that recover ends it after a crash.
-type proc struct {
+// Process is a process of a run. Its cgroup is in the journal, so that recover ends it after a crash.
+type Process struct {
+	Dir    string // of the virtual machine that it is; "": it is none
 	name   string
 	cmd    *exec.Cmd
 	stdout *output
 	stderr *output
-	dir    string        // of the virtual machine that it is; "": it is none
 	ended  chan struct{} // closed when the process has ended and err is set
 	err    error
 }
@@ -62,37 +64,29 @@ func (o *output) bytes() []byte {
 // readiness is how long a server may take to say that it listens; the web servers give up after 30 s.
 const readiness = 40 * time.Second
 
-// awaited is what a process prints when it can be used, and how much longer than usual that may take.
-type awaited struct {
-	text string
-	more time.Duration
+// Ready is what a process prints when it can be used, "" for nothing, and how much longer than usual that may
+// take.
+type Ready struct {
+	Text string
+	More time.Duration
 }
 
 // held is how long the output of a process may be held open by its children after its end.
 const held = time.Second
 
-// start starts argv in its confines.
-func start(ctx context.Context, self, name string, c process.Lane, argv []string) (*proc, error) {
-	p, err := startAwaiting(ctx, self, name, c, nil, argv, awaited{})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return p, nil
-}
-
-// startAwaiting starts argv, with more in its environment, and waits until it is ready.
-func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, argv []string,
-	ready awaited) (*proc, error) {
-	p := &proc{name: name, cmd: process.Command(ctx, lanes.Self(self), c, argv...), stdout: &output{},
+// Start starts argv in its confines, with more in its environment, and waits until it is ready.
+func Start(ctx context.Context, self, name string, c process.Lane, env, argv []string,
+	ready Ready) (*Process, error) {
+	p := &Process{name: name, cmd: process.Command(ctx, lanes.Self(self), c, argv...), stdout: &output{},
 		stderr: &output{},
 		ended:  make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p.stdout, p.stderr, append(os.Environ(), env...)
 	p.cmd.WaitDelay = held
 	seen := make(chan struct{})
-	if ready.text == "" {
+	if ready.Text == "" {
 		close(seen)
 	} else {
-		p.stdout.await, p.stdout.seen = ready.text, seen
+		p.stdout.await, p.stdout.seen = ready.Text, seen
 	}
 	if err := process.Start(p.cmd, c.Cgroup); err != nil {
 		return nil, err
@@ -101,7 +95,7 @@ func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, 
 		p.err = p.cmd.Wait()
 		close(p.ended)
 	}()
-	limit := readiness + ready.more
+	limit := readiness + ready.More
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
@@ -111,22 +105,26 @@ func startAwaiting(ctx context.Context, self, name string, c process.Lane, env, 
 		if err := p.failure(); err != nil {
 			return nil, fmt.Errorf("ended before it was ready: %w", err)
 		}
-		return nil, fmt.Errorf("ended before it was ready: expected %q on standard output", ready.text)
+		return nil, fmt.Errorf("ended before it was ready: expected %q on standard output", ready.Text)
 	case <-timeout.C:
-		return nil, errors.Join(fmt.Errorf("not ready after %s", limit), p.stop(syscall.SIGKILL, time.Second))
+		return nil, errors.Join(fmt.Errorf("not ready after %s", limit), p.Stop(syscall.SIGKILL, time.Second))
 	}
 }
 
-func (p *proc) pid() int { return p.cmd.Process.Pid }
+// OS is the process itself.
+func (p *Process) OS() *os.Process { return p.cmd.Process }
 
-// wait waits for the end of the process and returns what it printed.
-func (p *proc) wait() ([]byte, error) {
+// PID is its process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Wait waits for the end of the process and returns what it printed.
+func (p *Process) Wait() ([]byte, error) {
 	<-p.ended
 	return p.stdout.bytes(), p.failure()
 }
 
 // failure is how the process ended, with the last line that it printed as the reason.
-func (p *proc) failure() error {
+func (p *Process) failure() error {
 	if errors.Is(p.err, exec.ErrWaitDelay) {
 		return fmt.Errorf("it ended, and a process that it had started held its output for %s more", held)
 	}
@@ -154,8 +152,8 @@ func printable(line []byte) string {
 	return strings.Join(strings.Fields(terminal.Clean(string(kept))), " ")
 }
 
-// stop asks the process to end, and kills it when it does not within patience.
-func (p *proc) stop(signal syscall.Signal, patience time.Duration) error {
+// Stop asks the process to end, and kills it when it does not within patience.
+func (p *Process) Stop(signal syscall.Signal, patience time.Duration) error {
 	select {
 	case <-p.ended:
 		return nil
@@ -181,8 +179,8 @@ func (p *proc) stop(signal syscall.Signal, patience time.Duration) error {
 	return fmt.Errorf("%s did not end within %s and was killed", p.name, patience)
 }
 
-// readSome reads at most maxOutput of a file that another program has written.
-func readSome(name string) ([]byte, error) {
+// ReadSome reads at most maxOutput of a file that another program has written.
+func ReadSome(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package testbed
+package programs
 
 import (
 	"bytes"
@@ -48,14 +48,15 @@ func runOne(ctx context.Context, limit time.Duration, argv []string) error {
 	return reason(err, said)
 }
 
-// leftError says that a command has failed that takes back what another did.
-type leftError struct{ error }
+// LeftError says that a command has failed that takes back what another did.
+type LeftError struct{ error }
 
-func (e *leftError) Unwrap() error { return e.error }
+// Unwrap returns the error of the command.
+func (e *LeftError) Unwrap() error { return e.error }
 
-// runAfter runs commands that take back what others did, so also when ctx has ended: then all together for at
+// RunAfter runs commands that take back what others did, so also when ctx has ended: then all together for at
 // most patience, so that Ctrl-C ends a session in every case.
-func runAfter(ctx context.Context, limit, patience time.Duration, commands [][]string) error {
+func RunAfter(ctx context.Context, limit, patience time.Duration, commands [][]string) error {
 	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	stop := context.AfterFunc(ctx, func() {
@@ -69,7 +70,7 @@ func runAfter(ctx context.Context, limit, patience time.Duration, commands [][]s
 	})
 	defer stop()
 	if err := RunAll(lasting, limit, commands); err != nil {
-		return &leftError{err}
+		return &LeftError{err}
 	}
 	return nil
 }

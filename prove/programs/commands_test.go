@@ -1,4 +1,4 @@
-package testbed
+package programs
 
 import (
 	"context"
@@ -47,14 +47,14 @@ func TestAfterInterruption(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	done := filepath.Join(t.TempDir(), "done")
-	if err := runAfter(ctx, 0, time.Minute, [][]string{{"touch", done}}); err != nil {
+	if err := RunAfter(ctx, 0, time.Minute, [][]string{{"touch", done}}); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(done); err != nil {
 		t.Error(err)
 	}
-	err := runAfter(ctx, 0, time.Millisecond, [][]string{{"sh", "-c", "sleep 600; true"}})
-	left, ok := errors.AsType[*leftError](err)
+	err := RunAfter(ctx, 0, time.Millisecond, [][]string{{"sh", "-c", "sleep 600; true"}})
+	left, ok := errors.AsType[*LeftError](err)
 	if !ok || !strings.Contains(left.Error(), "did not end within 1ms after the interruption") {
 		t.Error(err)
 	}

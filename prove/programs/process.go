@@ -1,5 +1,5 @@
-// Package programs starts the programs of a run, waits until they are ready, and ends them; and runs commands to
-// their end.
+// Package programs starts the programs of a run, waits until they are ready, and ends them; and runs commands
+// to their end.
 package programs
 
 import (

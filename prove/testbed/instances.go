@@ -89,7 +89,9 @@ func (r *Bed) serversOf(at place, instance int) (all []server, err error) {
 }
 
 // startServersOf starts those of one instance.
-func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (servers []*programs.Process, err error) {
+func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (
+	servers []*programs.Process, err error,
+) {
 	all, err := r.serversOf(at, instance)
 	if err == nil && len(all) > 0 && at.given.Guest.Runtime == guest.VM {
 		return r.startMachine(ctx, at, instance, all)

@@ -54,7 +54,9 @@ func (r *Bed) vhostUser(path Path, instance int) *guest.VhostUser {
 }
 
 // startMachine starts the virtual machine of an instance, with all its servers.
-func (r *Bed) startMachine(ctx context.Context, at place, instance int, all []server) ([]*programs.Process, error) {
+func (r *Bed) startMachine(ctx context.Context, at place, instance int, all []server) (
+	[]*programs.Process, error,
+) {
 	g, m := at.given.Guest, &guest.Machine{Taps: map[string]string{}}
 	for _, s := range all {
 		programs, modules, _ := s.spec.InMachine()

@@ -204,12 +204,15 @@ func limitOf(spec scenario.Probe, in guest.Guest, given probe.Conditions) time.D
 }
 
 // startClient starts what measures. A restorer is asked to end when ctx does, the others are killed.
-func startClient(ctx context.Context, self string, spec scenario.Probe, by measurer) (*programs.Process, error) {
+func startClient(ctx context.Context, self string, spec scenario.Probe, by measurer) (
+	*programs.Process, error,
+) {
 	asked, ok := spec.Probe.(restorer)
 	if !ok {
 		return programs.Start(ctx, self, spec.Name, by.confines, by.env, by.argv, programs.Ready{})
 	}
-	p, err := programs.Start(context.WithoutCancel(ctx), self, spec.Name, by.confines, by.env, by.argv, programs.Ready{})
+	p, err := programs.Start(context.WithoutCancel(ctx), self, spec.Name, by.confines, by.env, by.argv,
+		programs.Ready{})
 	if err == nil {
 		// who waits for it hears how it ended
 		context.AfterFunc(ctx, func() { _ = p.Stop(syscall.SIGTERM, asked.Restores()) })

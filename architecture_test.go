@@ -160,7 +160,7 @@ claims/row             950       45  out of claims/rules: what a row is, apart f
 claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cli                    300       15  exit codes and -o, out of cmd/isolane, also for the hub's commands
 cmd/isolane           1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
-cores                  650       10  QEMU's options for a tap
+cores                  650       15  an application is looked for before its lane; QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
 enforce               2500       45  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out

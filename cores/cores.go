@@ -8,7 +8,6 @@ package cores
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
@@ -93,14 +92,22 @@ func New(app string, r Request) (Document, error) {
 // Write writes what the application reads.
 func (d Document) Write(w io.Writer) { fmt.Fprint(w, d.Text) }
 
-func textFor(app string, r Request) (string, error) {
-	at := slices.IndexFunc(Apps(), func(a App) bool { return a.Name == app })
-	if at < 0 {
-		var names []string
-		for _, a := range Apps() {
-			names = append(names, a.Name)
+// Find returns the application of that name.
+func Find(name string) (App, error) {
+	var names []string
+	for _, a := range Apps() {
+		if a.Name == name {
+			return a, nil
 		}
-		return "", fmt.Errorf("--for %q: expected one of %s", app, strings.Join(names, ", "))
+		names = append(names, a.Name)
+	}
+	return App{}, fmt.Errorf("--for %q: expected one of %s", name, strings.Join(names, ", "))
+}
+
+func textFor(app string, r Request) (string, error) {
+	of, err := Find(app)
+	if err != nil {
+		return "", err
 	}
 	if r.Lane.CPUs.IsEmpty() {
 		return "", fmt.Errorf("lane %s has no CPUs", r.Lane.Name)
@@ -116,7 +123,7 @@ func textFor(app string, r Request) (string, error) {
 		return "", fmt.Errorf("lane %s has CPUs %s, of which the application may not use %s: its cpuset is %s",
 			r.Lane.Name, r.Lane.CPUs, out, r.Granted)
 	}
-	return Apps()[at].write(r)
+	return of.write(r)
 }
 
 func (r Request) online() cpuset.Set {

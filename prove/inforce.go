@@ -20,7 +20,7 @@ var ErrDrifted = errors.New("the host is not as the lanes want it")
 func (r *runner) beside(ctx context.Context, o Options) error {
 	placed, err := r.Lanes.Lane(o.Lane)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInput, err)
+		return err
 	}
 	drift, err := r.Lanes.Drift(ctx)
 	if err != nil {

@@ -110,6 +110,9 @@ func coresCommand() *cobra.Command {
 		Long:  "Writes what an application needs to be told of its lane. The applications:\n" + cores.Help(),
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := cores.Find(app); err != nil {
+				return cli.Usage(err)
+			}
 			p, err := from.placed(placedFile)
 			if err != nil {
 				return err

@@ -59,9 +59,9 @@ func (r *Bed) startMachine(ctx context.Context, at place, instance int, all []se
 ) {
 	g, m := at.given.Guest, &guest.Machine{Taps: map[string]string{}}
 	for _, s := range all {
-		programs, modules, _ := s.spec.InMachine()
+		needs, modules, _ := s.spec.InMachine()
 		m.Programs = append(m.Programs, guest.Program{Argv: s.argv, Ready: s.spec.Ready(), Folder: s.dir})
-		m.Also, m.Modules = append(m.Also, programs...), append(m.Modules, modules...)
+		m.Also, m.Modules = append(m.Also, needs...), append(m.Modules, modules...)
 	}
 	path, err := r.path(at.given.Path)
 	if err != nil {

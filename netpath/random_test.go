@@ -35,7 +35,7 @@ import (
 func TestMain(m *testing.M) { hosttest.Main(m, vpptest.Be, put) }
 
 // switchLanes is for more of them than a run of all tests has time for: go test ./netpath -run AtRandom -lanes 200.
-var switchLanes = flag.Int("lanes", 60, "how many lanes at random by Open vSwitch, and by VPP")
+var switchLanes = flag.Int("lanes", 20, "how many lanes at random by Open vSwitch, and by VPP")
 
 const putEnv = "ISOLANE_TEST_PUT"
 

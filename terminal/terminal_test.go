@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,13 @@ import (
 
 // terminalOf opens a terminal of so many columns.
 func terminalOf(t *testing.T, columns uint16) *os.File {
+	t.Helper()
+	f, _ := seen(t, columns)
+	return f
+}
+
+// seen opens a terminal of so many columns, and what reads it.
+func seen(t *testing.T, columns uint16) (f, controller *os.File) {
 	t.Helper()
 	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -28,7 +36,7 @@ func terminalOf(t *testing.T, columns uint16) *os.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	f, err = os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +44,33 @@ func terminalOf(t *testing.T, columns uint16) *os.File {
 	if err = unix.IoctlSetWinsize(int(f.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 24}); err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return f, controller
+}
+
+// Errors and notes fold between words, a line that renews itself does not, and nor does what no terminal reads.
+func TestFolded(t *testing.T) {
+	t.Setenv("COLUMNS", "")
+	f, controller := seen(t, 60)
+	w := Folded(f)
+	if got := Of(w); got.Columns != 60 {
+		t.Errorf("it has %d columns", got.Columns)
+	}
+	long := strings.Repeat("word ", 13)
+	for _, c := range []struct{ text, want string }{
+		{long + "end\nshort\n", strings.Repeat("word ", 11) + "word\r\nword end\r\nshort\r\n"},
+		{"\r\x1b[K" + long, "\r\x1b[K" + long},
+		{"no end of line", "no end of line"},
+	} {
+		n, err := io.WriteString(w, c.text)
+		got := make([]byte, len(c.want))
+		if _, rerr := io.ReadFull(controller, got); n != len(c.text) || err != nil || rerr != nil || string(got) != c.want {
+			t.Errorf("%q: %q, %d %v %v, want %q", c.text, got, n, err, rerr, c.want)
+		}
+	}
+	var b strings.Builder
+	if _, err := io.WriteString(Folded(&b), long); err != nil || b.String() != long {
+		t.Errorf("%q, %v", b.String(), err)
+	}
 }
 
 func TestOf(t *testing.T) {

@@ -116,7 +116,7 @@ long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|s
 # The version that the lab upgrades to: it wants another value of a setting.
 next = sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt && \
 	echo '{"Replace": {"knob/power.go": "bin/next.txt"}}' > bin/next.json && CGO_ENABLED=0 $(GO) build -trimpath \
-	-overlay bin/next.json -ldflags '-s -w -X main.release=99' -o bin/packages/next ./cmd/isolane
+	-overlay bin/next.json -ldflags '-s -w -X isolane.dev/isolane/version.release=99' -o bin/packages/next ./cmd/isolane
 
 # Looks at the packages as Debian does.
 lintian = @$(call install,lintian); for p in bin/packages/*.deb; do lintian --allow-root --fail-on error $$p || exit 1; done

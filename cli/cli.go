@@ -21,6 +21,7 @@ func Root(root *cobra.Command, parts ...*cobra.Command) *cobra.Command {
 	root.Args = noSuchCommand
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SuggestionsMinimumDistance = 2
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(flagError(err)) })
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

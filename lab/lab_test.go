@@ -158,7 +158,7 @@ func boot(ctx context.Context, t *testing.T, machine, bin, cache, share string) 
 	for _, args := range [][]string{
 		{"build", "-trimpath", "-o", share + "/programs", "./test/programs"},
 		{"test", "-c", "-o", share + "/netpath.test", "./netpath"}, // which scripts run on the machine's kernel and cards
-		{"-C", "hub", "test", "-c", "-o", share + "/agent.test", "./agent"},
+		{"-C", "hub", "test", "-c", "-o", share + "/workload.test", "./workload"},
 	} {
 		build := exec.CommandContext(ctx, "go", args...)
 		build.Dir = ".."

@@ -24,8 +24,12 @@ type Version struct {
 	Platform   string `json:"platform"`         // linux/amd64
 }
 
+// Whoever packages a program of Isolane's without its repository sets these: -ldflags "-X NAME.release=1.2.3
+// -X NAME.commit=0123456789ab -X NAME.date=2026-11-21T12:00:00Z", NAME being isolane.dev/isolane/version.
+var release, commit, date string //nolint:gochecknoglobals // the linker sets variables only
+
 // Of returns what the go command wrote into this program; what packagers say goes first.
-func Of(release, commit, date string) Version {
+func Of() Version {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}

@@ -18,7 +18,7 @@ import (
 const agentMemory = 20 << 20
 
 func agentCommand() *cobra.Command {
-	o := agent.Options{Lanes: options(), Version: version.Of(release, commit, date).Version}
+	o := agent.Options{Lanes: options(), Version: version.Of().Version}
 	var noRepair bool
 	cmd := &cobra.Command{
 		Use:   "agent",

@@ -36,7 +36,7 @@ func agentSocket() string { return cmp.Or(os.Getenv("ISOLANE_SOCKET"), "/run/iso
 // that he got; it stays where no agent answers.
 func agentOf(cmd *cobra.Command, lacks error) agent.Client {
 	return agent.Client{Socket: agentSocket(), None: lacks, Heard: func(theirs string) {
-		if ours := version.Of(release, commit, date).Version; theirs != ours {
+		if ours := version.Of().Version; theirs != ours {
 			fmt.Fprintf(cmd.ErrOrStderr(), "note: the agent is isolane %s, this command is isolane %s: install one "+
 				"version, and systemctl restart isolane-agent\n", theirs, ours)
 		}

@@ -10,17 +10,13 @@ import (
 	"isolane.dev/isolane/version"
 )
 
-// Whoever packages Isolane without its repository sets these:
-// -ldflags "-X main.release=1.2.3 -X main.commit=0123456789ab -X main.date=2026-11-21T12:00:00Z".
-var release, commit, date string //nolint:gochecknoglobals // the linker sets variables only
-
 func versionCommand() *cobra.Command {
 	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show the version and the commit that this program was built from",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.Print(cmd, version.Of(release, commit, date), nil)
+			return out.Print(cmd, version.Of(), nil)
 		},
 	}
 	out.Flags(cmd, "text", "json")

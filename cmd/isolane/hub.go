@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -33,23 +31,12 @@ func toHub(use, short string, first ...string) *cobra.Command {
 		Use: use + " [ARG...]", Short: short, Args: cobra.ArbitraryArgs, DisableFlagParsing: true,
 		Long: short + ".\nStarts isolane-hub, which is beside isolane or on the path; --help is that program's.",
 		RunE: func(_ *cobra.Command, args []string) error {
-			at, err := hubProgram()
+			at, err := cli.Program("isolane-hub")
 			if err != nil {
 				return cli.Hint(errors.New("isolane-hub: expected it beside isolane, or on the path"),
-					"in Isolane's sources: make hub")
+					"install the package isolane-hub; in Isolane's sources: make hub")
 			}
 			return syscall.Exec(at, append(append([]string{"isolane-hub"}, first...), args...), os.Environ())
 		},
 	}
-}
-
-func hubProgram() (string, error) {
-	own, err := os.Executable()
-	if err == nil {
-		beside := filepath.Join(filepath.Dir(own), "isolane-hub")
-		if _, err = os.Stat(beside); err == nil {
-			return beside, nil
-		}
-	}
-	return exec.LookPath("isolane-hub")
 }

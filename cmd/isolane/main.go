@@ -58,13 +58,12 @@ func command() *cobra.Command {
 		Short: "Lanes for latency-critical workloads: discover, plan, enforce, prove",
 		Long: "Isolane gives a workload a lane: CPUs, memory and interrupts of its own, and proves by\n" +
 			"measurement under noisy neighbours what that is worth on this machine.",
-		Version: version.Of(release, commit, date).String(),
+		Version: version.Of().String(),
 	}, hostCommand(), auditCommand(), claimsCommand(), planCommand(),
 		coresCommand(), applyCommand(), diffCommand(), statusCommand(), watchCommand(), topCommand(), runCommand(),
 		attachCommand(), releaseCommand(), recoverCommand(), historyCommand(), bootCommand(), proveCommand(),
 		scenariosCommand(), reportCommand(), compareCommand(), explainCommand(), versionCommand(), probeCommand(),
 		unitCommand(), agentCommand(), hubCommand())
-	root.SetVersionTemplate("isolane {{.Version}}\n")
 	cli.Code(root, coded)
 	return root
 }

@@ -90,7 +90,7 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 		fmt.Fprintln(cmd.ErrOrStderr(), "breaking three things on purpose, about 15 s")
 		return prove.SelfTest(cmd.Context(), o, cmd.OutOrStdout())
 	}
-	o.Versions = o.VersionsOf(cmd.Context(), version.Of(release, commit, date).String())
+	o.Versions = o.VersionsOf(cmd.Context(), version.Of().String())
 	show := prove.NewDisplay(cmd.ErrOrStderr())
 	o.Plan, o.Progress = show.Plan, show.Progress
 	session, err := prove.Run(cmd.Context(), o)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 )
 
@@ -30,6 +31,11 @@ func Table(root fs.FS, use func(Point)) error {
 // Info is Table by /proc/self/mountinfo (proc_pid_mountinfo(5)).
 func Info(root fs.FS, use func(Point)) error {
 	return each(root, "proc/self/mountinfo", parseInfo, use)
+}
+
+// OfThread is Info of what the calling thread has mounted here: its mounts may be its own.
+func OfThread(use func(Point)) error {
+	return each(os.DirFS("/"), "proc/thread-self/mountinfo", parseInfo, use)
 }
 
 func each(root fs.FS, name string, parse func(line string) (Point, bool), use func(Point)) error {

@@ -122,7 +122,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	now.Status.CPUs, now.Status.Free = live.Online().Len(), room.CPUs.String()
 	a.free = now.Status.Free
 	now.Status.Kernel, now.Status.Root = live.Kernel.Release, a.o.Users.Root
-	now.Status.Agent = version.Of("", "", "").String()
+	now.Status.Agent = version.Of().String()
 	if now.Status.Proofs, err = proofs(ctx, l); err != nil {
 		a.o.Log.WarnContext(ctx, "proofs", "error", err) // the rest is told
 	}

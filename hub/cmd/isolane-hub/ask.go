@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,17 +127,33 @@ func kubectlCommands() []*cobra.Command {
 
 // kubectl becomes that program.
 func kubectl(args []string) error {
-	at := filepath.Join(programs(), "kubectl")
-	if _, err := os.Stat(at); err != nil {
-		if at, err = exec.LookPath("kubectl"); err != nil {
-			return cli.Hint(errors.New("kubectl: expected it beside isolane-hub, or on the path"),
-				"install the package kubernetes-client, or use any other client of the Kubernetes API")
+	at, err := cli.Program("kubectl", packaged)
+	if err != nil {
+		return cli.Hint(errors.New("kubectl: expected it beside isolane-hub, or on the path"),
+			"install the package isolane-hub-programs, or use any other client of the Kubernetes API")
+	}
+	if err = toHub(up.Options{Dir: hubDir}.Kubeconfig(), args); err != nil {
+		return err
+	}
+	return syscall.Exec(at, append([]string{"kubectl"}, args...), os.Environ())
+}
+
+// toHub has kubectl reach the hub of this machine, unless somebody says which: without a file it would look at
+// localhost:8080, and speak of that.
+func toHub(own string, args []string) error {
+	if slices.ContainsFunc(args, func(arg string) bool {
+		return arg == "--help" || arg == "-h" || strings.HasPrefix(arg, "--kubeconfig")
+	}) {
+		return nil
+	}
+	config := cmp.Or(os.Getenv("KUBECONFIG"), own)
+	var missing error
+	for _, file := range filepath.SplitList(config) {
+		_, err := os.Stat(file)
+		if err == nil {
+			return os.Setenv("KUBECONFIG", config)
 		}
+		missing = err
 	}
-	config := cmp.Or(os.Getenv("KUBECONFIG"), up.Options{Dir: hubDir}.Kubeconfig())
-	if _, err := os.Stat(filepath.SplitList(config)[0]); err != nil {
-		return cli.Usage(
-			fmt.Errorf("KUBECONFIG: expected how to reach a hub, as isolane-hub up prints it: %w", err))
-	}
-	return syscall.Exec(at, append([]string{"kubectl"}, args...), append(os.Environ(), "KUBECONFIG="+config))
+	return cli.Usage(fmt.Errorf("KUBECONFIG: expected how to reach a hub, as isolane-hub up prints it: %w", missing))
 }

@@ -81,6 +81,37 @@ func TestFlagsRefused(t *testing.T) {
 	}
 }
 
+// kubectl gets the hub that somebody names, by whichever way; else that of this machine, if there is one.
+func TestToHub(t *testing.T) {
+	here := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(here, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const refused = "KUBECONFIG: expected how to reach a hub, as isolane-hub up prints it: stat "
+	for _, row := range []struct{ config, args, says string }{
+		{here, "get hosts", ""},
+		{"", "get hosts", refused + "/none/own: no such file or directory"},
+		{"/none/a:" + here, "get hosts", ""},
+		{"/none/a", "get hosts", refused + "/none/a: no such file or directory"},
+		{"/none/a", "get hosts --kubeconfig /none/b", ""},
+		{"/none/a", "get hosts --kubeconfig=/none/b", ""},
+		{"", "get --help", ""},
+	} {
+		t.Setenv("KUBECONFIG", row.config)
+		err := toHub("/none/own", strings.Fields(row.args))
+		if row.says == "" && err != nil || row.says != "" && (err == nil || !strings.HasPrefix(err.Error(), row.says)) {
+			t.Errorf("KUBECONFIG=%s %s: %v, expected %q", row.config, row.args, err, row.says)
+		}
+		if now := os.Getenv("KUBECONFIG"); now != row.config {
+			t.Errorf("KUBECONFIG=%s, found %s", row.config, now)
+		}
+	}
+	t.Setenv("KUBECONFIG", "")
+	if err := toHub(here, []string{"get"}); err != nil || os.Getenv("KUBECONFIG") != here {
+		t.Errorf("that of this machine: %v, KUBECONFIG=%s", err, os.Getenv("KUBECONFIG"))
+	}
+}
+
 // fails is how a command ends, and what it tells: one line and a hint at most.
 func fails(t *testing.T, args []string) (code int, told string) {
 	t.Helper()

@@ -35,6 +35,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/terminal"
+	"isolane.dev/isolane/version"
 )
 
 func main() {
@@ -64,8 +65,9 @@ func coded(_ *cobra.Command, err error) error {
 
 func command(o lanes.Options) *cobra.Command {
 	root := cli.Root(&cobra.Command{
-		Use:   "isolane-hub",
-		Short: "A hub over many hosts, and the part of a host that follows it",
+		Use:     "isolane-hub",
+		Short:   "A hub over many hosts, and the part of a host that follows it",
+		Version: version.Of().String(),
 	})
 	for _, group := range []struct {
 		title    string
@@ -135,17 +137,15 @@ func upCommand() *cobra.Command {
 	return cmd
 }
 
-// programs is the folder with those that this one starts: beside it, or that of the package.
+// packaged is where the package isolane-hub-programs has what this program starts.
+const packaged = "/usr/lib/isolane-hub"
+
+// programs is the folder with etcd and kube-apiserver.
 func programs() string {
-	const packaged = "/usr/lib/isolane-hub"
-	own, err := os.Executable()
-	if err != nil {
-		return packaged
+	if at, err := cli.Program("kube-apiserver", packaged); err == nil {
+		return filepath.Dir(at)
 	}
-	if _, err = os.Stat(filepath.Join(packaged, "kube-apiserver")); err == nil {
-		return packaged
-	}
-	return filepath.Dir(own)
+	return packaged
 }
 
 func hub(ctx context.Context, s start) error {

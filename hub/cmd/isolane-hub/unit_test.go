@@ -4,43 +4,76 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"isolane.dev/isolane/lanes"
 )
 
-// The unit of the agent is one that systemd takes; it starts a command that there is, where a host has joined.
+// The units of a hub and of the agent of a host are such that systemd takes them, and go on trying; they start a command
+// that there is, the agent's where a host has joined, the hub's with a folder that it may write.
 func TestUnit(t *testing.T) {
-	text, err := os.ReadFile("../../../packaging/isolane-hub-agent.service")
+	for name, wants := range map[string]string{"isolane-hub-agent": "ConditionPathExists=DIR/hub/joined.json", "isolane-hub": "StateDirectory=isolane-hub"} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile("../../../packaging/" + name + ".service")
+			if err != nil {
+				t.Fatal(err)
+			}
+			const program = "ExecStart=/usr/bin/isolane-hub "
+			_, rest, there := strings.Cut(string(text), program)
+			line, _, _ := strings.Cut(rest, "\n")
+			cmd, flags, err := command(lanes.Options{}).Find(strings.Fields(line))
+			if err == nil {
+				err = cmd.ParseFlags(flags)
+			}
+			if !there || err != nil || cmd.RunE == nil || len(cmd.Flags().Args()) > 0 {
+				t.Fatalf("it starts %q, %v: expected a command of isolane-hub", line, err)
+			}
+			dir := cmd.Flag("dir").Value.String()
+			for _, want := range []string{strings.Replace(wants, "DIR", dir, 1), "StartLimitIntervalSec=0", "Restart=always"} {
+				if !strings.Contains(string(text), "\n"+want+"\n") {
+					t.Errorf("expected %s", want)
+				}
+			}
+			if state, is := strings.CutPrefix(wants, "StateDirectory="); is && dir != filepath.Join("/var/lib", state) {
+				t.Errorf("it may write /var/lib/%s, and not %s", state, dir)
+			}
+			verify, err := exec.LookPath("systemd-analyze")
+			if err != nil {
+				t.Skip("skipped: needs systemd-analyze")
+			}
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			here := filepath.Join(t.TempDir(), name+".service")
+			own := strings.ReplaceAll(string(text), program, "ExecStart="+self+" ")
+			if err = os.WriteFile(here, []byte(own), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(verify, "verify", "--man=no", here).CombinedOutput(); err != nil || strings.Contains(string(out), "isolane") {
+				t.Errorf("%s%v", out, err)
+			}
+		})
+	}
+}
+
+// The flags by which packages are built give the program the version that it says.
+func TestRelease(t *testing.T) {
+	text, err := os.ReadFile("../../../packaging/build")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const program = "ExecStart=/usr/bin/isolane-hub "
-	_, rest, there := strings.Cut(string(text), program)
-	line, _, _ := strings.Cut(rest, "\n")
-	command, flags, _ := strings.Cut(line, " ")
-	cmd := agentCommand(lanes.Options{})
-	if err = cmd.ParseFlags(strings.Fields(flags)); !there || command != "agent" || err != nil {
-		t.Fatalf("it starts %q, %v: expected isolane-hub agent", line, err)
+	flags := regexp.MustCompile(`-ldflags "([^"]*)\$VERSION"`).FindSubmatch(text)
+	if flags == nil {
+		t.Fatal("packaging/build: expected -ldflags with $VERSION")
 	}
-	if want := "\nConditionPathExists=" + filepath.Join(cmd.Flag("dir").Value.String(), "hub", "joined.json") + "\n"; !strings.Contains(string(text), want) {
-		t.Errorf("expected%s", want)
+	program := filepath.Join(t.TempDir(), "isolane-hub")
+	if out, berr := exec.Command("go", "build", "-ldflags", string(flags[1])+"9.8.7", "-o", program, ".").CombinedOutput(); berr != nil {
+		t.Fatalf("%s%v", out, berr)
 	}
-	verify, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Skip("skipped: needs systemd-analyze")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	here := filepath.Join(t.TempDir(), "isolane-hub-agent.service")
-	own := strings.ReplaceAll(string(text), program, "ExecStart="+self+" ")
-	if err = os.WriteFile(here, []byte(own), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(verify, "verify", "--man=no", here).CombinedOutput(); err != nil || strings.Contains(string(out), "isolane") {
-		t.Errorf("%s%v", out, err)
+	if said, rerr := exec.Command(program, "--version").CombinedOutput(); rerr != nil || !strings.HasPrefix(string(said), "isolane-hub 9.8.7, commit ") {
+		t.Errorf("it says %s%v", said, rerr)
 	}
 }

@@ -63,9 +63,9 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	return nil
 }
 
-// lateMatters says whether a goal is missed, or holds, by a late client alone. One that is missed by more than
-// the client can have added is missed; one that the latencies meet also as upper bounds, as in a report, holds.
-// Rates and losses can only be worse by it.
+// lateMatters says whether a goal is missed, or holds, by a late client alone. One that is missed by more
+// than the client can have added is missed; one that latencies meet also as upper bounds, as in reports,
+// holds. Rates and losses can only be worse by it.
 func (r *runner) lateMatters(spec scenario.Search, m results.Measurement, missed bool) (bool, error) {
 	if spec.Goal == nil || spec.Goal.Statistic == "" {
 		return missed, nil

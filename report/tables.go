@@ -69,10 +69,8 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 // limits say why figures are bounds, ours and published ones.
 func limits(s *figures.Summary, m figures.Metric) (notes []string) {
 	for _, c := range s.Cells {
-		if f := c.Figure(m); f.Limit != "" {
-			may := map[bool]string{true: "lower", false: "higher"}[f.AtMost]
-			notes = append(notes, fmt.Sprintf("%s: %s, so the true figure may be %s.",
-				strings.TrimSpace(f.Bounded("")), f.Why(), may))
+		if note := c.Figure(m).BoundNote(); note != "" {
+			notes = append(notes, note)
 		}
 		for _, p := range c.Published {
 			if p.Metric == m.Name && p.Percent > 0 && (p.Qualified(results.Limit) || p.Qualified(results.Censored)) {

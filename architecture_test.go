@@ -256,7 +256,7 @@ prove/testbed         2450       15  applications whose work the kernel does; ou
 quantity               250       10  loads as shares of a measured capacity
 report                2400        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
-report/chart           760        5  texts hide the lines below them; each axis has a scale
+report/chart           770        5  texts hide the lines below them; each axis has a scale; bounds are marked
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures
 report/evidence        350       10  out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables

@@ -200,9 +200,13 @@ func workTable(s *figures.Summary) table {
 // many it has a row each.
 func roleTable(s *figures.Summary, role results.Role, title string) table {
 	var columns []column
+	var about []string // figures that are only shown need it more than those that are compared, or checked
 	for _, m := range s.Metrics {
 		if m.Role != role || !s.Has(m) {
 			continue
+		}
+		if role == results.Cost && m.About != "" {
+			about = append(about, capital(m.About)+".")
 		}
 		shown := medianColumn(m, m.Name+", "+m.Unit.Name)
 		if m.Sampled {
@@ -215,6 +219,7 @@ func roleTable(s *figures.Summary, role results.Role, title string) table {
 		return table{}
 	}
 	t := newTable(title+": medians of the runs", withRuns(s).Cells, figures.Cell.Unused, columns...)
+	t.Notes = once(about)
 	if len(t.Columns) <= len(t.Rows)+1 {
 		return t
 	}

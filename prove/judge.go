@@ -14,9 +14,7 @@ import (
 )
 
 // judge says of a trial what was found, and which goals hold. What a probe says against itself makes a trial
-// doubtful, unless it is that its client was late and that does not matter: latencies count from when a
-// message was due, so a late client makes them longer. Goals that hold hold all the same, and those that are
-// missed by more than the client can have added are missed.
+// doubtful, unless it is that its client was late and that does not matter (see lateMatters).
 func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil
@@ -43,9 +41,9 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 		return slices.Contains(m.Overloaded, v)
 	})
 	late := slices.DeleteFunc(slices.Clone(against), func(v string) bool { return !slices.Contains(m.Late, v) })
-	matters := slices.Contains(held, false)
-	if matters && len(late) > 0 {
-		matters, err = r.lateMatters(spec, m)
+	matters := false
+	if len(late) > 0 {
+		matters, err = r.lateMatters(spec, m, slices.Contains(held, false))
 	}
 	var limits []string
 	if err == nil && spec.Goal != nil {
@@ -65,10 +63,12 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	return nil
 }
 
-// lateMatters says whether a goal that is missed may be so by a late client alone.
-func (r *runner) lateMatters(spec scenario.Search, m results.Measurement) (bool, error) {
+// lateMatters says whether a goal is missed, or holds, by a late client alone. One that is missed by more
+// than the client can have added is missed; one that latencies meet also as upper bounds, as in reports,
+// holds. Rates and losses can only be worse by it.
+func (r *runner) lateMatters(spec scenario.Search, m results.Measurement, missed bool) (bool, error) {
 	if spec.Goal == nil || spec.Goal.Statistic == "" {
-		return true, nil
+		return missed, nil
 	}
 	metric, _ := r.Scenario.MetricOf(spec) // it was read
 	bound, least, err := spec.Goal.Bound(metric)
@@ -76,8 +76,13 @@ func (r *runner) lateMatters(spec scenario.Search, m results.Measurement) (bool,
 	if err = cmp.Or(err, perr); err != nil || least {
 		return true, err
 	}
-	beyond, err := search.BeyondClient(m.Samples[spec.Goal.Metric], p, bound)
-	return !beyond, err
+	samples := m.Samples[spec.Goal.Metric]
+	if missed {
+		beyond, berr := search.BeyondClient(samples, p, bound)
+		return !beyond, berr
+	}
+	longer, err := samples.AtMost()
+	return err != nil || results.Percentile(longer, p, samples.Lost) > bound, err
 }
 
 // atLimit are the checks of a metric that say that something else was at its limit. That a figure which is

@@ -99,8 +99,10 @@ type documentRatio struct {
 	Low        *float64 `json:"low"`
 	High       *float64 `json:"high"`
 	Confidence float64  `json:"confidence"` // 0: no interval
-	Blocks     int      `json:"blocks"`
-	Boots      int      `json:"boots,omitempty"` // in place of blocks, of cells of different boots
+	// Bound is "at least" or "at most" where a figure that it is of is a bound; of two bounds it says nothing.
+	Bound  string `json:"bound,omitempty"`
+	Blocks int    `json:"blocks"`
+	Boots  int    `json:"boots,omitempty"` // in place of blocks, of cells of different boots
 }
 
 // newDocument says for programs what the table says; dir is that of the results.
@@ -111,12 +113,17 @@ func newDocument(s *figures.Summary, dir string) Document {
 		Cells: []documentCell{}, Aims: append([]figures.Aim{}, s.Aims...),
 		Guards: append([]figures.Guard{}, s.Guards...), Objective: s.Objective,
 		Searches: newSearches(s), summary: *s}
+	base := s.Cell(s.Baseline)
 	for _, c := range s.Cells {
 		cell := documentCell{Name: c.Name, Used: c.Used, Void: c.Void, Figures: []documentFigure{},
 			Isolation: isolation(s, c.Name)}
 		for _, m := range s.Metrics {
 			if f := c.Figures[m.Name]; f != nil {
-				cell.Figures = append(cell.Figures, newFigure(m, *f, c.Baseline))
+				one := newFigure(m, *f)
+				if base != nil && !c.Baseline && m.IsFigure() {
+					one.Ratio = newRatio(f.Ratio, f.Over(base.Figure(m)))
+				}
+				cell.Figures = append(cell.Figures, one)
 			}
 		}
 		d.Cells = append(d.Cells, cell)
@@ -124,7 +131,7 @@ func newDocument(s *figures.Summary, dir string) Document {
 	return d
 }
 
-func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure {
+func newFigure(m figures.Metric, f figures.Figure) documentFigure {
 	r := documentFigure{Name: m.Name, Quantity: m.Quantity, Unit: m.Metric.Unit, Role: m.Role,
 		Verdict: f.Verdict, Lowered: f.Lowered}
 	if d := f.Merged; d != nil {
@@ -133,25 +140,24 @@ func newFigure(m figures.Metric, f figures.Figure, baseline bool) documentFigure
 	} else {
 		r.Value = known(f.Centre)
 	}
-	if f.Limit != "" {
-		r.Bound = map[bool]string{true: "at most: ", false: "at least: "}[f.AtMost] + f.Limit
+	if side := f.Side(); side != "" {
+		r.Bound = side + ": " + f.Limit
 	}
 	if f.Undecided() {
 		r.Needed = f.Needed
 	}
-	if !baseline && m.IsFigure() {
-		r.Ratio = newRatio(f.Ratio)
-	}
 	return r
 }
 
-// newRatio is nil where there is no estimate, or that is infinite, as of what was lost.
-func newRatio(c figures.Comparison) *documentRatio {
+// newRatio is nil where there is no estimate, or that is infinite, as of what was lost; of says what bound
+// it is.
+func newRatio(c figures.Comparison, of figures.Figure) *documentRatio {
 	if known(c.Estimate) == nil || !c.Known() {
 		return nil
 	}
 	low, high, interval := c.Spread()
-	r := &documentRatio{Estimate: c.Estimate, Low: known(low), High: known(high), Blocks: c.N}
+	r := &documentRatio{Estimate: c.Estimate, Low: known(low), High: known(high), Blocks: c.N,
+		Bound: of.Side()}
 	if c.Boots {
 		r.Blocks, r.Boots = 0, c.N
 	}
@@ -170,10 +176,12 @@ func isolation(s *figures.Summary, cell string) (all []documentIsolation) {
 				one.Statistic = "p99.9"
 			}
 			if i.Quiet != nil {
-				one.Quiet, one.ToQuiet = i.Quiet.Name, newRatio(a.Cost)
+				one.Quiet = i.Quiet.Name
+				one.ToQuiet = newRatio(a.Cost, i.Cell.Figure(a.Metric).Over(i.Quiet.Figure(a.Metric)))
 			}
 			if i.Loser != nil {
-				one.Loser, one.WonBack, one.Because = i.Loser.Name, newRatio(a.Back), a.Why
+				one.Loser, one.Because = i.Loser.Name, a.Why
+				one.WonBack = newRatio(a.Back, wonBack(i.Cell.Figure(a.Metric)))
 			}
 			if i.Cell.Name == cell && (one.ToQuiet != nil || one.WonBack != nil || one.Because != "") {
 				all = append(all, one)

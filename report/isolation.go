@@ -78,6 +78,9 @@ func costTable(s *figures.Summary) table {
 	return t
 }
 
+// wonBack is a figure with the bound that its share of a loss is: what is better wins back more.
+func wonBack(f figures.Figure) figures.Figure { return figures.Figure{Limit: f.Limit} }
+
 // winTable shows how much of what a disturbance takes from the baseline each disturbed cell wins back.
 func winTable(s *figures.Summary) table {
 	noise := s.Disturbance()
@@ -93,9 +96,7 @@ func winTable(s *figures.Summary) table {
 	without := map[string][]string{} // aspects, by why they have no share
 	for _, i := range s.Isolation {
 		t.add(i.Cell.Label(), i, back, func(m figures.Metric, percent string) string {
-			f := i.Cell.Figure(m) // what is better wins back more
-			f.AtMost = false
-			return f.Bounded(percent)
+			return wonBack(i.Cell.Figure(m)).Bounded(percent)
 		})
 		for _, a := range i.Aspects {
 			if a.Back.Known() {

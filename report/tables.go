@@ -69,10 +69,8 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 // limits say why figures are bounds, ours and published ones.
 func limits(s *figures.Summary, m figures.Metric) (notes []string) {
 	for _, c := range s.Cells {
-		if f := c.Figure(m); f.Limit != "" {
-			may := map[bool]string{true: "lower", false: "higher"}[f.AtMost]
-			notes = append(notes, fmt.Sprintf("%s: %s, so the true figure may be %s.",
-				strings.TrimSpace(f.Bounded("")), f.Why(), may))
+		if note := c.Figure(m).BoundNote(); note != "" {
+			notes = append(notes, note)
 		}
 		for _, p := range c.Published {
 			if p.Metric == m.Name && p.Percent > 0 && (p.Qualified(results.Limit) || p.Qualified(results.Censored)) {
@@ -202,9 +200,13 @@ func workTable(s *figures.Summary) table {
 // many it has a row each.
 func roleTable(s *figures.Summary, role results.Role, title string) table {
 	var columns []column
+	var about []string // figures that are only shown need it more than those that are compared, or checked
 	for _, m := range s.Metrics {
 		if m.Role != role || !s.Has(m) {
 			continue
+		}
+		if role == results.Cost && m.About != "" {
+			about = append(about, capital(m.About)+".")
 		}
 		shown := medianColumn(m, m.Name+", "+m.Unit.Name)
 		if m.Sampled {
@@ -217,6 +219,7 @@ func roleTable(s *figures.Summary, role results.Role, title string) table {
 		return table{}
 	}
 	t := newTable(title+": medians of the runs", withRuns(s).Cells, figures.Cell.Unused, columns...)
+	t.Notes = once(about)
 	if len(t.Columns) <= len(t.Rows)+1 {
 		return t
 	}

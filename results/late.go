@@ -17,7 +17,7 @@ func (m *Measurement) ClientLate(why string) {
 // time for the load to be the one asked for. Latencies count from when a request was due, so a late client
 // makes them longer: with the lag they are upper bounds (see AtMost), and what was carried is a lower bound.
 func (m Measurement) Censored() (bool, error) {
-	if len(m.Void) == 0 || len(m.Void) != len(m.Late) || m.Asked().Lag == "" { // without it nobody knows
+	if len(m.Void) == 0 || len(m.Void) != len(m.Late) {
 		return false, nil
 	}
 	return m.Offered()
@@ -35,10 +35,10 @@ func (m Measurement) Asked() Samples {
 }
 
 // Offered says whether messages left in time for the load to be the one asked for: all but a thousandth with
-// a lag of a hundredth of the window at most.
+// a lag of a hundredth of the window at most. Without lags nobody knows.
 func (m Measurement) Offered() (bool, error) {
 	lag, err := m.Asked().Lag.Decode()
-	if err != nil {
+	if err != nil || lag.TotalCount() == 0 {
 		return false, err
 	}
 	return lag.ValueAtQuantile(99.9) <= int64(m.Window)/100, nil

@@ -36,10 +36,13 @@ func (r *Bed) inKernel(c results.Cell, given factor.Conditions) (bool, error) {
 
 // standsBetween says whether some probe's application does.
 func (r *Bed) standsBetween() bool {
-	return slices.ContainsFunc(r.Scenario.Spec.Probes, func(p scenario.Probe) bool {
-		_, is := p.Probe.(between)
-		return is
-	})
+	return slices.ContainsFunc(r.Scenario.Spec.Probes, stands)
+}
+
+// stands says whether the application stands between its clients and what they ask.
+func stands(spec scenario.Probe) bool {
+	_, is := spec.Probe.(between)
+	return is
 }
 
 // behindNetns is where the client of an instance is that stands between.

@@ -81,7 +81,7 @@ func (r *Bed) measures(at place, spec scenario.Probe, given probe.Conditions) (m
 		if m.confines, err = r.outside(at); err != nil {
 			return m, err
 		}
-		if _, is := spec.Probe.(between); is {
+		if stands(spec) {
 			m.confines.Netns = behindNetns(given.Instance)
 		}
 		return m, err

@@ -39,12 +39,6 @@ func (r *Bed) sides(at place, spec scenario.Probe) (near, far, way []string, ok 
 	return []string{wire().Netns}, far, way, true
 }
 
-// stands says whether the application stands between its clients and what they ask.
-func stands(spec scenario.Probe) bool {
-	_, is := spec.Probe.(between)
-	return is
-}
-
 // segments begins to count them, and returns what ends that: with what was sent and came both ways.
 func (r *Bed) segments(at place, spec scenario.Probe) (end func(context.Context) ([]results.Segments, error),
 	err error) {

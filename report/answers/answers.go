@@ -289,9 +289,9 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 		return fmt.Sprintf("open: a ratio of two %s bounds bounds nothing, as %s in both cells",
 			map[bool]string{true: "upper", false: "lower"}[own.AtMost], own.Why())
 	case own.Limit != "" && !better:
-		return fmt.Sprintf("open: ours is %s this, as %s", side(own.AtMost), own.Why())
+		return fmt.Sprintf("open: ours is %s this, as %s", own.Side(), own.Why())
 	case base.Limit != "" && !worse:
-		return fmt.Sprintf("open: ours is %s this, as %s in what it is compared with", side(!base.AtMost),
+		return fmt.Sprintf("open: ours is %s this, as %s in what it is compared with", own.Over(base).Side(),
 			base.Why())
 	case better && was.Qualified(results.Limit):
 		return "held, and more: theirs was at a limit"
@@ -304,9 +304,6 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Met
 	}
 	return "open: too wide to tell"
 }
-
-// side is in words what a bound is.
-func side(most bool) string { return map[bool]string{true: "at most", false: "at least"}[most] }
 
 // about is how far a figure may be off that was read from a chart or rounded by its author.
 const about = 0.05

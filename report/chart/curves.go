@@ -71,6 +71,11 @@ func (c *chart) curveKeys(curve curves.Curve, track curves.Track) (numbered bool
 		if numbered {
 			name = fmt.Sprintf("%d: %s", k+1, name)
 		}
+		for _, r := range track.Lines[k] {
+			if mark := " (" + r.Bound + "in part)"; r.Bound != "" && !strings.HasSuffix(name, mark) {
+				name += mark
+			}
+		}
 		c.key(name, 34, func(x0, x1, y float64) {
 			c.line(lineClass(line.Look), x0, y, x1, y)
 			c.dot(dotClass(line.Look), (x0+x1)/2, y, 2.5)

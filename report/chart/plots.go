@@ -134,6 +134,9 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 		c.keyX = width // a row each
 		text := fmt.Sprintf("%s, to %s of %s samples", cell.Label(), format.Quantile(d.Supported),
 			format.Count(d.N()))
+		if side := cell.Figure(m).Side(); side != "" {
+			text += ", " + side + " so long"
+		}
 		if numbered {
 			text = fmt.Sprintf("%d: %s", i+1, text)
 		}
@@ -259,28 +262,29 @@ func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
 		c.text("name", margin, c.height+rowName-4, cell.Label())
 		sample := fmt.Sprintf("%s samples in %s", format.Count(d.N()), format.Seconds(d.Window))
 		c.text("faint end", c.right+46, c.height+rowName-4, sample)
-		c.rangeRow(cell, d, m.Unit, c.height+rowName+rangeLabel+rowBar/2.0)
+		c.rangeRow(cell, cell.Figure(m), m.Unit, c.height+rowName+rangeLabel+rowBar/2.0)
 		c.height += rowName + 2*rangeLabel + rowBar + rowGap
 	}
 	return c.paint()
 }
 
-func (c *chart) rangeRow(cell figures.Cell, d *figures.Distribution, u format.Unit, y float64) {
+func (c *chart) rangeRow(cell figures.Cell, f figures.Figure, u format.Unit, y float64) {
+	d, plain := f.Merged, func(v float64) string { return f.Bounded(u.Plain(v)) }
 	c.whisker(cellClass(cell.Look)+" whisker", c.x.at(shortest(d)), c.x.at(d.Max()), y, 8)
 	known := func(p float64) float64 { return map[bool]float64{true: d.Quantile(p)}[p <= d.Supported] }
 	p50, p99, tail := known(0.5), known(0.99), known(0.999)
 	if p99 > 0 {
 		c.box(cellClass(cell.Look), c.x.at(p50), c.x.at(p99), y, 10)
 	}
-	c.text("end", c.x.at(shortest(d))-5, y+4, u.Plain(float64(d.Histogram.Min())))
-	c.text("", c.x.at(d.Max())+5, y+4, u.Plain(d.Max()))
+	c.text("end", c.x.at(shortest(d))-5, y+4, plain(float64(d.Histogram.Min())))
+	c.text("", c.x.at(d.Max())+5, y+4, plain(d.Max()))
 	if p50 > 0 {
 		c.line("thick", c.x.at(p50), y-6, c.x.at(p50), y+6)
-		c.text("middle", c.x.at(p50), y+19, u.Plain(p50))
+		c.text("middle", c.x.at(p50), y+19, plain(p50))
 	}
 	c.diamond(c.x.at(max(1, d.Histogram.Mean())), y)
 	if tail > 0 {
 		c.triangle(c.x.at(tail), y-8)
-		c.text("middle", c.x.at(tail), y-11, u.Plain(tail))
+		c.text("middle", c.x.at(tail), y-11, plain(tail))
 	}
 }

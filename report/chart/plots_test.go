@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"isolane.dev/isolane/report/curves"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/test/session"
 )
@@ -51,6 +52,33 @@ func TestLinesThatLookTheSameAreNumbered(t *testing.T) {
 	sum.Cells[1].Dashed = true
 	if svg = string(Percentiles(&sum, m, Labels{})); strings.Contains(svg, ">1: ") {
 		t.Error("numbers, though no two lines look the same")
+	}
+}
+
+// Bounds are marked in plots, too.
+func TestBounds(t *testing.T) {
+	sum, err := figures.Summarize(session.Quick(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := sum.PrimaryDistribution()
+	f := sum.Cells[0].Figures[m.Name]
+	for _, late := range []bool{false, true} {
+		if f.AtMost = late; late {
+			f.Limit = "late client"
+		}
+		lines, ranges := string(Percentiles(&sum, m, Labels{})), string(Ranges(&sum, m, Labels{}))
+		if strings.Count(lines, "at most so long") != map[bool]int{true: 1}[late] || strings.Contains(ranges, ">≤ ") != late {
+			t.Errorf("late: %t: %s", late, ranges)
+		}
+	}
+	if sum, err = figures.Summarize(session.Sweep(t, "standard", 6)); err != nil {
+		t.Fatal(err)
+	}
+	f = sum.Cells[0].Figures[sum.Metrics[0].Name]
+	f.Limit, f.AtMost = "late client", true
+	if svg := string(Curves(curves.Of(&sum)[0], sum.Metrics[0], Labels{})); strings.Count(svg, "(≤ in part)") != 1 {
+		t.Error(svg)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestOneBootEach(t *testing.T) {
 	own := func(boot int) float64 { return 1 + 0.3*float64(boot) }
 	d := compared(t, inBootsOf(t, 0, 1, 1, own), inBootsOf(t, 1, 1, 1, own), false)
 	c := d.of(t, lane, "throughput")
-	if c.Verdict != stats.Inconclusive || c.Over != "boots" || c.A != (Figure{c.A.Median, 12, 1}) || c.Adjusted != nil {
+	if c.Verdict != stats.Inconclusive || c.Over != "boots" || c.A != (Figure{c.A.Median, 12, 1, ""}) || c.Adjusted != nil {
 		t.Errorf("one boot each: %+v", c)
 	}
 	// Of twelve figures the first has to have p at most 0.05/12: 2 of 924 ways to have six boots above six.

@@ -77,6 +77,7 @@ type Comparison struct {
 	// Needed is about how many runs, or boots, each session must have for another verdict than inconclusive.
 	Needed int `json:"needed,omitempty"`
 	metric figures.Metric
+	a, b   figures.Figure
 	found  figures.Comparison
 	doubts []string
 }
@@ -86,6 +87,8 @@ type Figure struct {
 	Median float64 `json:"median"` // of the runs' values; the value of a distribution is its P50
 	Runs   int     `json:"runs"`
 	Boots  int     `json:"boots"` // in which they were made
+	// Bound is "at least" or "at most" where the true figure may be better.
+	Bound string `json:"bound,omitempty"`
 }
 
 // Ratio is the estimate of Hodges and Lehmann over all pairs of runs, or of boots, with its interval; where
@@ -95,6 +98,8 @@ type Ratio struct {
 	Low        float64 `json:"low"`
 	High       float64 `json:"high"`
 	Confidence float64 `json:"confidence"` // 0: no interval
+	// Bound is the same of the ratio where one of the two is a bound; where both are it says nothing.
+	Bound string `json:"bound,omitempty"`
 }
 
 // Without is a cell or a metric that cannot be compared.
@@ -216,10 +221,10 @@ func (d *Document) compare(m figures.Metric, a, b figures.Cell, bootsA, bootsB m
 	over := map[bool]string{false: "runs", true: "boots"}[found.Boots]
 	d.Comparisons = append(d.Comparisons, Comparison{Cell: a.Name, Levels: a.Levels,
 		Baseline: a.Baseline && b.Baseline, Metric: m.Name, Unit: m.Metric.Unit, Role: m.Role,
-		A:     Figure{fa.Centre, len(fa.Blocks), len(byBoot(fa, bootsA))},
-		B:     Figure{fb.Centre, len(fb.Blocks), len(byBoot(fb, bootsB))},
-		Ratio: Ratio{found.Estimate, low, high, found.Confidence}, P: found.P, Over: over, metric: m,
-		found: found, doubts: doubts(fa, fb)})
+		A:     Figure{fa.Centre, len(fa.Blocks), len(byBoot(fa, bootsA)), fa.Side()},
+		B:     Figure{fb.Centre, len(fb.Blocks), len(byBoot(fb, bootsB)), fb.Side()},
+		Ratio: Ratio{found.Estimate, low, high, found.Confidence, fb.Over(fa).Side()}, P: found.P, Over: over,
+		metric: m, a: fa, b: fb, found: found, doubts: doubts(fa, fb)})
 }
 
 // doubts are the guards that failed in either cell, once each. A run that carried nothing has no ratio, nor

@@ -50,6 +50,48 @@ func (d Document) of(t *testing.T, cell, metric string) Comparison {
 	return d.Comparisons[k]
 }
 
+// What a late client found is a bound in a comparison, too, and so is the ratio; of two bounds there is none.
+func TestBounds(t *testing.T) {
+	const cell, ping = "noisy-lane-express", "rtt-udp-64-pingpong"
+	made := func(late bool) results.Session {
+		s := session.Made(t, "standard", 10, session.SixCells())
+		for i, r := range s.Runs {
+			for k := range r.Measured {
+				if m := &s.Runs[i].Measured[k]; late && r.Cell == cell && m.Name == ping {
+					one := m.Samples[ping]
+					one.Lag = one.Histogram
+					m.Samples[ping], m.Window = one, results.Nanoseconds(time.Second)
+					m.ClientLate("the client could not keep up")
+				}
+			}
+		}
+		return s
+	}
+	for _, c := range []struct {
+		a, b bool
+		want [3]string // of A, of B, of the ratio
+		text string
+	}{
+		{false, false, [3]string{}, ""},
+		{true, false, [3]string{"at most", "", "at least"}, "≥ "},
+		{false, true, [3]string{"", "at most", "at most"}, "≤ "},
+		{true, true, [3]string{"at most", "at most", ""}, "≤ "},
+	} {
+		d := compared(t, made(c.a), made(c.b), false)
+		one := d.of(t, cell, ping)
+		if got := [3]string{one.A.Bound, one.B.Bound, one.Ratio.Bound}; got != c.want {
+			t.Errorf("late in A %t, in B %t: %q, want %q", c.a, c.b, got, c.want)
+		}
+		var out bytes.Buffer
+		d.Write(&out)
+		text := strings.Join(strings.Fields(out.String()), " ")
+		note := strings.Contains(text, "≤: the client was late in some runs, so the true figure may be lower.")
+		if note != (c.a || c.b) || !strings.Contains(text, c.text) {
+			t.Errorf("late in A %t, in B %t: %s", c.a, c.b, text)
+		}
+	}
+}
+
 func TestVerdicts(t *testing.T) {
 	const cell = "noisy-lane-express"
 	a := session.Made(t, "standard", 10, session.SixCells())

@@ -76,14 +76,21 @@ func (d Document) table(b *strings.Builder, on terminal.Terminal, m figures.Metr
 		t.Head = t.Head[:5]
 	}
 	intervals, ranges, open := false, false, false
+	var bounds []string
 	for _, c := range d.Comparisons {
 		if c.Metric != m.Name {
 			continue
 		}
 		intervals, ranges = intervals || c.Ratio.Confidence > 0, ranges || c.Ratio.Confidence == 0
 		open = open || c.Needed > 0
-		row := []string{terminal.Clean(c.Cell), m.Unit.Full(c.A.Median), m.Unit.Full(c.B.Median),
-			format.Percent(c.Ratio.Estimate), c.found.SpreadText(), c.verdict(on)}
+		for _, f := range []figures.Figure{c.a, c.b} {
+			if note := f.BoundNote(); note != "" && !slices.Contains(bounds, note) {
+				bounds = append(bounds, note)
+			}
+		}
+		row := []string{terminal.Clean(c.Cell), c.a.Bounded(m.Unit.Full(c.A.Median)),
+			c.b.Bounded(m.Unit.Full(c.B.Median)), figures.Bound(format.Percent(c.Ratio.Estimate), c.b, c.a),
+			c.found.SpreadText(), c.verdict(on)}
 		t.Rows = append(t.Rows, row[:len(t.Head)])
 	}
 	if len(t.Rows) == 0 {
@@ -94,6 +101,9 @@ func (d Document) table(b *strings.Builder, on terminal.Terminal, m figures.Metr
 	b.WriteString("\n" + on.Fold("", on.Bold(terminal.Clean(title))) + on.Table(t))
 	if ranges {
 		b.WriteString(on.Fold("  ", "a to b: the range of all pairs of runs, where an interval needs more."))
+	}
+	for _, note := range bounds {
+		b.WriteString(on.Fold("  ", note))
 	}
 	if open {
 		b.WriteString(on.Fold("  ", "open: inconclusive; about so many runs, or boots, in each session would give "+

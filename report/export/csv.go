@@ -70,24 +70,13 @@ func searches(s *figures.Summary) (all [][]string) {
 	return all
 }
 
-// bound is the word for a figure of which the true one may be better, "" for others.
-func bound(f figures.Figure) string {
-	switch {
-	case f.Limit == "":
-		return ""
-	case f.AtMost:
-		return "at most"
-	}
-	return "at least"
-}
-
 // rows are those of a cell's figure, without its conditions.
 func rows(m figures.Metric, f figures.Figure) [][]string {
 	statistic := cmp.Or(m.Statistic, "value")
 	var all [][]string
 	for _, b := range f.Blocks {
 		all = append(all, []string{m.Name, m.Metric.Unit, statistic, strconv.Itoa(b.Block), number(b.Value), "",
-			bound(f.Of(b))})
+			f.Of(b).Side()})
 	}
 	d := f.Merged
 	if d.N() == 0 {
@@ -95,7 +84,7 @@ func rows(m figures.Metric, f figures.Figure) [][]string {
 	}
 	add := func(name string, v float64) {
 		all = append(all, []string{m.Name, m.Metric.Unit, name, "", number(v), strconv.FormatUint(d.N(), 10),
-			bound(f)})
+			f.Side()})
 	}
 	for _, p := range quantiles(d) {
 		add(format.Quantile(p), d.Quantile(p))

@@ -474,3 +474,51 @@ func TestSearchesInCSV(t *testing.T) {
 		t.Errorf("%q, want %q", found, want)
 	}
 }
+
+// What a late client found is a bound in each format that can say so, and the ratio to it one in the other direction.
+func TestLateClient(t *testing.T) {
+	const base, ping = "quiet-floating-bridge", "rtt-udp-64-pingpong"
+	s := session.Made(t, "standard", 10, session.SixCells())
+	inTime := stored(t, session.Made(t, "standard", 10, session.SixCells()))
+	for i, r := range s.Runs {
+		for k := range r.Measured {
+			if m := &s.Runs[i].Measured[k]; r.Cell == base && m.Name == ping {
+				one := m.Samples[ping]
+				one.Lag = one.Histogram
+				m.Samples[ping], m.Window = one, 1e9
+				m.ClientLate("the client could not keep up")
+			}
+		}
+	}
+	d := stored(t, s)
+	for format, c := range map[string]struct{ line, want string }{
+		"openmetrics": {`^isolane_run_median_seconds\{.*cell="` + base + `".*metric="` + ping + `"`, `bound="at most"`},
+		"OpenMetrics": {`^isolane_to_baseline_ratio\{.*cell="noisy.*metric="` + ping + `"`, `bound="at least"`},
+		"csv":         {`^` + base + `,.*,` + ping + `,ns,P50,1,`, ",at most$"},
+		"benchstat":   {`^BenchmarkRtt-udp-64-pingpong/noise=quiet/placement=floating/path=bridge `, "none"},
+		"hdr":         {`^Tag=` + base + `/` + ping + `,`, "none"},
+		"json":        {`"bound": "at (most|least)`, "at"},
+	} {
+		n, line := 0, regexp.MustCompile("(?m)"+c.line)
+		if in := line.MatchString(written(t, strings.ToLower(format), inTime)); in != (format != "json") {
+			t.Errorf("%s: it has such a line: %t", format, in)
+		}
+		for text := range strings.Lines(written(t, strings.ToLower(format), d)) {
+			if line.MatchString(text) {
+				if n++; !regexp.MustCompile(c.want).MatchString(strings.TrimSpace(text)) {
+					t.Errorf("%s: %s", format, text)
+				}
+			}
+		}
+		if (n == 0) != (c.want == "none") {
+			t.Errorf("%s: %d lines", format, n)
+		}
+	}
+	for _, cell := range d.Cells {
+		for _, f := range cell.Figures {
+			if r := f.Ratio; f.Name == ping && r != nil && r.Bound != "at least" {
+				t.Errorf("%s: the ratio is %q", cell.Name, r.Bound)
+			}
+		}
+	}
+}

@@ -22,14 +22,17 @@ func openmetrics(w io.Writer, d report.Document) error {
 		runs.sample("", float64(c.Void), labels(s, c, "", "state", "void"))
 	}
 	for _, m := range s.Metrics {
+		var base figures.Figure
+		if b := s.Cell(s.Baseline); b != nil {
+			base = b.Figure(m)
+		}
 		for _, c := range s.Cells {
 			if len(c.Figure(m).Blocks) > 0 {
-				var own []string
-				if word := bound(c.Figure(m)); word != "" {
-					own = []string{"bound", word}
-				}
-				o.add(m, c.Figure(m), labels(s, c, m.Name, own...), func(p float64) string {
-					return labels(s, c, m.Name, append(own, "quantile", number(p))...)
+				o.add(m, c.Figure(m), base, func(of figures.Figure, more ...string) string {
+					if side := of.Side(); side != "" {
+						more = append([]string{"bound", side}, more...)
+					}
+					return labels(s, c, m.Name, more...)
 				})
 			}
 		}
@@ -71,9 +74,11 @@ func (f *family) sample(suffix string, v float64, labels string) {
 	fmt.Fprintf(f, "%s%s{%s} %s\n", f.name, suffix, labels, number(v))
 }
 
-// add takes in what a cell has of a metric.
-func (o *exposition) add(m figures.Metric, f figures.Figure, own string, at func(quantile float64) string) {
+// add takes in what a cell has of a metric; labels are those of a figure, with what bound it is.
+func (o *exposition) add(m figures.Metric, f, base figures.Figure,
+	labels func(of figures.Figure, more ...string) string) {
 	unit, per := unitOf(m)
+	own := labels(f)
 	o.family("isolane_run_median_"+unit, unit, "gauge",
 		"Median over the used runs of a run's value; of a distribution that is its P50.").
 		sample("", f.Centre/per, own)
@@ -81,7 +86,7 @@ func (o *exposition) add(m figures.Metric, f figures.Figure, own string, at func
 		merged := o.family("isolane_merged_"+unit, unit, "summary",
 			"Percentiles of all used runs merged, as far as the sample supports them.")
 		for _, p := range quantiles(d) {
-			merged.sample("", d.Quantile(p)/per, at(p))
+			merged.sample("", d.Quantile(p)/per, labels(f, "quantile", number(p)))
 		}
 		merged.sample("_count", float64(d.N()), own)
 		merged.sample("_sum", d.Histogram.Mean()*float64(d.N())/per, own)
@@ -91,7 +96,7 @@ func (o *exposition) add(m figures.Metric, f figures.Figure, own string, at func
 	}
 	if c := f.Ratio; c.Known() && m.IsFigure() {
 		ratio := func(end string, v float64, help string) {
-			o.family("isolane_to_baseline"+end+"_ratio", "ratio", "gauge", help).sample("", v, own)
+			o.family("isolane_to_baseline"+end+"_ratio", "ratio", "gauge", help).sample("", v, labels(f.Over(base)))
 		}
 		ratio("", c.Estimate, "Ratio to the baseline, block by block.")
 		if c.Confidence > 0 {

@@ -27,13 +27,11 @@ type Aim struct {
 	Firm   bool     `json:"-"` // a verdict: of a session that gives some, and of enough blocks
 }
 
-// verdictBlocks is the least for an interval, and so for a verdict.
-const verdictBlocks = objective.LeastRuns
-
 // AimNote says where the states are no verdicts.
 func (s *Summary) AimNote() string {
 	if slices.ContainsFunc(s.Aims, func(a Aim) bool { return !a.Firm }) {
-		return fmt.Sprintf(" (no verdict: that needs %d blocks, and a session that is not quick)", verdictBlocks)
+		return fmt.Sprintf(" (no verdict: that needs %d blocks, and a session that is not quick)",
+			objective.LeastRuns)
 	}
 	return ""
 }

@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/objective"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -273,7 +274,7 @@ func (s *Summary) drift() Guard {
 		s.Session.Scenario.Seed)}
 	for _, m := range s.Primary() {
 		f := base.Figure(m)
-		if n := len(f.Blocks); n >= verdictBlocks {
+		if n := len(f.Blocks); n >= objective.LeastRuns {
 			early, late := median(f.Blocks[:n/2]), median(f.Blocks[n-n/2:])
 			g.Text += fmt.Sprintf("; %s of the baseline: %s of its first half in the second", s.Distinct(m).Value(),
 				format.Percent(late/early))

@@ -84,7 +84,6 @@ func unbalanced(s *results.Session, of, cell string) {
 	}
 }
 
-// Each guard is provoked, says so by name, and lowers the verdicts that it touches and no other.
 // carried gives one run of a cell segments: nine that were sent, and what came of them.
 func carried(s *results.Session, cell string, got uint64, dropped map[string]uint64) {
 	for i, r := range s.Runs {
@@ -96,6 +95,7 @@ func carried(s *results.Session, cell string, got uint64, dropped map[string]uin
 	}
 }
 
+// Each guard is provoked, says so by name, and lowers the verdicts that it touches and no other.
 func TestGuards(t *testing.T) {
 	made, err := json.Marshal(session.Made(t, "standard", 10, session.SixCells()))
 	if err != nil {

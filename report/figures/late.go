@@ -42,6 +42,15 @@ func (f Figure) Why() string {
 	return f.Limit + " was at its limit"
 }
 
+// BoundNote explains the mark of a bound; "" for what is none.
+func (f Figure) BoundNote() string {
+	if f.Limit == "" {
+		return ""
+	}
+	may := map[bool]string{true: "lower", false: "higher"}[f.AtMost]
+	return fmt.Sprintf("%s: %s, so the true figure may be %s.", strings.TrimSpace(f.Bounded("")), f.Why(), may)
+}
+
 // forbidden says that it counts what must not be at all.
 func (m Metric) forbidden() bool {
 	return m.Role == results.Check && m.Guards != "" && m.Limit == 0 && !m.Trend
@@ -50,9 +59,8 @@ func (m Metric) forbidden() bool {
 // lateClients: what they found is a bound in the direction of what is worse, so that only what is better in
 // spite of it is a verdict.
 func (s *Summary) lateClients() Guard {
-	g := Guard{Name: lateClient}
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	var g Guard
+	for c := range s.cells() {
 		var names []string // of one probe it is the same
 		most := 0
 		for _, m := range s.Metrics {
@@ -63,24 +71,20 @@ func (s *Summary) lateClients() Guard {
 			}
 			names, most = append(names, m.Name), max(most, late)
 			s.touched(lateClient, m.Name, c, func(m Metric, f *Figure) {
-				own := f == c.Figures[m.Name]
-				if own {
-					f.bound(m) // also a mean with it as a part
-				}
-				if own && f.Verdict == stats.Better && !c.Baseline {
-					f.Lowered = "at least: " + lateClient
-					return
+				if f == c.Figures[m.Name] { // also a mean with it as a part
+					if f.bound(m); f.Verdict == stats.Better && !c.Baseline {
+						f.Lowered = "at least: " + lateClient
+						return
+					}
 				}
 				f.lower(lateClient)
 			})
 		}
 		if len(names) > 0 {
+			g.Name = lateClient
 			g.fail(fmt.Sprintf("%s in %s of %s: bounds, as a client was late", strings.Join(names, ", "),
 				quantity.Count(most, "run"), c.Name))
 		}
-	}
-	if g.State == "" {
-		return Guard{}
 	}
 	return g
 }

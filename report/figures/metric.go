@@ -88,13 +88,18 @@ func (m Metric) Shown(f Figure) string {
 
 // Bounded marks a printed figure where its probe was at a limit, or its client late.
 func (f Figure) Bounded(text string) string {
-	switch {
-	case f.Limit == "" || text == format.None:
-		return text
-	case f.AtMost:
-		return "≤ " + text
+	if mark := map[string]string{"at most": "≤ ", "at least": "≥ "}[f.Side()]; text != format.None {
+		return mark + text
 	}
-	return "≥ " + text
+	return text
+}
+
+// Side says in words what a bound is, "at most" or "at least"; "" of what is none.
+func (f Figure) Side() string {
+	if f.Limit == "" {
+		return ""
+	}
+	return map[bool]string{true: "at most", false: "at least"}[f.AtMost]
 }
 
 // Metric is the one of that name, nil for none.

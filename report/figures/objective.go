@@ -73,7 +73,7 @@ func (c Cell) doubted(m Metric, j lane.Judgement) (lane.Verdict, string) {
 	case j.Verdict == lane.Held && absent > 0:
 		return lane.Unproven, "what was asked was not carried in " + quantity.Count(absent, "run")
 	case j.Verdict == lane.Missed && m.Margin.Goal == stats.HigherIsBetter && f.Limit != "":
-		return lane.Unproven, "at least, for something else was at its limit: " + f.Limit
+		return lane.Unproven, "at least, for " + f.Why()
 	}
 	return j.Verdict, j.Reason
 }

@@ -17,8 +17,7 @@ const unaccounted = "segments lost, nobody says where"
 func (s *Summary) segments() Guard {
 	var found []string
 	var sent, lost uint64
-	for i := range s.Cells {
-		c := &s.Cells[i]
+	for c := range s.cells() {
 		unnamed, metrics := map[string]uint64{}, map[string]bool{}
 		for _, r := range c.used {
 			for _, m := range r.Measured {

@@ -47,17 +47,21 @@ func (s *Summary) Estimate(c Cell, m Metric) string {
 	return Bound(format.Percent(f.Ratio.Estimate), f, s.Cell(s.Baseline).Figure(m))
 }
 
-// Bound marks the ratio of two figures where one of them was at a limit; where both were, nothing is said.
-func Bound(ratio string, own, base Figure) string {
+// Over is the figure with the bound that its ratio to another one is: none where both are bounds, which say
+// nothing of it.
+func (f Figure) Over(base Figure) Figure {
 	switch {
 	case base.Limit == "":
-		return own.Bounded(ratio)
-	case own.Limit == "":
-		base.AtMost = !base.AtMost // what is divided by a bound
-		return base.Bounded(ratio)
+	case f.Limit == "":
+		f.Limit, f.AtMost = base.Limit, !base.AtMost // what is divided by a bound
+	default:
+		f.Limit = ""
 	}
-	return ratio
+	return f
 }
+
+// Bound marks the ratio of two figures, see Over.
+func Bound(ratio string, own, base Figure) string { return own.Over(base).Bounded(ratio) }
 
 // SpreadWords is the same for a sentence.
 func (c Comparison) SpreadWords() string {

@@ -68,18 +68,29 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 		return aerr
 	})
 	r.PutBack, r.Left, r.Waiting = append(r.PutBack, drift...), l.left(), l.Waiting(waiting...)
+	if err == nil {
+		err = r.removeLeftovers(ctx, l.o)
+	}
 	if err = errors.Join(err, l.Close()); err != nil {
 		return r, err
 	}
-	for _, p := range seen.o.Paths {
-		if last, is := p.(netpath.Lasting); is && seen.o.root == host.Live() {
-			removed, lerr := last.RemoveLeftovers(ctx)
-			if r.Undone = append(r.Undone, removed...); lerr != nil {
-				return r, lerr
+	return r, r.adopt(ctx, o, unrecorded)
+}
+
+// removeLeftovers is called while nobody else changes the host: what a lane gets may have the same name.
+func (r *Recovered) removeLeftovers(ctx context.Context, o Options) error {
+	if o.root != host.Live() {
+		return nil
+	}
+	for _, p := range o.Paths {
+		if last, is := p.(netpath.Lasting); is {
+			removed, err := last.RemoveLeftovers(ctx)
+			if r.Undone = append(r.Undone, removed...); err != nil {
+				return err
 			}
 		}
 	}
-	return r, r.adopt(ctx, o, unrecorded)
+	return nil
 }
 
 // endHalfAttached comes before lanes may be released, whose cgroups such workloads may be in.

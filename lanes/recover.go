@@ -68,29 +68,17 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 		return aerr
 	})
 	r.PutBack, r.Left, r.Waiting = append(r.PutBack, drift...), l.left(), l.Waiting(waiting...)
-	if err == nil {
-		err = r.removeLeftovers(ctx, l.o)
+	for _, p := range l.o.Paths { // while nobody gives a lane a bridge of the same name
+		if last, is := p.(netpath.Lasting); is && err == nil && l.o.root == host.Live() {
+			var removed []string
+			removed, err = last.RemoveLeftovers(ctx)
+			r.Undone = append(r.Undone, removed...)
+		}
 	}
 	if err = errors.Join(err, l.Close()); err != nil {
 		return r, err
 	}
 	return r, r.adopt(ctx, o, unrecorded)
-}
-
-// removeLeftovers is called while nobody else changes the host: what a lane gets may have the same name.
-func (r *Recovered) removeLeftovers(ctx context.Context, o Options) error {
-	if o.root != host.Live() {
-		return nil
-	}
-	for _, p := range o.Paths {
-		if last, is := p.(netpath.Lasting); is {
-			removed, err := last.RemoveLeftovers(ctx)
-			if r.Undone = append(r.Undone, removed...); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // endHalfAttached comes before lanes may be released, whose cgroups such workloads may be in.

@@ -164,9 +164,9 @@ cores                  650       15  an application is looked for before its lan
 cpuset                 350       10
 draw                  1000        5
 enforce               2500       45  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
-enforce/adopt          150        5  out of enforce: lanes without a record; out of enforce: lanes without a record
+enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       350       10  out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has; whose lane changes, out of enforce
-enforce/guard          600        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce; drift and repair, out of enforce
+enforce/guard          600        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce
 enforce/merge          300        5  out of enforce: wanted lanes beside those in force
 enforce/partition      150       10  out of enforce: partitions that the kernel refuses
 examples                50        5

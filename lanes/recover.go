@@ -68,16 +68,15 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 		return aerr
 	})
 	r.PutBack, r.Left, r.Waiting = append(r.PutBack, drift...), l.left(), l.Waiting(waiting...)
+	for _, p := range l.o.Paths { // while nobody gives a lane a bridge of the same name
+		if last, is := p.(netpath.Lasting); is && err == nil && l.o.root == host.Live() {
+			var removed []string
+			removed, err = last.RemoveLeftovers(ctx)
+			r.Undone = append(r.Undone, removed...)
+		}
+	}
 	if err = errors.Join(err, l.Close()); err != nil {
 		return r, err
-	}
-	for _, p := range seen.o.Paths {
-		if last, is := p.(netpath.Lasting); is && seen.o.root == host.Live() {
-			removed, lerr := last.RemoveLeftovers(ctx)
-			if r.Undone = append(r.Undone, removed...); lerr != nil {
-				return r, lerr
-			}
-		}
 	}
 	return r, r.adopt(ctx, o, unrecorded)
 }

@@ -23,7 +23,7 @@ func offloads(netns, device string, gro, wireFrames bool) error {
 	return nil
 }
 
-// Offload sets or reads what a device does for the stack, as Ethtool(8) does, and returns the value: command
+// Offload sets or reads what a device does for the stack, as ethtool(8) does, and returns the value: command
 // is ETHTOOL_SGRO, ETHTOOL_GTXCSUM or another of include/uapi/linux/ethtool.h that takes a number. The device
 // is in a namespace, with "" in the host's.
 func Offload(netns, device string, command, number uint32) (uint32, error) {
@@ -32,7 +32,7 @@ func Offload(netns, device string, command, number uint32) (uint32, error) {
 	return value.data, err
 }
 
-// RestartLink has a device begin its link anew, as Ethtool(8) with -r does. It is unix.EOPNOTSUPP where its
+// RestartLink has a device begin its link anew, as ethtool(8) with -r does. It is unix.EOPNOTSUPP where its
 // driver does not.
 func RestartLink(netns, device string) error {
 	command := uint32(unix.ETHTOOL_NWAY_RST)

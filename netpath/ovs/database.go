@@ -86,19 +86,28 @@ func (db database) leftovers() (commands [][]string) {
 
 // RemoveLeftovers removes what is there of an earlier boot. Both paths have one database.
 func (p Path) RemoveLeftovers(ctx context.Context) (removed []string, err error) {
+	if p.DPDK {
+		return nil, nil
+	}
 	db, err := read(ctx)
 	if err == nil {
 		_, _, err = version(ctx)
 	}
-	if p.DPDK || errors.As(err, new(*journal.UnansweredError)) {
+	if errors.As(err, new(*journal.UnansweredError)) {
 		return nil, ctx.Err()
 	}
+	if err != nil {
+		return nil, err
+	}
 	commands := db.leftovers()
+	if err = change(ctx, commands); err != nil {
+		return nil, err
+	}
 	for _, c := range commands {
 		kind := strings.NewReplacer("del-br", "bridge", "del-port", "port").Replace(c[1])
 		removed = append(removed, "Open vSwitch "+kind+" "+c[2]+", of lanes before the last boot")
 	}
-	return removed, errors.Join(err, change(ctx, commands))
+	return removed, nil
 }
 
 // read asks the database.

@@ -1,0 +1,99 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
+	"isolane.dev/isolane/plan"
+)
+
+// nowhere is a path that makes nothing.
+type nowhere struct{ netpath.Path }
+
+func (nowhere) Name() string                                 { return "nowhere" }
+func (nowhere) Steps([]netpath.Lane) ([]journal.Step, error) { return nil, nil }
+
+// looked does something before the first file of a machine is read.
+type looked struct {
+	fileOp
+	first *func()
+}
+
+func (l looked) Read(ctx context.Context, s journal.Step) (string, error) {
+	if first := *l.first; first != nil {
+		*l.first = nil
+		first()
+	}
+	return l.fileOp.Read(ctx, s)
+}
+
+// What is in force is read while the segment is asked: who comes there with a lane's address when that is read is found,
+// and nothing has changed.
+func TestReadsWhileTheSegmentIsAsked(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	ip := func(line string) {
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %s", line, out)
+		}
+	}
+	ip("netns add isl-test-ask")
+	defer ip("netns del isl-test-ask")
+	ip("link add isl-test-ask type veth peer name eth0 netns isl-test-ask")
+	ip("link set isl-test-ask up")
+	ip("-n isl-test-ask link set eth0 up")
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	one := placement()
+	one.Lanes[0].CPUs, one.Lanes[0].Idle = cpuset.Of(2), cpuset.Set{}
+	two := one
+	other := plan.Lane{Name: "b", CPUs: cpuset.Of(3), MemoryNodes: cpuset.Of(0)}
+	other.Spec.CPUs.Count = 1
+	other.Spec.Network = lane.Network{Path: "nowhere", Device: "isl-test-ask",
+		Addresses: []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.9/24")}}}
+	two.Lanes = append([]plan.Lane{}, one.Lanes[0], other)
+	for try := range 10 { // a busy machine may read when the questions are over
+		var first func()
+		ops := knob.Ops(b.root)
+		ops[change.KindFile] = looked{ops[change.KindFile].(fileOp), &first}
+		l, err := Open(b.state, b.fs(t), Drivers{Ops: ops, Paths: []netpath.Path{nowhere{}}})
+		if err == nil {
+			_, err = l.Put(t.Context(), one, noAttach)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := b.fingerprint(t)
+		first = func() { ip("-n isl-test-ask addr add 198.18.7.9/24 dev eth0") }
+		_, err = l.Put(t.Context(), two, noAttach)
+		ip("-n isl-test-ask addr del 198.18.7.9/24 dev eth0")
+		var refusal *plan.Refusal
+		switch is := errors.As(err, &refusal) && strings.Contains(err.Error(), "198.18.7.9 is in use"); {
+		case err != nil && !is:
+			t.Fatal(err)
+		case is:
+			for file, text := range b.fingerprint(t) {
+				if was[file] != text {
+					t.Errorf("%s was %q and is %q", file, was[file], text)
+				}
+			}
+		}
+		if cerr := l.Close(); cerr != nil {
+			t.Fatal(cerr)
+		}
+		if err != nil {
+			return
+		}
+		t.Log("try ", try, ": read too late")
+	}
+	t.Error("nobody who came while the host was read was found")
+}

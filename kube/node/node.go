@@ -63,9 +63,9 @@ type Node struct {
 	mu        sync.Mutex
 	prepared  map[string]bool // uids of claims that the kubelet knows from this program
 	dropped   string          // what the API server does not store of what is offered
-	uncounted bool            // or that claims count as CPUs of the node
-	// By container: why it keeps lanes away by its CPUs or by what it is, and that it was made without CPUs of
-	// this program.
+	uncounted bool            // it does not store that claims count as CPUs of the node
+	// By the ids of containers, until they end: why one keeps lanes away, a plugin that sets CPUs or one whose
+	// CPUs it has set; and between its making and its start, that this program has set none.
 	set       map[string]string
 	untouched map[string]bool
 

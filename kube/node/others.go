@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"path"
 	"path/filepath"
@@ -32,22 +33,24 @@ func (n *Node) otherDriver() string {
 const policies = "nri-resource-policy-"
 
 // otherPlugin is why another plugin of the container runtime keeps lanes away: it runs in a container, or has
-// set the CPUs of one.
+// set the CPUs of one. Of several it is the same one each time, for each other one is an event: plugins first,
+// then by id.
 func (n *Node) otherPlugin() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	first := ""
-	for id, why := range n.set { // the same as before, for each other one is an event: a plugin, else by its id
-		plugin, was := strings.Contains(why, policies), strings.Contains(n.set[first], policies)
-		if first == "" || plugin && !was || plugin == was && id < first {
-			first = id
-		}
+	ids := slices.Sorted(maps.Keys(n.set))
+	isPlugin := func(id string) bool { return strings.Contains(n.set[id], policies) }
+	if k := slices.IndexFunc(ids, isPlugin); k >= 0 {
+		return n.set[ids[k]]
 	}
-	return n.set[first]
+	if len(ids) > 0 {
+		return n.set[ids[0]]
+	}
+	return ""
 }
 
-// note keeps in mind a container that starts or runs where it is such a plugin, or has CPUs that the kubelet,
-// whose manager is none, cannot have set, and this program has not.
+// note keeps in mind a container that starts or runs where it is such a plugin, or where one has set its
+// CPUs: not this program (ours), nor the kubelet, which sets none without its CPU manager.
 func (r *runtime) note(pod *api.PodSandbox, c *api.Container, ours bool) {
 	why, cpus := "", c.GetLinux().GetResources().GetCpu().GetCpus()
 	if len(c.Args) > 0 && strings.HasPrefix(path.Base(c.Args[0]), policies) && r.reaches(c) {

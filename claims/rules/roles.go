@@ -3,6 +3,7 @@ package rules
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/claims/formula"
 	"isolane.dev/isolane/claims/row"
@@ -158,7 +159,9 @@ func parts() map[string]*role {
 		"downward":   {dims: amounts, words: "down download downlink downstream rx dl"},
 		"all_ways": {dims: amounts, not: bothWays,
 			words: "total aggregate sum combined ul+dl dl+ul up+down down+up tx+rx rx+tx"},
-		"nice":    {dims: shares, words: "nice", not: "rel over"},
+		"nice":    {dims: shares, words: "nice", not: "rel over guest"},
+		"guest":   {dims: shares, words: "guest guests", not: "rel over nice"},
+		"gnice":   {dims: shares, words: "gnice", not: "rel over"},
 		"iowait":  {dims: shares, words: "iowait wa", not: "rel over"},
 		"irq":     {dims: shares, words: "irq hardirq hi", not: "rel over"},
 		"softirq": {dims: shares, words: "softirq soft si", not: "rel over"},
@@ -281,11 +284,26 @@ func sums() []law {
 			unless: isBothAtOnce, soft: maybeAlone, so: wrong},
 		{rule: "total", left: "all_ways", sign: "=", right: "read + written", same: true, so: wrong,
 			soft: maybeApart},
-		{rule: "total", left: "idle", sign: "=", right: "all − user − system − iowait − irq − softirq − steal",
-			or: "cpus − user − system − iowait − irq − softirq − steal", same: true, unless: severalCPUs, so: wrong},
+		{rule: "total", left: "idle", sign: "=", right: "all" + usedTime, or: otherIdle(), same: true,
+			unless: severalCPUs, so: wrong},
 		{rule: "whole", left: "part", sign: "≤", right: "all", in: row.Share, so: whole},
 		{rule: "whole", left: "lost_share", sign: "≤", right: "all", in: row.Share, so: whole},
 	}
+}
+
+// usedTime is what each tool shows of the time that a CPU is not idle.
+const usedTime = " − user − system − iowait − irq − softirq − steal"
+
+// otherIdle is what else a CPU may have left: of several in one figure, and without what only some tools show.
+// The time of guests is in that of the user (top), or beside it (mpstat).
+func otherIdle() formula.Formula {
+	var all []string
+	for _, whole := range []string{"all", "cpus"} {
+		for _, more := range []string{"", " − nice", " − guest", " − nice − guest", " − nice − guest − gnice"} {
+			all = append(all, whole+usedTime+more)
+		}
+	}
+	return formula.Formula(strings.Join(all[1:], " or "))
 }
 
 // spreads are the laws of statistics, and of one quantity in two units.

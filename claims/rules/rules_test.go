@@ -685,6 +685,12 @@ host,a,cpus,count,4,
 host,a,cpu_user,percent,150,
 host,a,cpu_system,percent,90,
 host,a,cpu_idle,percent,160,`,
+		"a gain of a mean whose figures have tails": `
+kv,lane,latency avg,ms,0.26,
+kv,lane,latency p99,ms,1.2,
+kv,floating,latency avg,ms,0.41,
+kv,floating,latency p99,ms,9.2,
+kv,lane vs floating,latency avg reduction,percent,37,`,
 		"guests in the time of the user": `
 cpu,a,user,percent,30.0,
 cpu,a,system,percent,12.0,

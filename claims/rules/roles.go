@@ -3,7 +3,6 @@ package rules
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"isolane.dev/isolane/claims/formula"
 	"isolane.dev/isolane/claims/row"
@@ -124,6 +123,7 @@ func balances() map[string]*role {
 
 // statistics are the names of times and of their statistics.
 func statistics() map[string]*role {
+	const delays = "latency rtt delay ping owd"
 	durations := []row.Dimension{row.Duration}
 	amounts := []row.Dimension{row.Count, row.Duration, row.Rate, row.Size, row.Bits, row.SizeRate, row.BitRate,
 		row.Power, row.Energy}
@@ -139,10 +139,8 @@ func statistics() map[string]*role {
 		"percentile":      {dims: amounts, stats: []string{"percentile"}},
 		"jitter": {dims: durations, words: "jitter pdv ipdv variation",
 			stats: []string{"", "mean", "percentile", "max"}},
-		"delay_min": {dims: durations, words: "latency rtt delay ping owd", not: "jitter variation",
-			stats: []string{"min"}},
-		"delay_max": {dims: durations, words: "latency rtt delay ping owd", not: "jitter variation",
-			stats: []string{"max"}},
+		"delay_min": {dims: durations, words: delays, not: "jitter variation", stats: []string{"min"}},
+		"delay_max": {dims: durations, words: delays, not: "jitter variation", stats: []string{"max"}},
 	}
 }
 
@@ -243,6 +241,8 @@ func products() []law {
 
 // sums are the laws of parts and wholes.
 func sums() []law {
+	// With nice and guests where a tool shows them: their time is in that of the user (top), or not (mpstat).
+	const used = " − user − system − iowait − irq − softirq − steal"
 	return []law{
 		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true,
 			or: "sent − received + duplicates", unless: saying(saysMany), soft: maybeOthers, so: wrong},
@@ -284,26 +284,12 @@ func sums() []law {
 			unless: isBothAtOnce, soft: maybeAlone, so: wrong},
 		{rule: "total", left: "all_ways", sign: "=", right: "read + written", same: true, so: wrong,
 			soft: maybeApart},
-		{rule: "total", left: "idle", sign: "=", right: "all" + usedTime, or: otherIdle(), same: true,
-			unless: severalCPUs, so: wrong},
+		{rule: "total", left: "idle", sign: "=", right: "all" + used, or: "cpus" + used + " or all" + used +
+			" − nice or all" + used + " − guest or all" + used + " − nice − guest or all" + used +
+			" − nice − guest − gnice", same: true, unless: severalCPUs, so: wrong},
 		{rule: "whole", left: "part", sign: "≤", right: "all", in: row.Share, so: whole},
 		{rule: "whole", left: "lost_share", sign: "≤", right: "all", in: row.Share, so: whole},
 	}
-}
-
-// usedTime is what each tool shows of the time that a CPU is not idle.
-const usedTime = " − user − system − iowait − irq − softirq − steal"
-
-// otherIdle is what else a CPU may have left: of several in one figure, and without what only some tools show.
-// The time of guests is in that of the user (top), or beside it (mpstat).
-func otherIdle() formula.Formula {
-	var all []string
-	for _, whole := range []string{"all", "cpus"} {
-		for _, more := range []string{"", " − nice", " − guest", " − nice − guest", " − nice − guest − gnice"} {
-			all = append(all, whole+usedTime+more)
-		}
-	}
-	return formula.Formula(strings.Join(all[1:], " or "))
 }
 
 // spreads are the laws of statistics, and of one quantity in two units.
@@ -314,12 +300,10 @@ func spreads() []law {
 			so:   "Bytes and bits are not the same quantity, even with frames of MTU 1500; smaller ones add more."},
 		{rule: "same-quantity", left: "moved_bits", sign: "≥", right: "moved_bytes × bits", in: row.BitRate,
 			once: true, so: "Bytes and bits are not the same quantity."},
-		{rule: "mean", left: "mean", sign: "≥", right: "min", same: true,
+		{rule: "mean", left: "mean", sign: "≥", right: "min", same: true, so: wrong},
+		{rule: "mean", left: "mean", sign: "≤", right: "max", same: true, so: wrong},
+		{rule: "mean", left: "mean", sign: "≥", right: "percentile × above", each: "percentile", same: true,
 			so: wrong},
-		{rule: "mean", left: "mean", sign: "≤", right: "max", same: true,
-			so: wrong},
-		{rule: "mean", left: "mean", sign: "≥", right: "percentile × above", each: "percentile",
-			same: true, so: wrong},
 		{rule: "mean", left: "mean", sign: "≤", right: "percentile × below + max × above", each: "percentile",
 			same: true, so: wrong},
 		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ root2", same: true,
@@ -342,8 +326,7 @@ func limits() []law {
 			so: "Whatever was measured ended earlier: how long it was and how many samples it has is not known."},
 		{rule: "longer-than-run", left: "latency", sign: "≤", right: "run", in: row.Duration,
 			so: "A unit or a figure is wrong, or the measurement went on after its end."},
-		{rule: "too-few-samples", left: "samples × above", sign: "≥", right: "1",
-			each: "percentile_time", so: few},
+		{rule: "too-few-samples", left: "samples × above", sign: "≥", right: "1", each: "percentile_time", so: few},
 		{rule: "too-few-samples", left: "probes × above", sign: "≥", right: "1", each: "percentile_time", so: few},
 		{rule: "too-few-samples", left: "request_rate × run × above", sign: "≥", right: "1",
 			each: "percentile_time", so: few},

@@ -19,15 +19,11 @@ type lack struct {
 	so   string
 }
 
-func bySource(w *row.Row) string { return w.Source }
-
-func inGroup(w *row.Row) string { return w.Group }
-
-func byMetric(w *row.Row) string { return w.Figure }
-
+func bySource(w *row.Row) string     { return w.Source }
+func inGroup(w *row.Row) string      { return w.Group }
+func byMetric(w *row.Row) string     { return w.Figure }
 func byConditions(w *row.Row) string { return w.Conditions }
-
-func byFigure(w *row.Row) string { return w.Conditions + w.Figure }
+func byFigure(w *row.Row) string     { return w.Conditions + w.Figure }
 
 // byStem does not tell the statistics of a figure apart, nor a share of it from itself.
 func byStem(w *row.Row) string {

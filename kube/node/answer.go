@@ -140,7 +140,15 @@ func (n *Node) solve(ctx context.Context, a account, pod *corev1.Pod, claims []*
 	if _, still := of(allCounted(pod, claims)); still != nil {
 		return p, refused
 	}
-	return of(n.whatCounts(ctx, pod, late))
+	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Until(late), true,
+		func(context.Context) (bool, error) { // also where it is late: once
+			now, err := n.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+			if err == nil && now.UID == pod.UID {
+				pod = now
+			}
+			return len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0, nil
+		})
+	return of(pod)
 }
 
 // counts says whether claims count as CPUs of the node, as far as the API server says: what the scheduler
@@ -154,25 +162,13 @@ func (n *Node) counts() bool {
 // allCounted is a pod as if the scheduler had counted all CPUs of its claims.
 func allCounted(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) *corev1.Pod {
 	pod = pod.DeepCopy()
+	all := &pod.Status.NodeAllocatableResourceClaimStatuses
 	for _, c := range claims {
-		pod.Status.NodeAllocatableResourceClaimStatuses = append(pod.Status.NodeAllocatableResourceClaimStatuses,
-			corev1.NodeAllocatableResourceClaimStatus{ResourceClaimName: c.Name,
-				Mapping: []corev1.NodeAllocatableMappedResources{{Name: corev1.ResourceCPU,
-					Quantity: resource.NewQuantity(math.MaxInt32, resource.DecimalSI)}}})
+		cpus := corev1.NodeAllocatableMappedResources{Name: corev1.ResourceCPU,
+			Quantity: resource.NewQuantity(math.MaxInt32, resource.DecimalSI)}
+		*all = append(*all, corev1.NodeAllocatableResourceClaimStatus{ResourceClaimName: c.Name,
+			Mapping: []corev1.NodeAllocatableMappedResources{cpus}})
 	}
-	return pod
-}
-
-// whatCounts is the pod with what the scheduler has counted for its claims, as soon as that is there.
-func (n *Node) whatCounts(ctx context.Context, pod *corev1.Pod, late time.Time) *corev1.Pod {
-	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Until(late), true,
-		func(context.Context) (bool, error) { // also where it is late: once
-			now, err := n.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-			if err == nil && now.UID == pod.UID {
-				pod = now
-			}
-			return len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0, nil
-		})
 	return pod
 }
 

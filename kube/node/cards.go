@@ -50,7 +50,7 @@ func far(cards map[string]int, own int) (reasons []string) {
 // those that drivers offer for this node alone. They are named by device and driver.
 func (n *Node) cards(ctx context.Context, h host.Host, pod *corev1.Pod) map[string]int {
 	type device struct{ driver, pool, name string }
-	has, drivers := map[device]bool{}, map[string]bool{}
+	has := map[device]bool{}
 	for _, name := range claimsOf(pod) {
 		o, is, err := n.claims.GetByKey(pod.Namespace + "/" + name)
 		c, ok := o.(*resourceapi.ResourceClaim)
@@ -59,24 +59,24 @@ func (n *Node) cards(ctx context.Context, h host.Host, pod *corev1.Pod) map[stri
 		}
 		for _, r := range c.Status.Allocation.Devices.Results {
 			if r.Driver != offer.Driver {
-				has[device{r.Driver, r.Pool, r.Device}], drivers[r.Driver] = true, true
+				has[device{r.Driver, r.Pool, r.Device}] = true
 			}
 		}
 	}
 	nodes := map[string]int{}
-	for driver := range drivers {
-		of := fmt.Sprintf("%s=%s,%s=%s", resourceapi.ResourceSliceSelectorDriver, driver,
-			resourceapi.ResourceSliceSelectorNodeName, n.Name)
-		all, err := n.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: of})
-		if err != nil {
-			n.Log.WarnContext(ctx, "devices of other drivers", "driver", driver, "err", err)
-			continue
-		}
-		for _, s := range all.Items {
-			for _, d := range s.Spec.Devices {
-				if node, says := nodeOf(h, d); says && has[device{driver, s.Spec.Pool.Name, d.Name}] {
-					nodes[d.Name+" of "+driver] = node
-				}
+	if len(has) == 0 {
+		return nodes
+	}
+	all, err := n.Client.ResourceV1().ResourceSlices().List(ctx,
+		metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + n.Name})
+	if err != nil {
+		n.Log.WarnContext(ctx, "devices of other drivers", "err", err)
+		return nodes
+	}
+	for _, s := range all.Items {
+		for _, d := range s.Spec.Devices {
+			if node, says := nodeOf(h, d); says && has[device{s.Spec.Driver, s.Spec.Pool.Name, d.Name}] {
+				nodes[d.Name+" of "+s.Spec.Driver] = node
 			}
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-
 	"slices"
 	"strings"
 	"sync"
@@ -64,8 +63,8 @@ type Node struct {
 	prepared  map[string]bool // uids of claims that the kubelet knows from this program
 	dropped   string          // what the API server does not store of what is offered
 	uncounted bool            // it does not store that claims count as CPUs of the node
-	// By the ids of containers, until they end: why one keeps lanes away, a plugin that sets CPUs or one whose
-	// CPUs it has set; and between its making and its start, that this program has set none.
+	// By the ids of containers: until one ends, why it keeps lanes away (it is a plugin that sets CPUs, or has
+	// CPUs of one); until it starts, that it was made without CPUs of this program.
 	set       map[string]string
 	untouched map[string]bool
 

@@ -33,20 +33,17 @@ func (n *Node) otherDriver() string {
 const policies = "nri-resource-policy-"
 
 // otherPlugin is why another plugin of the container runtime keeps lanes away: it runs in a container, or has
-// set the CPUs of one. Of several it is the same one each time, for each other one is an event: plugins first,
-// then by id.
+// set the CPUs of one. Of several it is always the same, for another one is an event: plugins first, by id.
 func (n *Node) otherPlugin() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	ids := slices.Sorted(maps.Keys(n.set))
-	isPlugin := func(id string) bool { return strings.Contains(n.set[id], policies) }
-	if k := slices.IndexFunc(ids, isPlugin); k >= 0 {
-		return n.set[ids[k]]
+	first := ""
+	for _, id := range slices.Sorted(maps.Keys(n.set)) {
+		if why := n.set[id]; first == "" || strings.Contains(why, policies) && !strings.Contains(first, policies) {
+			first = why
+		}
 	}
-	if len(ids) > 0 {
-		return n.set[ids[0]]
-	}
-	return ""
+	return first
 }
 
 // note keeps in mind a container that starts or runs where it is such a plugin, or where one has set its

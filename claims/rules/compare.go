@@ -21,10 +21,10 @@ type comparison struct {
 	minus bool
 }
 
-// mostPairs are those that a comparison may be about. With more it is about none of them.
-const mostPairs = 200
-
-const mostSums = 20 // that are written out of one comparison
+const (
+	mostPairs = 200 // that a comparison may be about; with more it is about none of them
+	mostSums  = 20  // that are written out of one comparison
+)
 
 // saysBase is for what others are held against, never the other way round.
 var saysBase = regexp.MustCompile(`(?i)^(?:baseline|default|before|original|vanilla|stock|unpatched|` +
@@ -58,8 +58,7 @@ func (t *table) comparisons() []comparison {
 }
 
 func isVersus(word string) bool { return word == "vs" || word == "versus" }
-
-func namesRatio() []string { return strings.Fields(row.ChangeWords + " ratio factor times") }
+func namesRatio() []string      { return strings.Fields(row.ChangeWords + " ratio factor times") }
 
 // takeBase is for a metric that names the other side: "gain_vs_default" of a configuration that differs from
 // that in one condition.

@@ -123,6 +123,7 @@ func balances() map[string]*role {
 
 // statistics are the names of times and of their statistics.
 func statistics() map[string]*role {
+	const delays = "latency rtt delay ping owd"
 	durations := []row.Dimension{row.Duration}
 	amounts := []row.Dimension{row.Count, row.Duration, row.Rate, row.Size, row.Bits, row.SizeRate, row.BitRate,
 		row.Power, row.Energy}
@@ -138,10 +139,8 @@ func statistics() map[string]*role {
 		"percentile":      {dims: amounts, stats: []string{"percentile"}},
 		"jitter": {dims: durations, words: "jitter pdv ipdv variation",
 			stats: []string{"", "mean", "percentile", "max"}},
-		"delay_min": {dims: durations, words: "latency rtt delay ping owd", not: "jitter variation",
-			stats: []string{"min"}},
-		"delay_max": {dims: durations, words: "latency rtt delay ping owd", not: "jitter variation",
-			stats: []string{"max"}},
+		"delay_min": {dims: durations, words: delays, not: "jitter variation", stats: []string{"min"}},
+		"delay_max": {dims: durations, words: delays, not: "jitter variation", stats: []string{"max"}},
 	}
 }
 
@@ -158,7 +157,9 @@ func parts() map[string]*role {
 		"downward":   {dims: amounts, words: "down download downlink downstream rx dl"},
 		"all_ways": {dims: amounts, not: bothWays,
 			words: "total aggregate sum combined ul+dl dl+ul up+down down+up tx+rx rx+tx"},
-		"nice":    {dims: shares, words: "nice", not: "rel over"},
+		"nice":    {dims: shares, words: "nice", not: "rel over guest"},
+		"guest":   {dims: shares, words: "guest guests", not: "rel over nice"},
+		"gnice":   {dims: shares, words: "gnice", not: "rel over"},
 		"iowait":  {dims: shares, words: "iowait wa", not: "rel over"},
 		"irq":     {dims: shares, words: "irq hardirq hi", not: "rel over"},
 		"softirq": {dims: shares, words: "softirq soft si", not: "rel over"},
@@ -240,6 +241,8 @@ func products() []law {
 
 // sums are the laws of parts and wholes.
 func sums() []law {
+	// With nice and guests where a tool shows them: their time is in that of the user (top), or not (mpstat).
+	const used = " − user − system − iowait − irq − softirq − steal"
 	return []law{
 		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true,
 			or: "sent − received + duplicates", unless: saying(saysMany), soft: maybeOthers, so: wrong},
@@ -281,8 +284,9 @@ func sums() []law {
 			unless: isBothAtOnce, soft: maybeAlone, so: wrong},
 		{rule: "total", left: "all_ways", sign: "=", right: "read + written", same: true, so: wrong,
 			soft: maybeApart},
-		{rule: "total", left: "idle", sign: "=", right: "all − user − system − iowait − irq − softirq − steal",
-			or: "cpus − user − system − iowait − irq − softirq − steal", same: true, unless: severalCPUs, so: wrong},
+		{rule: "total", left: "idle", sign: "=", right: "all" + used, or: "cpus" + used + " or all" + used +
+			" − nice or all" + used + " − guest or all" + used + " − nice − guest or all" + used +
+			" − nice − guest − gnice", same: true, unless: severalCPUs, so: wrong},
 		{rule: "whole", left: "part", sign: "≤", right: "all", in: row.Share, so: whole},
 		{rule: "whole", left: "lost_share", sign: "≤", right: "all", in: row.Share, so: whole},
 	}
@@ -296,12 +300,10 @@ func spreads() []law {
 			so:   "Bytes and bits are not the same quantity, even with frames of MTU 1500; smaller ones add more."},
 		{rule: "same-quantity", left: "moved_bits", sign: "≥", right: "moved_bytes × bits", in: row.BitRate,
 			once: true, so: "Bytes and bits are not the same quantity."},
-		{rule: "mean", left: "mean", sign: "≥", right: "min", same: true,
+		{rule: "mean", left: "mean", sign: "≥", right: "min", same: true, so: wrong},
+		{rule: "mean", left: "mean", sign: "≤", right: "max", same: true, so: wrong},
+		{rule: "mean", left: "mean", sign: "≥", right: "percentile × above", each: "percentile", same: true,
 			so: wrong},
-		{rule: "mean", left: "mean", sign: "≤", right: "max", same: true,
-			so: wrong},
-		{rule: "mean", left: "mean", sign: "≥", right: "percentile × above", each: "percentile",
-			same: true, so: wrong},
 		{rule: "mean", left: "mean", sign: "≤", right: "percentile × below + max × above", each: "percentile",
 			same: true, so: wrong},
 		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ root2", same: true,
@@ -324,8 +326,7 @@ func limits() []law {
 			so: "Whatever was measured ended earlier: how long it was and how many samples it has is not known."},
 		{rule: "longer-than-run", left: "latency", sign: "≤", right: "run", in: row.Duration,
 			so: "A unit or a figure is wrong, or the measurement went on after its end."},
-		{rule: "too-few-samples", left: "samples × above", sign: "≥", right: "1",
-			each: "percentile_time", so: few},
+		{rule: "too-few-samples", left: "samples × above", sign: "≥", right: "1", each: "percentile_time", so: few},
 		{rule: "too-few-samples", left: "probes × above", sign: "≥", right: "1", each: "percentile_time", so: few},
 		{rule: "too-few-samples", left: "request_rate × run × above", sign: "≥", right: "1",
 			each: "percentile_time", so: few},

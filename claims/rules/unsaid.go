@@ -19,20 +19,23 @@ type lack struct {
 	so   string
 }
 
-func bySource(w *row.Row) string { return w.Source }
-
-func inGroup(w *row.Row) string { return w.Group }
-
-func byMetric(w *row.Row) string { return w.Figure }
-
+func bySource(w *row.Row) string     { return w.Source }
+func inGroup(w *row.Row) string      { return w.Group }
+func byMetric(w *row.Row) string     { return w.Figure }
 func byConditions(w *row.Row) string { return w.Conditions }
-
-func byFigure(w *row.Row) string { return w.Conditions + w.Figure }
+func byFigure(w *row.Row) string     { return w.Conditions + w.Figure }
 
 // byStem does not tell the statistics of a figure apart, nor a share of it from itself.
 func byStem(w *row.Row) string {
 	stem, _, _ := strings.Cut(w.Stem, "_rel_")
 	return w.Group + "\x00" + stem
+}
+
+// byUnchanged is byStem of the figure that a change is of: rtt_reduction is of rtt.
+func byUnchanged(w *row.Row) string {
+	of := *w
+	of.Stem = strings.Join(row.Drop(strings.Split(w.Stem, "_"), strings.Fields(row.ChangeWords)), "_")
+	return byStem(&of)
 }
 
 // beside says whether a figure has another one of its group by a key.
@@ -59,6 +62,9 @@ func (t *table) lacks() []lack { return append(t.lacksOfResults(), t.lacksOfCond
 
 func (t *table) lacksOfResults() []lack {
 	isTail := t.beside(byStem, func(w *row.Row) bool { return w.Stat.Kind != "mean" && w.IsResult() })
+	hasTail := t.beside(byUnchanged, func(w *row.Row) bool {
+		return w.Stat.Kind != "mean" && w.IsResult() && !w.IsChange()
+	})
 	isRelative := func(w *row.Row) bool { return slices.Index(w.Words, "rel") > 0 && w.Unit.Dim == row.Share }
 	return []lack{
 		{rule: "no-absolute", of: isRelative, by: byMetric,
@@ -71,9 +77,10 @@ func (t *table) lacksOfResults() []lack {
 			return w.Stat.Kind == "mean" && w.IsLatency() && w.IsResult()
 		}, by: byStem,
 			has: func(w *row.Row) bool {
-				return isTail(w) || slices.ContainsFunc(t.of[w], func(o *row.Row) bool { // "99th percentile" has no stem
+				isNamed := func(o *row.Row) bool { // "99th percentile" has no stem
 					return o.Stem == "" && o.Stat.Rank > 0 && o.Unit.Dim == row.Duration
-				})
+				}
+				return isTail(w) || w.IsChange() && hasTail(w) || slices.ContainsFunc(t.of[w], isNamed)
 			},
 			sum: func(rows []*row.Row) []string {
 				lines := []string{quantity.Count(len(rows), "mean") + "; no percentile, no maximum"}

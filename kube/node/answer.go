@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -26,6 +28,7 @@ import (
 // nothing is offered all are refused, by the reason for that.
 func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 	var failed error
+	late := time.Now().Add(time.Second) // for what the scheduler counts, of all pods: their claims are there
 	asked := map[types.UID]bool{}
 	for _, c := range n.mine() {
 		if !n.waits(c) || len(c.Status.ReservedFor) == 0 {
@@ -38,7 +41,7 @@ func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 		asked[by.UID] = true
 		pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
 		if err == nil && pod.UID == by.UID { // else it has gone, and its claim goes too
-			err = n.answerPod(ctx, l, pod, c, why)
+			err = n.answerPod(ctx, l, pod, c, why, late)
 		}
 		// What has gone or changed meanwhile the next look sees as it is then.
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -72,7 +75,7 @@ func answered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocatio
 // answerPod answers all claims of a pod at once. While one of them has no devices yet it waits for the next
 // look. One that waits for the pod and is none of its own is refused by itself.
 func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
-	waits *resourceapi.ResourceClaim, why string) error {
+	waits *resourceapi.ResourceClaim, why string, late time.Time) error {
 	began := time.Now()
 	claims := []*resourceapi.ResourceClaim{waits}
 	if names := claimsOf(pod); slices.Contains(names, waits.Name) {
@@ -92,11 +95,7 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	if err != nil {
 		return err
 	}
-	p, refused := ask.Solve(a.host, a.placed, n.Name, pod, claims, n.beside(pod, claims...)...)
-	if refused != nil && n.counts() && len(pod.Status.NodeAllocatableResourceClaimStatuses) == 0 {
-		pod = n.whatCounts(ctx, pod)
-		p, refused = ask.Solve(a.host, a.placed, n.Name, pod, claims, n.beside(pod, claims...)...)
-	}
+	p, refused := n.solve(ctx, a, pod, claims, late)
 	if refused == nil {
 		refused = realTime(host.Live(), p, claims...)
 	}
@@ -125,6 +124,33 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	return nil
 }
 
+// solve gives the claims of a pod their lanes. What the scheduler counts for them it writes into the status
+// of the pod a moment after it has reserved them, so where that alone is missing it is waited for. One that
+// counts nothing writes nothing: then each pod that asks for too little is waited for. That it did not count
+// is not kept, for it may be started again with the feature on.
+func (n *Node) solve(ctx context.Context, a account, pod *corev1.Pod, claims []*resourceapi.ResourceClaim,
+	late time.Time) (plan.Placement, error) {
+	of := func(pod *corev1.Pod) (plan.Placement, error) {
+		return ask.Solve(a.host, a.placed, n.Name, pod, claims, n.beside(pod, claims...)...)
+	}
+	p, refused := of(pod)
+	if refused == nil || !n.counts() || len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0 {
+		return p, refused
+	}
+	if _, still := of(allCounted(pod, claims)); still != nil {
+		return p, refused
+	}
+	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Until(late), true,
+		func(context.Context) (bool, error) { // also where it is late: once
+			now, err := n.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+			if err == nil && now.UID == pod.UID {
+				pod = now
+			}
+			return len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0, nil
+		})
+	return of(pod)
+}
+
 // counts says whether claims count as CPUs of the node, as far as the API server says: what the scheduler
 // does stands in the status of the pod.
 func (n *Node) counts() bool {
@@ -133,17 +159,16 @@ func (n *Node) counts() bool {
 	return !n.uncounted
 }
 
-// whatCounts is the pod with what the scheduler has counted for its claims, which it writes a moment after it
-// has reserved them. One that counts nothing writes nothing.
-func (n *Node) whatCounts(ctx context.Context, pod *corev1.Pod) *corev1.Pod {
-	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Second, true,
-		func(ctx context.Context) (bool, error) {
-			now, err := n.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-			if err == nil && now.UID == pod.UID {
-				pod = now
-			}
-			return len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0, nil
-		})
+// allCounted is a pod as if the scheduler had counted all CPUs of its claims.
+func allCounted(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) *corev1.Pod {
+	pod = pod.DeepCopy()
+	all := &pod.Status.NodeAllocatableResourceClaimStatuses
+	for _, c := range claims {
+		cpus := corev1.NodeAllocatableMappedResources{Name: corev1.ResourceCPU,
+			Quantity: resource.NewQuantity(math.MaxInt32, resource.DecimalSI)}
+		*all = append(*all, corev1.NodeAllocatableResourceClaimStatus{ResourceClaimName: c.Name,
+			Mapping: []corev1.NodeAllocatableMappedResources{cpus}})
+	}
 	return pod
 }
 

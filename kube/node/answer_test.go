@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -280,7 +281,7 @@ func TestLaneOf(t *testing.T) {
 }
 
 // What a pod does not ask for, because the scheduler counts its claim as CPUs of the node, stands in its status a moment after
-// the claim is reserved.
+// the claim is reserved. It is waited for where it is all that a pod lacks, and by all pods at once.
 func TestCounted(t *testing.T) {
 	hosttest.Need(t, hosttest.CPUs(2))
 	dir := filepath.Join(t.TempDir(), "isolane")
@@ -292,33 +293,47 @@ func TestCounted(t *testing.T) {
 	if err != nil || len(devices) == 0 {
 		t.Fatal(devices, err)
 	}
-	for name, c := range map[string]struct{ uncounted, writes, placed bool }{
-		"counts":                 {false, true, true},
-		"the scheduler does not": {false, false, false},
-		"the API server drops":   {true, true, false},
+	for name, c := range map[string]struct {
+		uncounted, writes, throttles, placed bool
+		takes                                time.Duration // for two pods
+	}{
+		"counts":                 {writes: true, placed: true, takes: 50 * time.Millisecond},
+		"the scheduler does not": {takes: time.Second},
+		"the API server drops":   {uncounted: true, writes: true},
+		"refused anyhow":         {writes: true, throttles: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod, claim := waiting("edge", devices[0].Name, resource.MustParse("1"))
-			pod.Spec.Containers[0].Resources.Requests = nil
-			client := fake.NewClientset(pod, claim)
-			gets := 0
-			client.PrependReactor("get", "pods", func(k8stesting.Action) (bool, apiruntime.Object, error) {
-				is := pod.DeepCopy()
-				if gets++; gets > 2 && c.writes {
-					is.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "edge",
-						Mapping: []corev1.NodeAllocatableMappedResources{{Name: corev1.ResourceCPU, Quantity: new(resource.MustParse("1"))}}}}
+			synctest.Test(t, func(t *testing.T) {
+				pod, claim := waiting("edge", devices[0].Name, resource.MustParse("1"))
+				_, other := waiting("other", devices[0].Name, resource.MustParse("1"))
+				pod.Spec.Containers[0].Resources.Requests = nil
+				if c.throttles {
+					pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
 				}
-				return true, is, nil
+				client := fake.NewClientset(claim, other)
+				began := time.Now()
+				client.PrependReactor("get", "pods", func(a k8stesting.Action) (bool, apiruntime.Object, error) {
+					is, of := pod.DeepCopy(), a.(k8stesting.GetAction).GetName()
+					is.Name, is.UID, is.Spec.ResourceClaims[0].ResourceClaimName = of, types.UID("pod-"+of), &of
+					if time.Since(began) > 0 && c.writes {
+						is.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: of,
+							Mapping: []corev1.NodeAllocatableMappedResources{{Name: corev1.ResourceCPU, Quantity: new(resource.MustParse("1"))}}}}
+					}
+					return true, is, nil
+				})
+				n := testNode(t, client, dir, claim, other)
+				n.uncounted = c.uncounted
+				if err := n.answer(t.Context(), inForce(t, dir), ""); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took != c.takes {
+					t.Errorf("took %s, expected %s", took, c.takes)
+				}
+				is, err := client.ResourceV1().ResourceClaims("default").Get(t.Context(), "edge", metav1.GetOptions{})
+				if err != nil || len(is.Status.Devices) != 1 || meta.IsStatusConditionTrue(is.Status.Devices[0].Conditions, offer.Placed) != c.placed {
+					t.Errorf("%v: %+v", err, is.Status.Devices)
+				}
 			})
-			n := testNode(t, client, dir, claim)
-			n.uncounted = c.uncounted
-			if err := n.answer(t.Context(), inForce(t, dir), ""); err != nil {
-				t.Fatal(err)
-			}
-			is, err := client.ResourceV1().ResourceClaims("default").Get(t.Context(), "edge", metav1.GetOptions{})
-			if err != nil || len(is.Status.Devices) != 1 || meta.IsStatusConditionTrue(is.Status.Devices[0].Conditions, offer.Placed) != c.placed {
-				t.Errorf("%v: %+v", err, is.Status.Devices)
-			}
 		})
 	}
 }

@@ -27,53 +27,56 @@ func (n *Node) tellFar(ctx context.Context, h host.Host, pod *corev1.Pod, claims
 		for i, r := range c.Status.Allocation.Devices.Results {
 			at := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == ask.Name(string(c.UID), i) })
 			own, err := offer.NUMANode(r.Device)
-			if r.Driver != offer.Driver || r.Pool != n.Name || err != nil || own < 0 || at < 0 {
-				continue
-			}
-			l := &p.Lanes[at]
-			for _, name := range slices.Sorted(maps.Keys(cards)) {
-				if cards[name] != own {
-					l.Reasons = append(slices.Clip(l.Reasons), fmt.Sprintf("device %s is on NUMA node %d: matchAttribute "+
-						"%s in the claim of both brings them together", name, cards[name],
-						deviceattribute.StandardDeviceAttributeNUMANode))
-				}
+			if r.Driver == offer.Driver && r.Pool == n.Name && err == nil && own >= 0 && at >= 0 {
+				p.Lanes[at].Reasons = slices.Concat(p.Lanes[at].Reasons, far(cards, own))
 			}
 		}
 	}
 	return p
 }
 
-// cards are the NUMA nodes of a pod's devices of other drivers of this node, as far as these or the machine
-// say them, by pool and name.
+// far are the cards that are on another NUMA node than a lane.
+func far(cards map[string]int, own int) (reasons []string) {
+	for _, name := range slices.Sorted(maps.Keys(cards)) {
+		if cards[name] != own {
+			reasons = append(reasons, fmt.Sprintf("device %s is on NUMA node %d: matchAttribute %s in the claim of "+
+				"both brings them together", name, cards[name], deviceattribute.StandardDeviceAttributeNUMANode))
+		}
+	}
+	return reasons
+}
+
+// cards are the NUMA nodes of a pod's devices of other drivers, as far as these or the machine say them: of
+// those that drivers offer for this node alone. They are named by device and driver.
 func (n *Node) cards(ctx context.Context, h host.Host, pod *corev1.Pod) map[string]int {
-	drivers := map[string][]resourceapi.DeviceRequestAllocationResult{}
+	type device struct{ driver, pool, name string }
+	has := map[device]bool{}
 	for _, name := range claimsOf(pod) {
 		o, is, err := n.claims.GetByKey(pod.Namespace + "/" + name)
-		if c, ok := o.(*resourceapi.ResourceClaim); err == nil && is && ok && c.Status.Allocation != nil {
-			for _, r := range c.Status.Allocation.Devices.Results {
-				if r.Driver != offer.Driver {
-					drivers[r.Driver] = append(drivers[r.Driver], r)
-				}
+		c, ok := o.(*resourceapi.ResourceClaim)
+		if err != nil || !is || !ok || c.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			if r.Driver != offer.Driver {
+				has[device{r.Driver, r.Pool, r.Device}] = true
 			}
 		}
 	}
 	nodes := map[string]int{}
-	for driver, results := range drivers {
-		of := fmt.Sprintf("%s=%s,%s=%s", resourceapi.ResourceSliceSelectorDriver, driver,
-			resourceapi.ResourceSliceSelectorNodeName, n.Name)
-		all, err := n.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: of})
-		if err != nil {
-			n.Log.WarnContext(ctx, "devices of other drivers", "driver", driver, "err", err)
-			continue
-		}
-		for _, s := range all.Items {
-			for _, d := range s.Spec.Devices {
-				node, says := nodeOf(h, d)
-				if says && slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool {
-					return r.Pool == s.Spec.Pool.Name && r.Device == d.Name
-				}) {
-					nodes[fmt.Sprintf("%s of %s", d.Name, driver)] = node
-				}
+	if len(has) == 0 {
+		return nodes
+	}
+	all, err := n.Client.ResourceV1().ResourceSlices().List(ctx,
+		metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + n.Name})
+	if err != nil {
+		n.Log.WarnContext(ctx, "devices of other drivers", "err", err)
+		return nodes
+	}
+	for _, s := range all.Items {
+		for _, d := range s.Spec.Devices {
+			if node, says := nodeOf(h, d); says && has[device{s.Spec.Driver, s.Spec.Pool.Name, d.Name}] {
+				nodes[d.Name+" of "+s.Spec.Driver] = node
 			}
 		}
 	}

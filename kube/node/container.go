@@ -116,16 +116,19 @@ func (r *runtime) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *a
 	*api.ContainerAdjustment, []*api.ContainerUpdate, error,
 ) {
 	a, err := r.adjust(pod, c)
+	if err != nil && len(named(c)) > 0 {
+		return nil, nil, err
+	}
+	if err != nil { // a node whose lanes cannot be read starts its other containers
+		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "container", c.Name, "err", err)
+		a = nil
+	}
 	if a.GetLinux().GetResources().GetCpu().GetCpus() == "" {
 		r.mu.Lock()
 		r.untouched[c.Id] = true
 		r.mu.Unlock()
 	}
-	if err != nil && len(named(c)) == 0 { // a node whose lanes cannot be read starts its other containers
-		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "container", c.Name, "err", err)
-		return nil, nil, nil
-	}
-	return a, nil, err
+	return a, nil, nil
 }
 
 func (r *runtime) adjust(pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {

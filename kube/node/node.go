@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-
 	"slices"
 	"strings"
 	"sync"
@@ -63,9 +62,9 @@ type Node struct {
 	mu        sync.Mutex
 	prepared  map[string]bool // uids of claims that the kubelet knows from this program
 	dropped   string          // what the API server does not store of what is offered
-	uncounted bool            // or that claims count as CPUs of the node
-	// By container: why it keeps lanes away by its CPUs or by what it is, and that it was made without CPUs of
-	// this program.
+	uncounted bool            // it does not store that claims count as CPUs of the node
+	// By the ids of containers: until one ends, why it keeps lanes away (it is a plugin that sets CPUs, or has
+	// CPUs of one); until it starts, that it was made without CPUs of this program.
 	set       map[string]string
 	untouched map[string]bool
 

@@ -112,13 +112,12 @@ func (n *Node) inConflict() string {
 }
 
 // HandleError logs what happens in the background. Where the API server does not store all that is offered,
-// the scheduler would count wrongly, so nothing is offered from then on; but without that claims count as
-// CPUs of the node all is as before, and containers ask for them.
+// the scheduler would count wrongly, so nothing is offered from then on. Where it only does not store that
+// claims count as CPUs of the node, containers ask for these.
 func (n *Node) HandleError(ctx context.Context, err error, msg string) {
 	dropped, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
 	if is && onlyCounts(dropped) {
-		n.Log.InfoContext(ctx, "the scheduler does not count claims as CPUs of the node",
-			"off", "DRANodeAllocatableResources")
+		n.Log.InfoContext(ctx, "containers ask for the CPUs of claims", "off", "DRANodeAllocatableResources")
 	} else {
 		n.Log.ErrorContext(ctx, "kubelet plugin", "what", msg, "err", err)
 	}

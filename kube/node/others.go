@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"path"
 	"path/filepath"
@@ -32,22 +33,21 @@ func (n *Node) otherDriver() string {
 const policies = "nri-resource-policy-"
 
 // otherPlugin is why another plugin of the container runtime keeps lanes away: it runs in a container, or has
-// set the CPUs of one.
+// set the CPUs of one. Of several it is always the same, for another one is an event: plugins first, by id.
 func (n *Node) otherPlugin() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	first := ""
-	for id, why := range n.set { // the same as before, for each other one is an event: a plugin, else by its id
-		plugin, was := strings.Contains(why, policies), strings.Contains(n.set[first], policies)
-		if first == "" || plugin && !was || plugin == was && id < first {
-			first = id
+	for _, id := range slices.Sorted(maps.Keys(n.set)) {
+		if why := n.set[id]; first == "" || strings.Contains(why, policies) && !strings.Contains(first, policies) {
+			first = why
 		}
 	}
-	return n.set[first]
+	return first
 }
 
-// note keeps in mind a container that starts or runs where it is such a plugin, or has CPUs that the kubelet,
-// whose manager is none, cannot have set, and this program has not.
+// note keeps in mind a container that starts or runs where it is such a plugin, or where one has set its
+// CPUs: not this program (ours), nor the kubelet, which sets none without its CPU manager.
 func (r *runtime) note(pod *api.PodSandbox, c *api.Container, ours bool) {
 	why, cpus := "", c.GetLinux().GetResources().GetCpu().GetCpus()
 	if len(c.Args) > 0 && strings.HasPrefix(path.Base(c.Args[0]), policies) && r.reaches(c) {

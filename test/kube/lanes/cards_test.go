@@ -13,11 +13,11 @@ import (
 )
 
 // cards are devices of another driver: "last" is on the NUMA node of this number, "first" on another, and "nowhere" does
-// not say where it is. more is what all of them have, and fields of their slice.
-func (c *cluster) cards(t *testing.T, node int, slice, more string) {
+// not say where it is. slice is more fields of their slice, and each of what each of them has.
+func (c *cluster) cards(t *testing.T, node int, slice, each string) {
 	t.Helper()
 	of := func(name, where string) string {
-		return fmt.Sprintf(`{name: %s, attributes: {kind: {string: %[1]s}, resource.kubernetes.io/pciBusID: {string: "0000:81:00.0"}%s}%s}`, name, where, more)
+		return fmt.Sprintf(`{name: %s, attributes: {kind: {string: %[1]s}, resource.kubernetes.io/pciBusID: {string: "0000:81:00.0"}%s}%s}`, name, where, each)
 	}
 	numa := func(n int) string { return fmt.Sprintf(", resource.kubernetes.io/numaNode: {int: %d}", n) }
 	c.kubectl(t, fmt.Sprintf(`apiVersion: resource.k8s.io/v1

@@ -159,7 +159,7 @@ claims/formula         150        5  out of claims/rules
 claims/row             950       45  out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
 claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cli                    300       15  exit codes and -o, out of cmd/isolane, also for the hub's commands
-cmd/isolane           1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
+cmd/isolane           1650        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cores                  650       15  an application is looked for before its lane; QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
@@ -196,12 +196,12 @@ host/task              300       20
 hub/agent             1800       10  who is revoked, a disk that takes nothing, audits that cost much; speaks with the hub beside what it looks after; what is told of a machine when the planner or an audit would see something else; how the clock of the host differs from the hub's; the hub's host: joins, reports, answers; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1400       10  hosts and sites that do not answer, for all Apps; reasons that go with what they are of; hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
-hub/cmd/isolane-hub   1250        0  by cobra, as isolane: help, exit codes, completion; kubectl's verbs; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
+hub/cmd/isolane-hub   1350        0  simulate's changes for one host; by cobra, as isolane: help, exit codes, completion; kubectl's verbs; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            500       15  what is beside each other; holds that no new start makes longer; the hub's first part: what it may change of what a host runs
 hub/place              600       20  what each host lacks, and which change costs least over all; machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/pods               450        2  the nodes of a Kubernetes as hosts
 hub/simulate           350        5  what agents tell of a machine; many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
-hub/sites              900       15  who revokes a host takes its rights; tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
+hub/sites              900       17  how often hosts read and say all; who revokes a host takes its rights; tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
 hub/up                1300       10  why a hub that cannot start does not; an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 hub/workload          1600       10  what ran before a change that cannot be, a cluster that never answers, what a tenant may read; out of hub/agent, which had what is done for Instances beside what is told of a machine; pods of a cluster, services and containers in lanes, as users without privileges; ends aside what takes its time, goes on where its disk takes nothing; what a lane lacks, and what its release has left, on disk; lanes of before a boot together
 journal               1150       25  a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement

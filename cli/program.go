@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// Program is where a program is that this one starts: beside it, in a folder where a package has put it, or on
-// the path.
+// Program is where a program is that this one starts: beside it, in a folder where a package has put it, or
+// on the path.
 func Program(name string, packaged ...string) (string, error) {
 	if own, err := os.Executable(); err == nil {
 		packaged = append([]string{filepath.Dir(own)}, packaged...)

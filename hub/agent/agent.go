@@ -88,12 +88,11 @@ type Agent struct {
 }
 
 // Intervals: of a look at the processes, and at what others put in force; of a talk with a hub that is not
-// watched, and with one that says what changes; and how long a talk may take.
+// watched; and how long a talk may take.
 const (
 	look   = 2 * time.Second
 	glance = time.Minute
 	call   = 10 * time.Second
-	calm   = 10 * time.Minute
 	limit  = 10 * time.Second
 )
 

@@ -143,14 +143,14 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	brief := func(s api.HostStatus) api.HostStatus { s.Machine, s.Findings, s.Changes = nil, nil, nil; return s }
 	changed := !reflect.DeepEqual(brief(known.Status), brief(now.Status))
 	since := time.Since(a.told)
-	if !changed && since < inventory && time.Since(a.looked) < a.rest()/2 {
+	if !changed && since < sites.Inventory && time.Since(a.looked) < a.rest()/2 {
 		return nil
 	}
 	d, err := a.look(ctx, l)
 	if err != nil {
 		return err
 	}
-	if !changed && since < inventory && !a.untold(d, since) {
+	if !changed && since < sites.Inventory && !a.untold(d, since) {
 		return nil
 	}
 	now.Status.Machine, now.Status.Findings, now.Status.Changes = d.machine, d.findings, d.changes
@@ -206,8 +206,8 @@ func changes(dir string) ([]api.Change, error) {
 	return all[max(0, len(all)-lastChanges):], err
 }
 
-// inventory is how often the details of a machine are told where nothing else changes.
-const inventory = 10 * time.Minute
+// often is how often details are told at least that change all the time.
+const often = 10 * time.Minute
 
 // details are what a host says beside the numbers of CPUs.
 type details struct {
@@ -304,7 +304,7 @@ func (d *detail) told(text string, alone bool) {
 	case text == d.text:
 		d.pause = 0
 	case alone && d.text != "":
-		d.pause = min(2*max(d.pause, glance), inventory)
+		d.pause = min(2*max(d.pause, glance), often)
 	}
 	d.text = text
 }

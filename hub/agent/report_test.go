@@ -48,7 +48,7 @@ func TestMoved(t *testing.T) {
 		// Other programs of this machine may change what an audit finds meanwhile: it is not in the way here.
 		a.free, a.planned.text, a.told = row.free, row.planned, time.Now().Add(-row.since)
 		a.looked, a.cost = time.Now().Add(-5*glance), row.dear
-		a.found = detail{text: "anything", pause: inventory}
+		a.found = detail{text: "anything", pause: often}
 		if moved := a.moved(t.Context()); moved != row.moved {
 			t.Errorf("%s: found moved %t", row.name, moved)
 		}
@@ -112,7 +112,7 @@ func TestDetail(t *testing.T) {
 	if want := []time.Duration{1, 2, 4, 8, 10, 10}; !slices.Equal(waits, want) {
 		t.Errorf("told after %v minutes, expected %v", waits, want)
 	}
-	if d.told("f", true); d.news("f", inventory) || !d.news("g", glance) {
+	if d.told("f", true); d.news("f", often) || !d.news("g", glance) {
 		t.Errorf("when it was as before: %+v", d)
 	}
 }

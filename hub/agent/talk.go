@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -45,6 +46,7 @@ func (a *Agent) talk(ctx context.Context) {
 			a.watch(ctx)
 		}
 		if heard && a.watching.Load() {
+			calm := sites.Calm + rand.N(sites.Calm/5)
 			a.next = now.Add(max(call, min(calm, a.due.Sub(a.clock.hub()))))
 		}
 	case !now.Before(a.pulse):

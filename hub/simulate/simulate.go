@@ -14,6 +14,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,7 @@ type Host struct {
 	lock    sync.Mutex
 	placed  plan.Placement
 	mine    map[string]bool // UIDs of what has a lane here
+	runs    map[string]bool // names of Instances of which it has said that they run
 	changes []api.Change
 	told    uint64 // how often it has said what it is like
 }
@@ -83,7 +85,7 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 	}
 	c := rest.AnonymousClientConfig(hub)
 	c.CertData, c.KeyData = cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	h := &Host{Name: name, like: like, mine: map[string]bool{}}
+	h := &Host{Name: name, like: like, mine: map[string]bool{}, runs: map[string]bool{}}
 	h.like.Machine.Hostname = name
 	for range changes {
 		h.changed("put back", "", "/proc/irq/34/smp_affinity_list: 0-31, by irqbalance; expected 0,16")
@@ -97,6 +99,13 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 
 // Listens says whether the host hears at once what the hub says to it.
 func (h *Host) Listens() bool { return h.listening.Load() }
+
+// Runs says whether the hub knows from the host that an Instance runs there.
+func (h *Host) Runs(instance string) bool {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	return h.runs[instance]
+}
 
 func (h *Host) resource(name string) dynamic.ResourceInterface {
 	return h.client.Resource(api.Resource(name)).Namespace(api.Namespace(h.Name))
@@ -123,7 +132,9 @@ func (h *Host) Run(ctx context.Context, ready func(), failed func(error)) {
 		} else if reported = try(errors.Join(h.talk(ctx), h.beat(ctx))); reported {
 			ready()
 		}
-		try(h.listen(ctx))
+		if reported { // else the next try would be after what it hears, perhaps in half an hour
+			try(h.listen(ctx))
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -151,11 +162,17 @@ func (h *Host) listen(ctx context.Context) error {
 	defer h.listening.Store(false)
 	ticker := time.NewTicker(sites.Pulse)
 	defer ticker.Stop()
-	for beats := 1; ; {
+	reads, says := mathrand.N(sites.Calm), mathrand.N(sites.Inventory) // hosts are not all as far
+	for {
 		select {
 		case <-ticker.C:
-			if beats++; beats%5 == 0 { // as often as the agent
-				err = h.talk(ctx)
+			reads, says = reads-sites.Pulse, says-sites.Pulse
+			switch {
+			case says <= 0:
+				says, reads, err = says+sites.Inventory, sites.Calm, h.talk(ctx)
+			case reads <= 0:
+				reads += sites.Calm
+				_, err = h.read(ctx)
 			}
 			err = errors.Join(err, h.beat(ctx))
 		case event, open := <-w.ResultChan():
@@ -191,7 +208,7 @@ func (h *Host) beat(ctx context.Context) (err error) {
 	return err
 }
 
-// talk reads, and says what the host is like: each ten minutes, and when its lanes have changed.
+// talk reads, and says what the host is like.
 func (h *Host) talk(ctx context.Context) error {
 	u, err := h.read(ctx)
 	if err != nil {
@@ -245,6 +262,11 @@ func (h *Host) heard(ctx context.Context, u *unstructured.Unstructured, gone boo
 		if i.Status, err = h.take(i); err == nil {
 			_, err = api.WriteStatus(ctx, h.resource("instances"), i)
 		}
+		if err == nil && i.Status.Phase == "Running" {
+			h.lock.Lock()
+			h.runs[i.Name] = true
+			h.lock.Unlock()
+		}
 		if err == nil && h.has(i) != before {
 			err = h.talk(ctx)
 		}
@@ -292,6 +314,7 @@ func (h *Host) take(i api.Instance) (s api.InstanceStatus, err error) {
 func (h *Host) release(ctx context.Context, i api.Instance) error {
 	h.lock.Lock()
 	was := h.mine[string(i.UID)]
+	delete(h.runs, i.Name)
 	if delete(h.mine, string(i.UID)); was {
 		var left []plan.Lane
 		for _, l := range h.placed.Lanes {

@@ -29,7 +29,7 @@ func TestReports(t *testing.T) {
 	}
 	asked := api.Instance{Spec: api.InstanceSpec{Lane: []byte(`{"cpus":{"count":1}}`)}}
 	asked.UID = "u"
-	h := &Host{Name: "one", mine: map[string]bool{}, like: Like{Findings: []api.Finding{{Rule: "turbo"}},
+	h := &Host{Name: "one", mine: map[string]bool{}, runs: map[string]bool{}, like: Like{Findings: []api.Finding{{Rule: "turbo"}},
 		Machine: hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)},
 		core: fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}),
 		client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
@@ -51,6 +51,9 @@ func TestReports(t *testing.T) {
 		err = h.heard(t.Context(), u, false)
 	}
 	s := told()
+	if !h.Runs("web") || h.Runs("other") {
+		t.Error("the hub is told that web runs, and nothing else")
+	}
 	if err != nil || s.Free != "2-3" || len(s.Findings) != 1 || len(s.Changes) != 1 || s.Changes[0].Lane != "web" || len(s.Conditions) != 1 {
 		t.Errorf("when a lane has come: %v, %+v", err, s)
 	}

@@ -20,6 +20,14 @@ const (
 	life  = 5 * time.Minute
 )
 
+// Calm is how often a host reads what a watch may have missed, at most a fifth later, so that those that came
+// back together do not read together for ever. Inventory is how often it says all that it is like, also where
+// nothing has changed but what always does.
+const (
+	Calm      = 10 * time.Minute
+	Inventory = time.Hour
+)
+
 // Beat renews the Lease by which the hub sees that a host is there, for that host. last is what it returned
 // the time before, nil: nothing; what it returns with an error is nil.
 func Beat(ctx context.Context, core kubernetes.Interface, host string, last *coordinationv1.Lease) (

@@ -52,11 +52,10 @@ type Config struct {
 // Node is the part of one node.
 type Node struct {
 	Config
-	claims  cache.MutationCache // also what this program has written and has not seen yet
-	known   cache.Store         // of claims, as the API server sends them
-	kubelet *kubeletplugin.Helper
-	// partition is the kind that this kernel makes of a container's cgroup.
-	partition string
+	claims    cache.MutationCache // also what this program has written and has not seen yet
+	known     cache.Store         // of claims, as the API server sends them
+	kubelet   *kubeletplugin.Helper
+	partition string // the kind that this kernel makes of a container's cgroup
 
 	change    turn // one at a time changes the host
 	mu        sync.Mutex

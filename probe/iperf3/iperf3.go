@@ -84,8 +84,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 	client.Guards, client.Limit = name, 90 // beyond it the client may be what limits the rate
 	cost := check("cpu-time", "CPU time of both ends for a packet", results.TimeUnit)
 	cost.Role = results.Cost
-	cost.About = "CPU time is for each 1,448 bytes: all that the CPUs of client and application did meanwhile, " +
-		"also other programs' work, and polling in vain"
+	cost.About = "CPU time is for each 1,448 bytes: all that the CPUs of client and application did " +
+		"meanwhile, also other programs' work, and polling in vain"
 	return []results.Metric{rate, cost, check("retransmits", "segments sent again", "segments"), client,
 		check("server-cpu", "server's CPU", "%"), probe.Trend(rate)}
 }

@@ -138,8 +138,8 @@ func kubectl(args []string) error {
 	return syscall.Exec(at, append([]string{"kubectl"}, args...), os.Environ())
 }
 
-// toHub has kubectl reach the hub of this machine, unless somebody says which: without a file it would look at
-// localhost:8080, and speak of that.
+// toHub has kubectl reach the hub of this machine, unless somebody says which: without a file it would look
+// at localhost:8080, and speak of that.
 func toHub(own string, args []string) error {
 	if slices.ContainsFunc(args, func(arg string) bool {
 		return arg == "--help" || arg == "-h" || strings.HasPrefix(arg, "--kubeconfig")
@@ -155,5 +155,6 @@ func toHub(own string, args []string) error {
 		}
 		missing = err
 	}
-	return cli.Usage(fmt.Errorf("KUBECONFIG: expected how to reach a hub, as isolane-hub up prints it: %w", missing))
+	return cli.Usage(
+		fmt.Errorf("KUBECONFIG: expected how to reach a hub, as isolane-hub up prints it: %w", missing))
 }

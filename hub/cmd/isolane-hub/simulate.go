@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -49,8 +48,7 @@ type simulation struct {
 func simulateCommand() *cobra.Command {
 	var a admin
 	var file string
-	var apps int
-	var change bool
+	var load load
 	cmd := &cobra.Command{
 		Use:   "simulate N --snapshot FILE",
 		Short: "Have N hosts that are none, on this machine, for a hub's figures",
@@ -72,19 +70,26 @@ func simulateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return simulateHosts(cmd.Context(), c, authority, n, like, apps, change)
+			return simulateHosts(cmd.Context(), c, authority, n, like, load)
 		},
 	}
 	a.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&file, "snapshot", "", "archive of the machine that they all are like")
-	f.IntVar(&apps, "apps", 20, "Apps of one CPU, one after another")
-	f.BoolVar(&change, "change", false, "an Instance for each host, all at once")
+	f.IntVar(&load.apps, "apps", 20, "Apps of one CPU, one after another")
+	f.IntVar(&load.changes, "changes", 0, "Instances, each for one host, one after another")
+	f.BoolVar(&load.change, "change", false, "an Instance for each host, all at once")
 	return cmd
 }
 
-func simulateHosts(ctx context.Context, c *rest.Config, a *up.Authority, n int, like simulate.Like, apps int,
-	change bool) (err error) {
+// load is what hosts are asked for.
+type load struct {
+	apps, changes int
+	change        bool
+}
+
+func simulateHosts(ctx context.Context, c *rest.Config, a *up.Authority, n int, like simulate.Like, l load) (
+	err error) {
 	c.QPS, c.Burst = 1000, 1000
 	s := &simulation{c: c}
 	if s.core, s.client, err = clients(c); err != nil {
@@ -98,7 +103,10 @@ func simulateHosts(ctx context.Context, c *rest.Config, a *up.Authority, n int, 
 	if err = s.hosts(ctx, &all, n, like); err != nil {
 		return err
 	}
-	if err = s.apps(ctx, apps); err == nil && change {
+	if err = s.apps(ctx, l.apps); err == nil {
+		err = s.changes(ctx, l.changes)
+	}
+	if err == nil && l.change {
 		err = s.change(ctx)
 	}
 	if err != nil {
@@ -141,11 +149,7 @@ func (s *simulation) hosts(ctx context.Context, all *sync.WaitGroup, n int, like
 		}
 		s.all = append(s.all, h)
 		all.Go(func() {
-			h.Run(ctx, func() { ready <- struct{}{} }, func(err error) {
-				if _, said := s.failed.LoadOrStore(err.Error(), true); !said {
-					fmt.Fprintln(os.Stderr, "isolane-hub:", err)
-				}
-			})
+			h.Run(ctx, func() { ready <- struct{}{} }, s.warn)
 		})
 	}
 	for range n {
@@ -157,6 +161,13 @@ func (s *simulation) hosts(ctx context.Context, all *sync.WaitGroup, n int, like
 	}
 	fmt.Printf("%d hosts have joined and reported after %.1f s\n", n, time.Since(from).Seconds())
 	return nil
+}
+
+// warn says what failed, once.
+func (s *simulation) warn(err error) {
+	if _, said := s.failed.LoadOrStore(err.Error(), true); !said {
+		fmt.Fprintln(os.Stderr, "isolane-hub:", err)
+	}
 }
 
 // apps has Apps placed one after another, and says how long each took until it ran.
@@ -174,12 +185,23 @@ func (s *simulation) apps(ctx context.Context, n int) error {
 		}
 		took = append(took, time.Since(from))
 	}
-	if len(took) > 0 {
-		slices.Sort(took)
-		fmt.Printf("%d Apps, from declared to said to run (nothing is started): P50 %d ms, at most %d ms\n", n,
-			took[n/2].Milliseconds(), took[n-1].Milliseconds())
-	}
+	say(took, "Apps, from declared to said to run (nothing is started)")
 	return nil
+}
+
+// say prints how long each of some took.
+func say(took []time.Duration, what string) {
+	n := len(took)
+	if n == 0 {
+		return
+	}
+	slices.Sort(took)
+	p99 := ""
+	if n >= 100 { // nearest rank
+		p99 = fmt.Sprintf("P99 %d ms, ", took[(n*99+99)/100-1].Milliseconds())
+	}
+	fmt.Printf("%d %s: P50 %d ms, %sat most %d ms\n", n, what, took[(n+1)/2-1].Milliseconds(), p99,
+		took[n-1].Milliseconds())
 }
 
 // rest says how long it takes until all hosts hear their hub again, each time that it was away.
@@ -211,50 +233,79 @@ func (s *simulation) rest(ctx context.Context) {
 
 // change has something new for each host, and says when all have taken it over.
 func (s *simulation) change(ctx context.Context) error {
-	instances := s.client.Resource(api.Resource("instances"))
-	w, err := instances.Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	defer w.Stop()
 	name, from := fmt.Sprintf("change-%d", os.Getpid()), time.Now()
 	var some sync.WaitGroup
 	for n := range 20 {
 		some.Go(func() {
 			for i := n; i < len(s.all); i += 20 {
-				u, cerr := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "Instance",
-					"metadata": map[string]any{"name": name}, "spec": map[string]any{"command": []string{"true"},
-						"lane": map[string]any{"cpus": map[string]any{"count": 1}}}})
-				if cerr == nil {
-					_, cerr = instances.Namespace(api.Namespace(s.all[i].Name)).Create(ctx, u, metav1.CreateOptions{})
-				}
-				if cerr != nil {
-					fmt.Fprintln(os.Stderr, "isolane-hub:", cerr)
+				if err := s.declare(ctx, s.all[i], name); err != nil {
+					s.warn(err)
 				}
 			}
 		})
 	}
-	declared := make(chan time.Duration, 1)
-	go func() { // meanwhile what is said is read: an API server leaves who does not
-		some.Wait()
-		declared <- time.Since(from)
-	}()
-	has := map[string]bool{}
-	for event := range w.ResultChan() {
-		u, is := event.Object.(*unstructured.Unstructured)
-		if !is || u.GetName() != name {
-			continue
+	some.Wait()
+	declared := time.Since(from)
+	if err := taken(ctx, name, s.all...); err != nil {
+		return err
+	}
+	fmt.Printf("a change for each of %d hosts: declared after %.1f s, taken over by all after %.1f s\n",
+		len(s.all), declared.Seconds(), time.Since(from).Seconds())
+	return nil
+}
+
+// changes has something new for one host after another, all over them, and says how long each took until the
+// host had said that it has taken it over.
+func (s *simulation) changes(ctx context.Context, n int) error {
+	var took []time.Duration
+	for i := range n {
+		h, name, from := s.all[i*len(s.all)/n], fmt.Sprintf("change-%d-%d", os.Getpid(), i), time.Now()
+		err := s.declare(ctx, h, name)
+		if err == nil {
+			err = taken(ctx, name, h)
 		}
-		if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase == "Running" {
-			has[u.GetNamespace()] = true
+		if err != nil {
+			return err
 		}
-		if len(has) == len(s.all) {
-			fmt.Printf("a change for each of %d hosts: declared after %.1f s, taken over by all after %.1f s\n",
-				len(has), (<-declared).Seconds(), time.Since(from).Seconds())
-			return nil
+		took = append(took, time.Since(from))
+	}
+	say(took, fmt.Sprintf("changes for one of %d hosts each, from declared to taken over", len(s.all)))
+	return nil
+}
+
+// taken waits until hosts have taken an Instance over.
+func taken(ctx context.Context, instance string, by ...*simulate.Host) error {
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for end := time.Now().Add(5 * time.Minute); len(by) > 0; {
+		for len(by) > 0 && by[0].Runs(instance) {
+			by = by[1:]
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case now := <-ticker.C:
+			if now.After(end) {
+				return fmt.Errorf("host %s has not taken Instance %s over", by[0].Name, instance)
+			}
 		}
 	}
-	return fmt.Errorf("%d of %d hosts have taken the change over", len(has), len(s.all))
+	return nil
+}
+
+func (s *simulation) instances() dynamic.NamespaceableResourceInterface {
+	return s.client.Resource(api.Resource("instances"))
+}
+
+// declare has a host run something.
+func (s *simulation) declare(ctx context.Context, h *simulate.Host, name string) error {
+	u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "Instance",
+		"metadata": map[string]any{"name": name}, "spec": map[string]any{"command": []string{"true"},
+			"lane": map[string]any{"cpus": map[string]any{"count": 1}}}})
+	if err == nil {
+		_, err = s.instances().Namespace(api.Namespace(h.Name)).Create(ctx, u, metav1.CreateOptions{})
+	}
+	return err
 }
 
 // app waits until an App runs.

@@ -4,14 +4,19 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	watchapi "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"isolane.dev/isolane/hub/api"
 )
@@ -20,13 +25,30 @@ import (
 // is in them, and lets them go. It ends with the context.
 func EndNamespaces(ctx context.Context, core kubernetes.Interface, client dynamic.Interface,
 	log *slog.Logger) {
-	ending := metav1.ListOptions{FieldSelector: "status.phase=Terminating"}
+	ending := fields.OneTermEqualSelector("status.phase", string(corev1.NamespaceTerminating)).String()
+	// Each host has a namespace: to list all of them again and again is dear.
+	store, watch := cache.NewInformerWithOptions(cache.InformerOptions{
+		ObjectType: &corev1.Namespace{}, Handler: cache.ResourceEventHandlerFuncs{},
+		ListerWatcher: &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.FieldSelector = ending
+				return core.CoreV1().Namespaces().List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watchapi.Interface, error) {
+				o.FieldSelector = ending
+				return core.CoreV1().Namespaces().Watch(ctx, o)
+			}}})
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { watch.RunWithContext(ctx) })
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
 	for {
-		list, err := core.CoreV1().Namespaces().List(ctx, ending)
-		for n := 0; err == nil && n < len(list.Items); n++ {
-			err = endNamespace(ctx, core, client, &list.Items[n])
+		var err error
+		for _, object := range store.List() {
+			if n, is := object.(*corev1.Namespace); is && err == nil {
+				err = endNamespace(ctx, core, client, n.DeepCopy())
+			}
 		}
 		if err != nil && ctx.Err() == nil {
 			log.WarnContext(ctx, "a namespace is not deleted yet", "error", err)

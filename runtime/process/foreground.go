@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,7 +36,14 @@ func HoldBack() Before {
 // Let lets signals do what they did when this process began, and has one that came meanwhile do so now.
 func (b Before) Let() {
 	signal.Stop(b)
-	signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	for _, s := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+		if signal.Reset(s); !signal.Ignored(s) {
+			// Go's runtime still has a handler, and execve ends the thread in which that may be about to run.
+			var byDefault [4]uintptr // struct sigaction of the kernel, with SIG_DFL
+			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0,
+				8, 0, 0)
+		}
+	}
 	select {
 	case s := <-b:
 		_ = unix.Kill(os.Getpid(), s.(unix.Signal)) // ends this process, unless it began with s ignored

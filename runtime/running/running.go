@@ -38,6 +38,7 @@ type Thread struct {
 	CPUs     cpuset.Set // that it may use, also those that are offline
 
 	kernel bool
+	dead   bool // it has ended, and nobody has waited for it
 	parent int // the process that made its process
 }
 
@@ -141,6 +142,7 @@ func threadsOf(root fs.FS, pids []int) ([]Thread, error) {
 			first, _, _ := bytes.Cut(line, []byte{0})
 			program = path.Base(string(first))
 		}
+		first := len(threads)
 		for _, tid := range task.Threads(root, pid) {
 			t, err := readThread(root, task.ThreadDir(pid, tid))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -151,6 +153,9 @@ func threadsOf(root fs.FS, pids []int) ([]Thread, error) {
 			}
 			t.PID, t.Program = pid, program
 			threads = append(threads, t)
+		}
+		if !slices.ContainsFunc(threads[first:], func(t Thread) bool { return !t.dead }) {
+			threads = threads[:first]
 		}
 	}
 	return threads, nil
@@ -166,7 +171,7 @@ func readThread(root fs.FS, dir string) (t Thread, err error) {
 		return t, err
 	}
 	t = Thread{TID: stat.ID, NSTID: stat.ID, Comm: stat.Comm, Start: stat.Start, parent: stat.Parent,
-		kernel: stat.Kernel}
+		kernel: stat.Kernel, dead: stat.Dead()}
 	t.CPUs, err = status.Allowed()
 	ids, _ := status.Value("NSpid") // a kernel without PID namespaces has none
 	if all := strings.Fields(ids); len(all) > 0 && err == nil {

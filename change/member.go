@@ -71,8 +71,8 @@ func (member) Read(_ context.Context, s journal.Step) (string, error) {
 	return dir + p.String(), err
 }
 
-// placeOfProcess is the cgroup of the first thread that is not dead, or fs.ErrNotExist: a process that nobody has
-// waited for yet stays where it is, and with cgroup v1 the kernel says that it is at the root.
+// placeOfProcess is the cgroup of the first thread that is not dead, or fs.ErrNotExist: a process that nobody
+// has waited for yet stays where it is, and with cgroup v1 the kernel says that it is at the root.
 func placeOfProcess(root fs.FS, h cgroup.Hierarchy, pid int) (string, error) {
 	for _, tid := range task.Threads(root, pid) {
 		dir := task.ThreadDir(pid, tid)

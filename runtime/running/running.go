@@ -39,7 +39,7 @@ type Thread struct {
 
 	kernel bool
 	dead   bool // it has ended, and nobody has waited for it
-	parent int // the process that made its process
+	parent int  // the process that made its process
 }
 
 // Tree returns the threads of a process and of its descendants, by process and thread. A descendant
@@ -59,7 +59,7 @@ func Tree(root fs.FS, pid int) ([]Thread, error) {
 	children := map[int][]int{}
 	for _, id := range all {
 		t, err := task.ReadStat(root, task.Dir(id))
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || t.Dead() && len(task.Threads(root, id)) == 1 {
 			continue // it has ended
 		}
 		if err != nil {
@@ -117,8 +117,7 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 	}
 	threads, err := threadsOf(root, pids)
 	threads = slices.DeleteFunc(threads, func(t Thread) bool {
-		return t.kernel ||
-			slices.Contains(keepers, t.PID)
+		return t.kernel || slices.Contains(keepers, t.PID)
 	})
 	if err == nil && len(threads) == 0 {
 		return nil, fmt.Errorf("%s: %w", dir, ErrEmpty)
@@ -142,7 +141,6 @@ func threadsOf(root fs.FS, pids []int) ([]Thread, error) {
 			first, _, _ := bytes.Cut(line, []byte{0})
 			program = path.Base(string(first))
 		}
-		first := len(threads)
 		for _, tid := range task.Threads(root, pid) {
 			t, err := readThread(root, task.ThreadDir(pid, tid))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -153,9 +151,6 @@ func threadsOf(root fs.FS, pids []int) ([]Thread, error) {
 			}
 			t.PID, t.Program = pid, program
 			threads = append(threads, t)
-		}
-		if !slices.ContainsFunc(threads[first:], func(t Thread) bool { return !t.dead }) {
-			threads = threads[:first]
 		}
 	}
 	return threads, nil

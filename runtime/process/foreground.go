@@ -37,11 +37,13 @@ func HoldBack() Before {
 func (b Before) Let() {
 	signal.Stop(b)
 	for _, s := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
-		if signal.Reset(s); !signal.Ignored(s) {
-			// Go's runtime still has a handler, and execve ends the thread in which that may be about to run.
-			var byDefault [4]uintptr // struct sigaction of the kernel, with SIG_DFL
-			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0,
-				8, 0, 0)
+		signal.Reset(s)
+		// Go's runtime still has a handler, and execve ends the thread in which that may be about to run.
+		var now, byDefault [4]uintptr // struct sigaction of the kernel
+		const number, ignored, size = unix.SYS_RT_SIGACTION, 1, 8
+		_, _, e := unix.RawSyscall6(number, uintptr(s), 0, uintptr(unsafe.Pointer(&now)), size, 0, 0)
+		if e == 0 && now[0] != ignored {
+			_, _, _ = unix.RawSyscall6(number, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0, size, 0, 0)
 		}
 	}
 	select {

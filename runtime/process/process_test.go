@@ -84,6 +84,8 @@ func TestSignalsBefore(t *testing.T) {
 		{"exec", syscall.SIGCONT, "", "0000000000000000"},
 		{"exec nohup", syscall.SIGHUP, "", "0000000000000001"},
 		{"exec nohup", syscall.SIGTERM, "signal: terminated", ""},
+		{"trap '' INT; exec", syscall.SIGINT, "", "0000000000000002"},
+		{"exec", syscall.SIGINT, "signal: interrupt", ""},
 		{"export SYSTEMD_EXEC_PID=$$; exec", syscall.SIGCONT, "", "0000000000001000"},
 		{"export SYSTEMD_EXEC_PID=1; exec", syscall.SIGCONT, "", "0000000000000000"},
 	} {

@@ -268,7 +268,7 @@ results               1150       90  segments; bounds of late clients; all cells
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            550       10  application and neighbours as pods, by kubectl, also on a static node
-runtime/process        750       15  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others
+runtime/process        800       15  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others; signals that come before a program begins, or that it is to ignore
 runtime/running       1000       10
 runtime/spread         100        5
 scenarios               50        5

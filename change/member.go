@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strconv"
@@ -62,12 +63,24 @@ func (member) Read(_ context.Context, s journal.Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err := h.Of(root, task.Dir(pid))
+	dir, err := placeOfProcess(root, h, pid)
 	if err != nil || dir == s.After {
 		return dir, err
 	}
 	p, err := pinsOf(task.Threads(root, pid), h, dir)
 	return dir + p.String(), err
+}
+
+// placeOfProcess is the cgroup of the first thread that is not dead, or fs.ErrNotExist: a process that nobody
+// has waited for yet stays where it is, and with cgroup v1 the kernel says that it is at the root.
+func placeOfProcess(root fs.FS, h cgroup.Hierarchy, pid int) (string, error) {
+	for _, tid := range task.Threads(root, pid) {
+		dir := task.ThreadDir(pid, tid)
+		if t, err := task.ReadStat(root, dir); err == nil && !t.Dead() {
+			return h.Of(root, dir)
+		}
+	}
+	return "", fs.ErrNotExist
 }
 
 func (m member) Write(_ context.Context, s journal.Step, value string) error {
@@ -86,7 +99,7 @@ func (m member) Write(_ context.Context, s journal.Step, value string) error {
 	}
 	if dir == s.After {
 		var from string
-		if from, err = h.Of(root, task.Dir(pid)); err != nil {
+		if from, err = placeOfProcess(root, h, pid); err != nil {
 			return err
 		}
 		if keep, err = pinsOf(task.Threads(root, pid), h, from); err == nil {

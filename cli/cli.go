@@ -22,7 +22,12 @@ func Root(root *cobra.Command, parts ...*cobra.Command) *cobra.Command {
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(flagError(err)) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the flag may be that of the command meant
+			err = noSuchCommand(cmd, args)
+		}
+		return Usage(flagError(err))
+	})
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		out := cmd.OutOrStdout()
@@ -106,7 +111,14 @@ func flagError(err error) error {
 	if short := invalid.GetFlag().Shorthand; short != "" {
 		name = "-" + short
 	}
-	return fmt.Errorf("%s %q: %w", name, invalid.GetValue(), invalid.Unwrap())
+	err = invalid.Unwrap()
+	switch invalid.GetFlag().Value.Type() {
+	case "duration":
+		err = errors.New("expected a number with its unit, such as 50us, 30s or 2h")
+	case "int":
+		err = errors.New("expected a whole number")
+	}
+	return fmt.Errorf("%s %q: %w", name, invalid.GetValue(), err)
 }
 
 // plain says in our words what cobra found wrong with a command line as a whole. Its errors have no types.
@@ -117,13 +129,14 @@ func plain(err error) error {
 			"--$1 does not go with --$2"},
 		{`^at least one of the flags in the group \[(\S+) (\S+)\] is required$`, "expected --$1 or --$2"},
 		{`^required flag\(s\) "(\S+)".* not set$`, "expected --$1"},
-		{`^requires at least (\d+) arg\(s\), only received (\d+)$`, "expected at least $1 argument, found $2"},
-		{`^accepts (?:at most )?(\S+) arg\(s\), received (\d+)$`, "expected $1 argument, found $2"},
+		{`^requires at least (\d+) arg\(s\), only received (\d+)$`, "expected at least $1 arguments, found $2"},
+		{`^accepts (?:at most )?(\S+) arg\(s\), received (\d+)$`, "expected $1 arguments, found $2"},
 		{`^accepts between (\d+) and (\d+) arg\(s\), received (\d+)$`, "expected $1 to $2 arguments, found $3"},
 		{`^unknown command (".*") for "\S+ (\S+)"$`, "$2: $1: expected no argument"},
 	} {
 		if theirs := regexp.MustCompile(form.theirs); theirs.MatchString(text) {
-			return errors.New(theirs.ReplaceAllString(text, form.ours))
+			ours := theirs.ReplaceAllString(text, form.ours)
+			return errors.New(strings.Replace(ours, " 1 arguments,", " 1 argument,", 1))
 		}
 	}
 	return err

@@ -211,6 +211,11 @@ func notYAML(name string, data []byte, err error) error {
 	if m[1] != "" {
 		e.Line, _ = strconv.Atoi(m[1])
 	}
+	lines := bytes.Split(data, []byte("\n"))
+	if regexp.MustCompile(`cannot start any token|tab character`).MatchString(m[2]) &&
+		e.Line <= len(lines) && regexp.MustCompile(`^ *\t`).Match(lines[e.Line-1]) {
+		e.Text = "expected YAML, which indents by spaces only: found a tab"
+	}
 	unknown := regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 	if anchor := unknown.FindStringSubmatch(m[2]); anchor != nil {
 		before, _, _ := bytes.Cut(data, []byte("*"+anchor[1]))

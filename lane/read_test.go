@@ -52,6 +52,7 @@ func TestParseRefuses(t *testing.T) {
 		{"size: 1Gi, hugepages: {2Mi: 512Mi}", "hugepages: 512Mi", `6: spec.memory.hugepages: expected {2Mi: SIZE}, found "512Mi"`},
 		{"512Mi", "511Ki", "6: spec.memory.hugepages.2Mi: expected a multiple of the page, 2Mi, found 511Ki"},
 		{"{2Mi: 512Mi}", "{2Mi: 512Mi, 2048Ki: 2Mi}", "6: spec.memory.hugepages.2Mi: expected each size once: 2048Ki is the same"},
+		{"2Mi: 512Mi", "2M: 512Mi", `6: spec.memory.hugepages.2M: expected the size of a page, such as 2Mi or 1Gi, found "2M"`},
 		{"2Mi: 512Mi", "huge: 512Mi", `6: spec.memory.hugepages.huge: expected the size of a page, such as 2Mi or 1Gi, found "huge"`},
 		{"worker: 1", "~: 1", "9: spec.roles: expected a name, found ~: write it in quotes"},
 		{"worker: 1", `"work\ner": 1`, `9: spec.roles.work\ner: expected 1-32 letters, digits, '-' and '_', found "work\ner"`},
@@ -61,8 +62,9 @@ func TestParseRefuses(t *testing.T) {
 		{"p99.9:", "p100:", `11: spec.objective.rtt.p100: expected a percentile such as p99.9, or max, found "p100"`},
 		{"1Gbit/s", "1Gbps", `11: spec.objective.throughput.min: expected 1Gbit/s, found "1Gbps"`},
 		{"100us", "fast", `11: spec.objective.rtt.p99: expected a number and ns, us, ms, s, m or h, found "fast"`},
-		{"vrouter-17", "../etc", `3: metadata.name: expected 1-63 of a-z, 0-9, '-' and '.', found "../etc"`},
-		{"vrouter-17", strings.Repeat("x", 5000), `3: metadata.name: expected 1-63 of a-z, 0-9, '-' and '.', found "` + strings.Repeat("x", 40) + `…"`},
+		{"vrouter-17", "../etc", `3: metadata.name: expected 1-63 of a-z, 0-9, '-' and '.', first and last a letter or digit, found "../etc"`},
+		{"vrouter-17", "-x", `3: metadata.name: expected 1-63 of a-z, 0-9, '-' and '.', first and last a letter or digit, found "-x"`},
+		{"vrouter-17", strings.Repeat("x", 5000), `3: metadata.name: expected 1-63 of a-z, 0-9, '-' and '.', first and last a letter or digit, found "` + strings.Repeat("x", 40) + `…"`},
 		{"vrouter-17", "no", `3: metadata.name: no without quotes is true or false to many readers of YAML: write "no"`},
 		{"vrouter-17", "17", "3: metadata.name: expected a name, found 17: write it in quotes"},
 		{"vrouter-17", "true", "3: metadata.name: expected a name, found true: write it in quotes"},
@@ -91,7 +93,8 @@ func TestParseRefuses(t *testing.T) {
 		{"vlan: {outer: 100, inner: 17}", "queues: 0", "7: spec.network.queues: expected 1-1024, found 0"},
 		{"path: express, device: ens1f0, vlan: {outer: 100, inner: 17}", "mtu: 1500", "7: spec.network.mtu: expected spec.network.path too"},
 		{"metadata: {", "metadata: &m {<<: *m, ", "3: metadata: <<: expected the fields themselves"},
-		{"spec:\n", "spec:\n\tcpus: 1\n", "5: expected YAML: found character that cannot start any token"},
+		{"spec:\n", "spec:\n\tcpus: 1\n", "5: expected YAML, which indents by spaces only: found a tab"},
+		{"spec:\n", "spec:\n  memory:\n  \tsize: 1Gi\n", "6: expected YAML, which indents by spaces only: found a tab"},
 	} {
 		in := strings.Replace(full, c.old, c.new, 1)
 		_, err := Parse("lanes.yaml", strings.NewReader(in))

@@ -20,7 +20,8 @@ func (l Lane) Validate() error {
 	name := l.Metadata.Name
 	switch {
 	case !isName(name):
-		return wrong("metadata.name", "expected 1-63 of a-z, 0-9, '-' and '.', found %s", quoted(name))
+		return wrong("metadata.name", "expected 1-63 of a-z, 0-9, '-' and '.', first and last a letter or "+
+			"digit, found %s", quoted(name))
 	case name == "housekeeping":
 		return wrong("metadata.name", "expected another name: housekeeping are all CPUs that are no lane's")
 	case l.Spec.Near.Lane == name:
@@ -221,7 +222,7 @@ func (s Spec) validateMemory() error {
 	for _, size := range slices.Sorted(maps.Keys(s.Memory.Hugepages)) {
 		path, total := "spec.memory.hugepages."+size, s.Memory.Hugepages[size]
 		switch page, err := quantity.ParseBytes(size); {
-		case err != nil || page == 0:
+		case err != nil || page == 0 || page&(page-1) != 0: // 2M are two million bytes
 			return wrong(path, "expected the size of a page, such as 2Mi or 1Gi, found %s", quoted(size))
 		case total%page != 0:
 			return wrong(path, "expected a multiple of the page, %s, found %s", page, total)

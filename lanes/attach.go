@@ -109,7 +109,8 @@ func workload(h host.Host, root fs.FS, spec lane.Spec, at attached.Workload) (at
 	var err error
 	if at.Group == "" {
 		stat, serr := task.ReadStat(root, task.Dir(at.PID))
-		if serr != nil || at.Start != 0 && stat.Start != at.Start {
+		dead := stat.Dead() && len(task.Threads(root, at.PID)) == 1 // and nobody has waited for it
+		if serr != nil || dead || at.Start != 0 && stat.Start != at.Start {
 			return at, fmt.Errorf("process %d: has ended, or there is none", at.PID)
 		}
 		if stat.Kernel {

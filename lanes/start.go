@@ -74,6 +74,10 @@ func (l *Lanes) start(name string, with With, set func(*exec.Cmd), command func(
 // with an error. What runs as a service, or alone in a cgroup as in a container, stays where it is: its lane
 // comes to that cgroup. warn gets what the user should know.
 func Become(ctx context.Context, o Options, name string, with With, argv []string, warn func(string)) error {
+	before := process.HoldBack()
+	if ctx.Err() != nil { // by a signal that came still earlier
+		return context.Cause(ctx)
+	}
 	stays, err := stay(ctx, o, name, warn)
 	if err != nil {
 		return err
@@ -86,6 +90,7 @@ func Become(ctx context.Context, o Options, name string, with With, argv []strin
 	if err != nil {
 		return err
 	}
+	before.Let()
 	return in.Enter(argv, append(os.Environ(), env...))
 }
 

@@ -57,7 +57,7 @@ func RunTemporary(ctx context.Context, o Options, want lane.Lane, with With, arg
 		slices.Concat([]string{entry, becoming, o.Complete().Dir, name, string(inside)}, argv)...)
 	child.Args[0] = os.Args[0]
 	child.Env = append(os.Environ(), entered+"=1")
-	e.Code, err = process.Foreground(child)
+	e.Code, err = process.Foreground(ctx, child)
 	return e, err
 }
 

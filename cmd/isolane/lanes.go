@@ -177,7 +177,10 @@ func attachCommand() *cobra.Command {
 			"A network path of the lane leads into the network namespace of the workload then, which must be\n" +
 			"its own and have no eth0, as that of a container without a network.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			at.Own = !move
+			if at.Own = !move; at.PID == 0 && at.Group == "" { // as of a variable that is not set
+				return cli.Usage(errors.New("expected the number of a process for --pid, or the path of a cgroup for " +
+					"--cgroup"))
+			}
 			a, err := thisHost(cmd).Attach(cmd.Context(), at)
 			if err == nil {
 				a.Write(cmd.OutOrStdout(), at.Lane)

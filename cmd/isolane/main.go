@@ -14,12 +14,13 @@ import (
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/runtime/guest"
+	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/version"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), process.Ending()...)
 	// A closed pipe is an error of the write, and does not end us in the midst of a change.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	did, exit, err := guest.Entry(ctx, os.Args)

@@ -1,23 +1,69 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
+// Ending are signals that end this process: by default, and where they are not ignored, as SIGHUP under
+// nohup(1), which programs that this one becomes or starts then ignore too.
+func Ending() []os.Signal {
+	all := []os.Signal{unix.SIGINT, unix.SIGTERM}
+	if !signal.Ignored(unix.SIGHUP) {
+		all = append(all, unix.SIGHUP)
+	}
+	return all
+}
+
+// Before holds the signals back that would end a program, while this process prepares to become it.
+type Before chan os.Signal
+
+// HoldBack begins to hold signals back.
+func HoldBack() Before {
+	b := make(Before, 1)
+	signal.Notify(b, Ending()...)
+	return b
+}
+
+// Let lets signals do what they did when this process began, and has one that came meanwhile do so now.
+func (b Before) Let() {
+	signal.Stop(b)
+	for _, s := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+		signal.Reset(s)
+		// Go's runtime still has a handler, and execve ends the thread in which that may be about to run.
+		var now, byDefault [4]uintptr // struct sigaction of the kernel
+		const number, ignored, size = unix.SYS_RT_SIGACTION, 1, 8
+		_, _, e := unix.RawSyscall6(number, uintptr(s), 0, uintptr(unsafe.Pointer(&now)), size, 0, 0)
+		if e == 0 && now[0] != ignored {
+			_, _, _ = unix.RawSyscall6(number, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0, size, 0, 0)
+		}
+	}
+	select {
+	case s := <-b:
+		_ = unix.Kill(os.Getpid(), s.(unix.Signal)) // ends this process, unless it began with s ignored
+	default:
+	}
+}
+
 // Foreground runs a command in the place of this process: with its files, and with all signals passed on. It
-// returns the command's exit code, 128 and more where a signal has ended it.
-func Foreground(child *exec.Cmd) (code int, err error) {
+// returns the command's exit code, 128 and more where a signal has ended it. It is not started where the
+// context has ended.
+func Foreground(ctx context.Context, child *exec.Cmd) (code int, err error) {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGALRM, unix.SIGCONT, unix.SIGWINCH)
+	signal.Notify(signals, append(Ending(), unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGCONT,
+		unix.SIGWINCH)...)
 	defer signal.Stop(signals)
+	if ctx.Err() != nil { // a signal that came later is passed on
+		return 0, context.Cause(ctx)
+	}
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
 	runtime.LockOSThread() // the child dies with the thread that started it (PR_SET_PDEATHSIG(2const))
 	defer runtime.UnlockOSThread()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -61,6 +62,11 @@ func (l Lane) Enter(argv, env []string) error {
 	// All of the lane, whatever this process inherits: since Linux 6.2 the kernel cuts the cpuset with it.
 	if err = task.ResetAffinity(0); err != nil {
 		return fmt.Errorf("the lane's CPUs: %w", err)
+	}
+	// Go's runtime takes SIGPIPE, which systemd has its services ignore (IgnoreSIGPIPE=, systemd.exec(5)).
+	if service := os.Getenv("SYSTEMD_EXEC_PID"); service == strconv.Itoa(os.Getpid()) ||
+		service == strconv.Itoa(l.Parent) {
+		signal.Ignore(unix.SIGPIPE)
 	}
 	for _, step := range []func() error{func() error { return enter(l.Netns) }, l.bindMemory, l.realTime,
 		l.schedule, l.apart, func() error { return drop(keep) }, l.become, l.dieWithParent} {

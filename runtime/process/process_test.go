@@ -3,7 +3,9 @@ package process
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +22,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 )
 
-func TestMain(m *testing.M) { hosttest.Main(m, entered, parent) }
+func TestMain(m *testing.M) { hosttest.Main(m, entered, parent, becoming) }
 
 // entered makes this binary what Command starts. Its first thread is not the one that becomes the workload.
 func entered() (bool, error) {
@@ -48,6 +50,66 @@ func parent() (bool, error) {
 		return true, err
 	}
 	return true, cmd.Wait()
+}
+
+// becoming is a process that prepares until its input ends, and then becomes one that says what it ignores.
+func becoming() (bool, error) {
+	if len(os.Args) < 2 || os.Args[1] != "becoming" {
+		return false, nil
+	}
+	before := HoldBack()
+	fmt.Println("prepares")
+	if _, err := io.ReadAll(os.Stdin); err != nil {
+		return true, err
+	}
+	before.Let()
+	return true, Lane{}.Enter([]string{"grep", "SigIgn", "/proc/self/status"}, os.Environ())
+}
+
+// A signal that comes before the program begins ends the process as it would end the program, and one that the
+// program would ignore, as under nohup(1) and systemd, it ignores.
+func TestSignalsBefore(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		start string
+		send  syscall.Signal
+		ended string // how; "": not by a signal
+		says  string
+	}{
+		{"exec", syscall.SIGTERM, "signal: terminated", ""},
+		{"exec", syscall.SIGHUP, "signal: hangup", ""},
+		{"exec", syscall.SIGCONT, "", "0000000000000000"},
+		{"exec nohup", syscall.SIGHUP, "", "0000000000000001"},
+		{"exec nohup", syscall.SIGTERM, "signal: terminated", ""},
+		{"trap '' INT; exec", syscall.SIGINT, "", "0000000000000002"},
+		{"exec", syscall.SIGINT, "signal: interrupt", ""},
+		{"export SYSTEMD_EXEC_PID=$$; exec", syscall.SIGCONT, "", "0000000000001000"},
+		{"export SYSTEMD_EXEC_PID=1; exec", syscall.SIGCONT, "", "0000000000000000"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", c.start+" "+self+" becoming")
+		in, ierr := cmd.StdinPipe()
+		out, oerr := cmd.StdoutPipe()
+		if err = errors.Join(ierr, oerr, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = fmt.Fscan(out, new(string)); err != nil {
+			t.Fatal(err)
+		}
+		if err = errors.Join(cmd.Process.Signal(c.send), in.Close()); err != nil {
+			t.Fatal(err)
+		}
+		said, err := io.ReadAll(out)
+		ended := ""
+		if werr := cmd.Wait(); werr != nil {
+			ended = werr.Error()
+		}
+		if ended != c.ended || !strings.Contains(string(said), c.says) || err != nil {
+			t.Errorf("%s, %s: it ended %q and said %q, %v; want %q and %q", c.start, c.send, ended, said, err, c.ended, c.says)
+		}
+	}
 }
 
 // A workload does not outlive a parent that is killed.

@@ -212,6 +212,48 @@ func TestTreeOnThisHost(t *testing.T) {
 	}
 }
 
+// A child that has ended, for which nobody has waited, keeps nothing from its lane, before and after.
+func TestNobodyWaits(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
+	lane := cpuset.Of(read(t, host.Live()).Usable().Last())
+	pid := start(t, "sh", "-c", "sleep 1001 & sleep 1002 & exec sleep 1000")
+	var children []Thread
+	until(t, "the children", func() bool {
+		threads, err := Tree(host.Live(), pid)
+		children = slices.DeleteFunc(threads, func(th Thread) bool { return th.PID == pid || th.Comm != "sleep" })
+		return err == nil && len(children) == 2
+	})
+	end := func(child Thread) {
+		if err := unix.Kill(child.TID, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "its end", func() bool {
+			stat, err := task.ReadStat(host.Live(), task.Dir(child.TID))
+			return err == nil && stat.Dead()
+		})
+	}
+	end(children[0])
+	before := where(t, tree(pid))
+	s := open(t, lane)
+	s.attach(t, "", tree(pid))
+	threads, err := Tree(host.Live(), pid)
+	if err != nil || len(threads) != 2 || threads[0].CPUs != lane || threads[1].CPUs != lane {
+		t.Errorf("in the lane: %+v, %v", threads, err)
+	}
+	end(children[1])
+	left, err := s.journal.NotInForce(t.Context(), s.journal.Pending(), nil)
+	for _, step := range left {
+		if step.Kind == change.KindMember {
+			t.Errorf("not in force: %+v", step)
+		}
+	}
+	delete(before, fmt.Sprint(children[1].TID))
+	s.undo(t)
+	if d := cmp.Diff(before, where(t, tree(pid))); d != "" || err != nil {
+		t.Errorf("left changed (-before +after):\n%s%v", d, err)
+	}
+}
+
 // A process whose cgroup was removed meanwhile comes back to the one above.
 func TestCgroupIsGone(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
@@ -360,7 +402,7 @@ func TestContainer(t *testing.T) {
 		t.Run(runtime, func(t *testing.T) {
 			hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.Program(runtime), hosttest.Program("busybox"))
 			lane := cpuset.Of(read(t, host.Live()).Usable().Last())
-			id := "isolane-attach-test-" + runtime
+			id := "attach-test-of-isolane-" + runtime
 			call := container(t, runtime, id)
 			s := open(t, lane)
 			group, err := Resolve(s.host, host.Live(), id)

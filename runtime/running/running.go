@@ -38,7 +38,8 @@ type Thread struct {
 	CPUs     cpuset.Set // that it may use, also those that are offline
 
 	kernel bool
-	parent int // the process that made its process
+	dead   bool // it has ended, and nobody has waited for it
+	parent int  // the process that made its process
 }
 
 // Tree returns the threads of a process and of its descendants, by process and thread. A descendant
@@ -58,7 +59,7 @@ func Tree(root fs.FS, pid int) ([]Thread, error) {
 	children := map[int][]int{}
 	for _, id := range all {
 		t, err := task.ReadStat(root, task.Dir(id))
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || t.Dead() && len(task.Threads(root, id)) == 1 {
 			continue // it has ended
 		}
 		if err != nil {
@@ -116,8 +117,7 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 	}
 	threads, err := threadsOf(root, pids)
 	threads = slices.DeleteFunc(threads, func(t Thread) bool {
-		return t.kernel ||
-			slices.Contains(keepers, t.PID)
+		return t.kernel || slices.Contains(keepers, t.PID)
 	})
 	if err == nil && len(threads) == 0 {
 		return nil, fmt.Errorf("%s: %w", dir, ErrEmpty)
@@ -166,7 +166,7 @@ func readThread(root fs.FS, dir string) (t Thread, err error) {
 		return t, err
 	}
 	t = Thread{TID: stat.ID, NSTID: stat.ID, Comm: stat.Comm, Start: stat.Start, parent: stat.Parent,
-		kernel: stat.Kernel}
+		kernel: stat.Kernel, dead: stat.Dead()}
 	t.CPUs, err = status.Allowed()
 	ids, _ := status.Value("NSpid") // a kernel without PID namespaces has none
 	if all := strings.Fields(ids); len(all) > 0 && err == nil {

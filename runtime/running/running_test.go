@@ -148,7 +148,7 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	for _, group := range []string{"", "/", ".", "docker/../docker", "link/c1", "none", "docker/c1/cgroup.procs",
-		"/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/cpusets"} {
+		"/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/cpusets", "isolane-a", "isolane-a/b"} {
 		if got, err := Resolve(h, root, group); err == nil {
 			t.Errorf("%q: took %s", group, got)
 		}

@@ -22,7 +22,7 @@ import (
 
 // Resolve returns the absolute directory of a cgroup in the hierarchy that has the cpuset controller.
 // group is absolute or relative to the root of that hierarchy, such as docker/ID. It must lie below
-// that root, without "..", and no part of it may be a symbolic link.
+// that root, without "..", not be one of Isolane's own, and no part of it may be a symbolic link.
 func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 	lane, err := knob.GroupDir(h, "any") // for its parent
 	if err != nil {
@@ -38,6 +38,9 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 			top)
 	}
 	dir = path.Clean(dir)
+	if strings.HasPrefix(dir, path.Join(top, change.GroupPrefix)) {
+		return "", fmt.Errorf("cgroup %q: expected one of a workload, found one of Isolane's own", group)
+	}
 	for at := dir; at != top; at = path.Dir(at) {
 		var info fs.FileInfo
 		if info, err = fs.Lstat(root, at[1:]); err != nil {
@@ -295,7 +298,7 @@ func (a *attachment) place(p []Thread) (string, error) {
 	place := ""
 	for _, t := range p {
 		dir, err := a.hierarchy.Of(a.root, task.ThreadDir(t.PID, t.TID))
-		if errors.Is(err, fs.ErrNotExist) {
+		if t.dead || errors.Is(err, fs.ErrNotExist) { // of the first of them others may live on
 			continue
 		}
 		if err != nil {

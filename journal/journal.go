@@ -152,12 +152,9 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	op, err := j.op(s)
-	if err == nil {
-		err = op.Check(s)
-	}
+	op, err := j.checked(s)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		return err
 	}
 	earlier, open := j.log.find(s)
 	if s.Before = ""; open {
@@ -169,6 +166,9 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	}
 	inForce, now, err := state(ctx, op, s)
 	if err != nil {
+		if j.mayWait(s, earlier, open, err) && j.waits(s, j.gone(s, err)) {
+			return nil
+		}
 		return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 	}
 	if !open {
@@ -183,7 +183,7 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	if !inForce {
 		err = op.Write(ctx, s, s.After)
 	}
-	if j.mayWait(s, earlier, open, err) && j.waits(s, err) {
+	if j.mayWait(s, earlier, open, err) && j.waits(s, j.gone(s, err)) {
 		if !open {
 			return j.log.undone(s)
 		}
@@ -224,12 +224,9 @@ func (j *Journal) keep(ctx context.Context, op Op, s Step) error {
 // Set writes a step's value, where that is not there to the letter, and records nothing, so that it is not
 // taken back. It returns what was there.
 func (j *Journal) Set(ctx context.Context, s Step) (before string, err error) {
-	op, err := j.op(s)
-	if err == nil {
-		err = op.Check(s)
-	}
+	op, err := j.checked(s)
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		return "", err
 	}
 	if before, err = op.Read(ctx, s); err != nil || before == s.After {
 		return before, err
@@ -286,6 +283,18 @@ func (j *Journal) op(s Step) (Op, error) {
 	op, ok := j.ops[s.Kind]
 	if !ok {
 		return nil, fmt.Errorf("step %s: unknown kind", s)
+	}
+	return op, nil
+}
+
+// checked is the operation of a step that can be.
+func (j *Journal) checked(s Step) (Op, error) {
+	op, err := j.op(s)
+	if err == nil {
+		err = op.Check(s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
 	}
 	return op, nil
 }

@@ -589,6 +589,33 @@ func FuzzReplay(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = replay(data, "b") })
 }
 
+// A step that was done once and whose target is gone waits, as that of a card whose driver is loaded anew, and others go on.
+// A new one is refused, one that is taken back is done with it.
+func TestGone(t *testing.T) {
+	values, list := steps(3)
+	h := &fakeHost{values: values, refuse: map[string]error{}}
+	j := open(t, stateDirectory(t), h)
+	gone := &fs.PathError{Op: "open", Path: "knob1", Err: fs.ErrNotExist}
+	h.refuse["knob1"] = gone
+	if _, err := j.Apply(t.Context(), list); !errors.Is(err, fs.ErrNotExist) || len(j.Waiting()) > 0 {
+		t.Error("a new step: ", err, j.Waiting())
+	}
+	delete(h.refuse, "knob1")
+	if _, err := j.Apply(t.Context(), list); err != nil {
+		t.Error(err)
+	}
+	h.refuse["knob1"] = gone
+	h.values["knob0"], h.values["knob1"], h.values["knob2"] = "theirs", "theirs", "theirs"
+	_, err := j.Apply(t.Context(), list)
+	if w := j.Waiting(); err != nil || h.values["knob2"] != "new" || len(w) != 1 || !errors.Is(w[0].Err, gone) {
+		t.Error(err, h.values, w)
+	}
+	h.values["knob1"] = "new"
+	if err := errors.Join(j.Undo(t.Context()), j.Close()); err != nil || len(j.Pending()) > 0 {
+		t.Error(err, j.Pending())
+	}
+}
+
 // A step whose program does not answer waits: it stays written down, also when the process is killed then, the
 // others go on, and who comes when it answers finishes it. What was never done is refused as before.
 func TestStepThatWaits(t *testing.T) {

@@ -2,11 +2,13 @@ package journal
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
 )
 
 // UnansweredError is the error of an Op where the program that makes its changes did not answer, or what is
-// changed is switched off. It may later: until then the step waits.
+// changed is switched off. It may later: until then the step waits. So does a step that was done once and
+// whose Op says fs.ErrNotExist.
 type UnansweredError struct{ Err error }
 
 func (u *UnansweredError) Error() string { return u.Err.Error() }
@@ -33,6 +35,15 @@ func (j *Journal) waits(s Step, err error) bool {
 	}
 	j.waiting = append(j.waiting, Waiting{s, u})
 	return true
+}
+
+// gone is err as one that waits, where what a step is of is not there: a card may come again, a thread does
+// not.
+func (j *Journal) gone(s Step, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) || j.ends(s) {
+		return err
+	}
+	return &UnansweredError{err}
 }
 
 // mayWait says whether a step was done before, and so may wait where err is that nobody answers.

@@ -437,7 +437,15 @@ func TestLanesAreTakenBack(t *testing.T) {
 		b.functions = func(i int) netpath.PlacedFunctions {
 			return netpath.PlacedFunctions{Card: filepath.Base(address), Numbers: []int{i}, Pool: 2}
 		}
-		b.run(t, switched{shown: func() string { return command(t, "cat", address+"/sriov_numvfs") }})
+		b.run(t, switched{shown: func() string {
+			// Its link goes down and comes again with functions that come or go.
+			for begun := time.Now(); time.Since(begun) < 20*time.Second; <-time.After(10 * time.Millisecond) {
+				if is, _ := os.ReadFile("/sys/class/net/" + b.uplink + "/carrier"); string(is) == "1\n" {
+					break
+				}
+			}
+			return command(t, "cat", address+"/sriov_numvfs")
+		}})
 	})
 }
 
@@ -464,8 +472,11 @@ func (c cut) networks() (lanes map[string]lane.Network) {
 	for i, name := range []string{"islt-a", "islt-with-a-long-name"} {
 		n := lane.Network{Path: c.Name(), Device: c.uplink, VLAN: c.vlan, Rate: 2e9, Addresses: []lane.Address{
 			{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 9, byte(1 + i)}), 24)}}}
-		if c.Name() == "ovs-dpdk" {
+		switch c.Name() {
+		case "ovs-dpdk":
 			n.Rate = 0
+		case "sriov":
+			n.Rate = 5e8 // below its link's
 		}
 		lanes[name] = n
 	}
@@ -474,23 +485,25 @@ func (c cut) networks() (lanes map[string]lane.Network) {
 
 func (c cut) run(t *testing.T, with switched) {
 	t.Helper()
-	shown := func() string {
-		text := command(t, "ip", "netns") + command(t, "ls", "/sys/class/net")
+	shown := func() (text string) {
+		if with.shown != nil {
+			text = with.shown()
+		}
+		text += command(t, "ip", "netns") + command(t, "ls", "/sys/class/net")
 		if present(c.uplink) {
 			text += command(t, "ip", "-d", "-o", "link", "show", c.uplink) + command(t, "bridge", "fdb", "show", "dev", c.uplink)
-		}
-		if with.shown != nil {
-			text += with.shown()
 		}
 		return text
 	}
 	before := shown()
 	all := c.networks()
+	functions := map[string]netpath.PlacedFunctions{}
 	var lanes []netpath.Lane
 	for i, name := range slices.Sorted(maps.Keys(all)) {
 		l := netpath.Of(fstest.MapFS{}, name, all[name])
 		if c.functions != nil {
-			l.Functions = c.functions(i)
+			functions[name] = c.functions(i)
+			l.Functions = functions[name]
 		}
 		lanes = append(lanes, l)
 	}
@@ -527,9 +540,12 @@ func (c cut) run(t *testing.T, with switched) {
 		}
 		back(fmt.Sprintf("after %d steps", made))
 	}
+	w := wanted{dir, all, functions}
 	if len(with.tools) > 0 {
-		c.within(t, with.tools, wanted{dir, all}, back)
+		c.within(t, fmt.Sprint(with.tools), byTools(t, with.tools), 1, 1, w, back)
+		return
 	}
+	t.Run("within steps", func(t *testing.T) { c.within(t, "system calls", byCalls(t), phase(), *every, w, back) })
 }
 
 // whole looks at a lane that is in force.
@@ -550,15 +566,18 @@ func (c cut) whole(t *testing.T, l netpath.Lane) {
 	}
 }
 
-// within kills programs that put lanes in force, change their tags and take them back, after each change that they
-// make by a tool of a switch.
-func (c cut) within(t *testing.T, tools []string, w wanted, back func(where string)) {
+// within kills programs that put lanes in force, change them and take them back, with changes that they make: from that
+// number on each of so many, which kinds of change is for what is said.
+func (c cut) within(t *testing.T, kinds string, kill killer, first, each int, w wanted, back func(where string)) {
 	t.Helper()
-	count := counted(t, tools)
-	tagged := wanted{w.Dir, map[string]lane.Network{}}
+	other := wanted{w.Dir, map[string]lane.Network{}, w.Functions}
 	for name, n := range w.Lanes {
-		n.VLAN.Outer += 7
-		tagged.Lanes[name] = n
+		if c.Name() == "bridge" || c.Name() == "macvlan" || c.Name() == "express" {
+			n.MTU = 1400
+		} else { // which put tags on themselves
+			n.VLAN.Outer += 7
+		}
+		other.Lanes[name] = n
 	}
 	inForce := func(w wanted, where string) {
 		t.Helper()
@@ -566,37 +585,39 @@ func (c cut) within(t *testing.T, tools []string, w wanted, back func(where stri
 			t.Fatalf("%s: %v, not in force: %v", where, err, missing)
 		}
 	}
+	none := wanted{Dir: w.Dir}
 	for _, way := range []struct {
 		name     string
 		from, to wanted
-	}{{"put in force", wanted{w.Dir, nil}, w}, {"other tags", w, tagged}, {"released", w, wanted{w.Dir, nil}}} {
-		at := 1
-		for killed := true; killed; at++ {
-			where := fmt.Sprintf("%s, killed at change %d by %v", way.name, at, tools)
+	}{{"put in force", none, w}, {"changed", w, other}, {"released", w, none}} {
+		kills := 0
+		for at, killed := first, true; killed; at += each {
+			where := fmt.Sprintf("%s, killed at change %d by %s", way.name, at, kinds)
 			inForce(way.from, where)
-			if killed = count(at, func() bool { return way.to.killed(t, -1) }); way.name == "other tags" {
+			if killed = kill(at, way.to); killed {
+				kills++
+			}
+			if way.name == "changed" {
 				inForce(way.to, where)
 			}
 			back(where)
 		}
-		if at < 4 {
-			t.Errorf("%s: %d changes by %v", way.name, at-2, tools)
+		t.Logf("%s: killed %d times", way.name, kills)
+		if kills == 0 || each == 1 && kills < 2 {
+			t.Errorf("%s: %d kills with changes by %s", way.name, kills, kinds)
 		}
 	}
 }
 
-// counted puts programs in the place of tools, of which the one that makes the change of that number kills who called
+// replaced puts a program in the place of a tool. The one that makes the change of the number in a file kills who called
 // it, once it has made it. What only reads is not counted.
-func counted(t *testing.T, tools []string) func(at int, run func() bool) bool {
+func replaced(t *testing.T, dir, tool, number, limit string) {
 	t.Helper()
-	dir := t.TempDir()
-	number, limit := filepath.Join(dir, "number"), filepath.Join(dir, "limit")
-	for _, tool := range tools {
-		real, err := exec.LookPath(tool)
-		if err != nil {
-			t.Fatal(err)
-		}
-		script := fmt.Sprintf(`#!/bin/bash
+	real, err := exec.LookPath(tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(`#!/bin/bash
 [ -e %s ] || exec -a %s %s "$@"
 case " $* " in *" --format=json "*|*dump-*|*" version "*|*" show "*) exec -a %[2]s %[3]s "$@";; esac
 (exec -a %[2]s %[3]s "$@")
@@ -606,19 +627,8 @@ echo $n > %[4]s
 [ $n = $(cat %[1]s) ] && kill -9 $PPID
 exit $code
 `, limit, tool, real, number)
-		if err = os.WriteFile(filepath.Join(dir, tool), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	return func(at int, run func() bool) bool {
-		for file, n := range map[string]int{number: 0, limit: at} {
-			if err := os.WriteFile(file, fmt.Append(nil, n), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		defer os.Remove(limit)
-		return run()
+	if err = os.WriteFile(filepath.Join(dir, tool), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
 	}
 }
 

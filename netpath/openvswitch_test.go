@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/netpath/ovs"
 	"isolane.dev/isolane/test/vpptest"
 )
 
@@ -19,7 +20,13 @@ type switched struct {
 // openVSwitch starts one of the test's own, which ends with the test.
 func openVSwitch(t *testing.T) switched {
 	t.Helper()
-	return vswitchd(t, "ovs-vswitchd", "other_config:vlan-limit=2")
+	with := vswitchd(t, "ovs-vswitchd", "other_config:vlan-limit=2")
+	is := "of the kernel" // as in the lab
+	if (ovs.Path{}).WireChecksums() {
+		is = "in user space"
+	}
+	t.Log("data path", is)
+	return with
 }
 
 // openVSwitchDPDK starts one with DPDK, on ordinary pages.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net/netip"
@@ -28,6 +29,7 @@ import (
 	"isolane.dev/isolane/netpath/express"
 	"isolane.dev/isolane/netpath/macvlan"
 	"isolane.dev/isolane/netpath/ovs"
+	"isolane.dev/isolane/netpath/sriov"
 	"isolane.dev/isolane/netpath/vpp"
 	"isolane.dev/isolane/test/vpptest"
 )
@@ -41,8 +43,9 @@ const putEnv = "ISOLANE_TEST_PUT"
 
 // wanted are lanes by their names, in the directory of a journal.
 type wanted struct {
-	Dir   string
-	Lanes map[string]lane.Network
+	Dir       string
+	Lanes     map[string]lane.Network
+	Functions map[string]netpath.PlacedFunctions // of lanes that need some
 }
 
 // put is a program that puts lanes in force in place of those that are, and can be killed.
@@ -52,10 +55,11 @@ func put() (bool, error) {
 		return false, nil
 	}
 	var w wanted
-	if err := json.Unmarshal([]byte(text), &w); err != nil {
+	_, err := io.Copy(io.Discard, os.Stdin) // until it may begin
+	if err = errors.Join(err, json.Unmarshal([]byte(text), &w)); err != nil {
 		return true, err
 	}
-	_, err := w.reconcile(context.Background())
+	_, err = w.reconcile(context.Background())
 	return true, err
 }
 
@@ -63,11 +67,13 @@ func put() (bool, error) {
 func (w wanted) reconcile(ctx context.Context) (missing []journal.Step, err error) {
 	var steps []journal.Step
 	for _, p := range []netpath.Path{express.Path{}, macvlan.Path{}, bridge.Path{GRO: true}, bridge.Path{}, ovs.Path{},
-		ovs.Path{DPDK: true}, vpp.Path{}} {
+		ovs.Path{DPDK: true}, sriov.Path{}, vpp.Path{}} {
 		var lanes []netpath.Lane
 		for name, n := range w.Lanes {
 			if n.Path == p.Name() {
-				lanes = append(lanes, netpath.Of(fstest.MapFS{}, name, n))
+				l := netpath.Of(fstest.MapFS{}, name, n)
+				l.Functions = w.Functions[name]
+				lanes = append(lanes, l)
 			}
 		}
 		slices.SortFunc(lanes, func(a, b netpath.Lane) int { return strings.Compare(a.Name, b.Name) })
@@ -92,8 +98,8 @@ func (w wanted) reconcile(ctx context.Context) (missing []journal.Step, err erro
 }
 
 // killed has another process put the lanes in force, and kills it after that time; with a negative one somebody else
-// does. It says whether it was killed.
-func (w wanted) killed(t *testing.T, after time.Duration) bool {
+// does. It says whether it was killed. begins, which may be nil, is told its number before it begins.
+func (w wanted) killed(t *testing.T, after time.Duration, begins func(pid int)) bool {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -107,7 +113,14 @@ func (w wanted) killed(t *testing.T, after time.Duration) bool {
 	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), putEnv+"="+string(text))
 	cmd.Stderr = &said
-	if err = cmd.Start(); err != nil {
+	begin, err := cmd.StdinPipe()
+	if err = errors.Join(err, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	if begins != nil {
+		begins(cmd.Process.Pid)
+	}
+	if err = begin.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if after >= 0 {
@@ -201,13 +214,13 @@ func atRandom(t *testing.T, all int, paths []string, with switched) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var lanes, kills, recovered int
 	for lanes < all {
-		w := wanted{dir, lanesAtRandom(r, uplinks, paths)}
+		w := wanted{dir, lanesAtRandom(r, uplinks, paths), nil}
 		lanes += len(w.Lanes)
 		most := 150 * time.Millisecond
 		if with.tools != nil { // each of which takes a while
 			most = time.Second
 		}
-		if w.killed(t, time.Duration(r.Int64N(int64(most)))) {
+		if w.killed(t, time.Duration(r.Int64N(int64(most))), nil) {
 			kills++
 		}
 		if r.IntN(3) == 0 {

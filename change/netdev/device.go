@@ -53,7 +53,7 @@ func Find(netns, name string) (*netlink.Handle, netlink.Link, error) {
 func existing(name string) (*netlink.Handle, netlink.Link, error) {
 	h, l, err := Find("", name)
 	if err == nil && l == nil {
-		err = fmt.Errorf("there is no device %s", name)
+		err = Missing("", name)
 	}
 	return h, l, err
 }
@@ -83,6 +83,9 @@ func (l Link) add(target string, group uint32) error {
 	}
 	if l.Parent != "" {
 		parent, perr := h.LinkByName(l.Parent)
+		if errors.As(perr, &netlink.LinkNotFoundError{}) {
+			return Missing("", l.Parent)
+		}
 		if perr != nil {
 			return fmt.Errorf("%s: %w", l.Parent, perr)
 		}
@@ -175,7 +178,7 @@ const noIPv6Address = nl.IN6_ADDR_GEN_MODE_NONE
 func (l Link) configurePort(name string) error {
 	h, port, err := Find("", name)
 	if err != nil || port == nil {
-		return errors.Join(err, fs.ErrNotExist)
+		return cmp.Or(err, Missing("", name))
 	}
 	defer h.Close()
 	if err = silence(name); err != nil {
@@ -229,7 +232,7 @@ func setMTU(h *netlink.Handle, l netlink.Link, mtu int) error {
 func (p Peer) Configure() error {
 	h, l, err := Find(p.Netns, p.Name)
 	if err != nil || l == nil {
-		return errors.Join(err, fs.ErrNotExist)
+		return cmp.Or(err, Missing(p.Netns, p.Name))
 	}
 	defer h.Close()
 	if p.Netns == "" {

@@ -190,13 +190,14 @@ func (o link) Describe(s journal.Step) (name, from, to string) {
 }
 
 // DescribeDrift says what is no longer as it was made.
-func (link) DescribeDrift(s journal.Step) (expected, found string) {
+func (o link) DescribeDrift(s journal.Step) (expected, found string) {
 	spec, err := parseLink(s)
 	if err != nil {
 		return s.After, err.Error()
 	}
 	if s.Before != s.After {
-		return spec.String(), s.Before
+		_, found, expected = o.Describe(s)
+		return expected, found
 	}
 	what, err := spec.differs(s.Target)
 	if err != nil {

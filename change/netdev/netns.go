@@ -32,7 +32,7 @@ const Present = "present"
 // Ops returns the operation of each kind.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{KindLink: link{}, KindMaster: master{}, KindNamespace: netNS{},
-		KindRate: rate{}, KindPolice: police{}, KindTap: tap{}, KindUnicast: unicast(), KindStation: station(),
+		kindRate: rate{}, KindPolice: police{}, KindTap: tap{}, KindUnicast: unicast(), KindStation: station(),
 		KindPromiscuous: promiscuous{}}
 }
 

@@ -2,11 +2,11 @@ package netdev
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/cilium/ebpf"
 
@@ -85,7 +85,7 @@ func (police) InForce(_ context.Context, s journal.Step) (bool, error) {
 func (police) Write(_ context.Context, s journal.Step, value string) error {
 	h, err := OpenHook(s.Target)
 	if h == nil || err != nil {
-		return errors.Join(err, fs.ErrNotExist)
+		return cmp.Or(err, Missing("", s.Target))
 	}
 	defer h.Close()
 	if value == "" {

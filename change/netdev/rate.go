@@ -1,6 +1,7 @@
 package netdev
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +14,13 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// KindRate limits what a device in a namespace sends, by tc-tbf(8). The target is NAMESPACE:DEVICE, the
+// kindRate limits what a device in a namespace sends, by tc-tbf(8). The target is NAMESPACE:DEVICE, the
 // values are a rate, or "" for none.
-const KindRate = "rate"
+const kindRate = "rate"
 
 // RateStep is the step that limits a device to a rate, of which the kernel keeps whole bytes a second.
 func RateStep(netns, device string, r quantity.BitRate) journal.Step {
-	return journal.Step{Kind: KindRate, Target: netns + ":" + device, After: wholeBytes(r)}
+	return journal.Step{Kind: kindRate, Target: netns + ":" + device, After: wholeBytes(r)}
 }
 
 func wholeBytes(r quantity.BitRate) string { return (r / 8 * 8).String() }
@@ -75,7 +76,8 @@ func (rate) Read(_ context.Context, s journal.Step) (string, error) {
 func (rate) Write(_ context.Context, s journal.Step, value string) error {
 	h, l, t, err := shaped(s.Target)
 	if l == nil || err != nil {
-		return errors.Join(err, fs.ErrNotExist)
+		netns, device, _ := strings.Cut(s.Target, ":")
+		return cmp.Or(err, Missing(netns, device))
 	}
 	defer h.Close()
 	if value == "" {

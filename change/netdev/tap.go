@@ -174,7 +174,8 @@ func (o tap) Write(_ context.Context, s journal.Step, value string) error {
 	case value == "":
 		return e.LinkDel(e.tap)
 	case e.device == nil:
-		return fs.ErrNotExist
+		netns, device, _ := strings.Cut(s.Target, ":")
+		return Missing(netns, device)
 	case e.tap == nil:
 		if e.tap, err = e.makeTap(s.Target); err != nil {
 			return err

@@ -78,7 +78,9 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			if u.Bridge {
 				master = l.Uplink
 			}
-			inside.MTU = cmp.Or(inside.MTU, u.MTU)
+			if inside.MTU = cmp.Or(inside.MTU, u.MTU); inside.MTU == 0 {
+				inside.MTU = asItWas(netpath.Port(l.Name))
+			}
 		}
 		if master != l.Uplink && !slices.Contains(made, master) {
 			made = append(made, master)
@@ -103,4 +105,15 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		steps = append(steps, l.UnicastSteps()...)
 	}
 	return steps, nil
+}
+
+// asItWas is the MTU of a lane's device whose uplink is gone: with another one it would be made anew, and
+// lanes would not reach each other meanwhile. It is 0 where there is none.
+func asItWas(port string) int {
+	h, l, err := netdev.Find("", port)
+	if l == nil || err != nil {
+		return 0
+	}
+	h.Close()
+	return l.Attrs().MTU
 }

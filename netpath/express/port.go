@@ -1,11 +1,11 @@
 package express
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -230,7 +230,7 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	}
 	h, err := netdev.OpenHook(s.Target)
 	if h == nil || err != nil {
-		return errors.Join(err, fs.ErrNotExist)
+		return cmp.Or(err, netdev.Missing("", s.Target))
 	}
 	defer h.Close()
 	if len(h.Filters) > 0 && own(h) == nil {

@@ -134,7 +134,7 @@ func (queues) Write(_ context.Context, s journal.Step, value string) error {
 	}
 	h, l, err := netdev.Find(netns, device)
 	if l == nil || err != nil {
-		return errors.Join(err, fs.ErrNotExist)
+		return cmp.Or(err, netdev.Missing(netns, device))
 	}
 	h.Close()
 	if l.Type() == netdev.Veth {

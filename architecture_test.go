@@ -38,7 +38,7 @@ func imports() map[string][]string {
 		"lane":          {"cpuset", "quantity", "sched"},
 		"lane/explain":  {"examples", "lane", "terminal"},
 		"version":       {"lane"},
-		"boot":          {"cpuset", "host", "plan"},
+		"boot":          {"cpuset", "host", "host/cmdline", "plan"},
 		"audit":         {"cpuset", "host", "host/settings", "host/task", "quantity", "terminal"},
 		"claims":        {"quantity", "terminal"},
 		"claims/row":    {"claims"}, "claims/formula": {"claims/row"},

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -227,8 +228,12 @@ func translated(s *subject) []hit {
 	if lazy+strict == 0 {
 		return nil
 	}
-	return []hit{{requested: s.requested("iommu"),
-		inForce: fmt.Sprintf("%d of %d groups translate strictly, %d lazily", strict, len(groups), lazy)}}
+	h := hit{requested: cmp.Or(s.requested("iommu.passthrough"), s.requested("iommu")),
+		inForce: fmt.Sprintf("%d of %d groups translate strictly, %d lazily", strict, len(groups), lazy)}
+	if s.Kernel.Before(5, 15) { // whose word for both is DMA
+		h.inForce = fmt.Sprintf("%d of %d groups translate", strict, len(groups))
+	}
+	return []hit{h}
 }
 
 // coalescing: only ethtool's netlink interface says it, which a snapshot does not have.

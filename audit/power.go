@@ -198,16 +198,22 @@ func (s *subject) policies(wrong func(dir string) string) []hit {
 
 // governor: powersave of a driver that leaves the choice to the hardware is not the governor of that name:
 // the energy preference decides. intel_cpufreq has that preference too, and the governor
-// (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst).
+// (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst). With userspace no load decides.
 func governor(s *subject) []hit {
 	return s.policies(func(dir string) string {
 		g, driver := s.Files[dir+"/scaling_governor"], s.Files[dir+"/scaling_driver"]
 		active := driver == "intel_pstate" || driver == "amd-pstate-epp" || driver == "amd_pstate_epp"
-		if g == "" || g == "performance" || g == "powersave" && active {
+		if g == "" || g == "performance" || g == "userspace" || g == "powersave" && active || s.isFixed(dir) {
 			return ""
 		}
 		return "governor " + g
 	})
+}
+
+// isFixed says whether the frequencies of a policy are one.
+func (s *subject) isFixed(dir string) bool {
+	lo, hi := s.Files[dir+"/scaling_min_freq"], s.Files[dir+"/scaling_max_freq"]
+	return lo == hi && lo != ""
 }
 
 func frequencyRange(s *subject) []hit {
@@ -223,7 +229,7 @@ func frequencyRange(s *subject) []hit {
 func energyPreference(s *subject) []hit {
 	return s.policies(func(dir string) string {
 		p := s.Files[dir+"/energy_performance_preference"]
-		if p == "" || p == "performance" || p == "0" {
+		if p == "" || p == "performance" || p == "0" || s.isFixed(dir) {
 			return ""
 		}
 		return "preference " + p

@@ -88,6 +88,11 @@ func (s *subject) finding(r rule, h hit, readiness bool) Finding {
 
 func (s *subject) fill(fix string) string {
 	housekeeping := s.housekeeping()
+	if !s.knowsManaged() { // then isolcpus= with it would be ignored as a whole
+		fix = strings.ReplaceAll(fix, "isolcpus=managed_irq,{lane}", "from Linux 5.6 on isolcpus=managed_irq,{lane}")
+		flags := strings.Join(append(s.Kernel.IsolcpusFlags(), ""), ",")
+		fix = strings.ReplaceAll(fix, "isolcpus=domain,managed_irq,", "isolcpus="+flags)
+	}
 	return strings.NewReplacer("{lane}", s.lane.String(), "{lane-mask}", s.lane.Mask(),
 		"{housekeeping}", orNone(housekeeping, "CPUS (all belong to lanes)"),
 		"{housekeeping-mask}", housekeeping.Mask()).Replace(fix)

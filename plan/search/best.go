@@ -327,7 +327,8 @@ func (s *search) choices(c int) takes {
 	if len(t.open) > 1 {
 		slices.SortStableFunc(t.open, func(a, b int) int {
 			// Several is below Nobody.
-			return cmp.Or(cmp.Compare(s.m.Unprepared(a), s.m.Unprepared(b)), cmp.Compare(s.m.Owner(a), s.m.Owner(b)))
+			return cmp.Or(boolInt(s.a.list.Contains(b))-boolInt(s.a.list.Contains(a)),
+				cmp.Compare(s.m.Unprepared(a), s.m.Unprepared(b)), cmp.Compare(s.m.Owner(a), s.m.Owner(b)))
 		})
 	}
 	t.most = len(t.open)
@@ -359,7 +360,7 @@ func (s *search) taken(c, n int) []int {
 	return t.kept[:n]
 }
 
-// chosen puts the CPUs that spec.cpus.list names in front, and removes the others unless they are to be idle.
+// chosen removes the CPUs that spec.cpus.list does not name, unless they are to be idle beside one that it names.
 // False: the lane can have no CPU of the core.
 func (s *search) chosen(t *takes) bool {
 	if s.a.list.IsEmpty() {
@@ -375,7 +376,6 @@ func (s *search) chosen(t *takes) bool {
 	}
 	switch s.a.smt {
 	case lane.Isolate:
-		t.open = append(named, others...)
 		return len(named) == 1
 	case lane.Pack:
 		return len(others) == 0

@@ -72,6 +72,21 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
+// What a source does not have is not known, though on a machine it may be missing: nothing there is passed.
+func TestNothingIsPassedUnseen(t *testing.T) {
+	files := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.FS()
+	delete(files, "sys/devices/system/cpu/isolated")
+	for name, text := range map[string]string{"proc/cmdline": "quiet", "proc/cpuinfo": "flags : fpu mce", "proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0",
+		"sys/bus/pci/devices/0000:00:01.0/class": "0x020000", "sys/bus/pci/devices/0000:00:01.0/net/eth0/x": ""} {
+		files[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	want := strings.Fields("lane-online boot-cpu whole-cores smt core-kinds resctrl isolcpus-list isolcpus-in-force isolcpus-managed nohz-boot-cpu repeated mce-off audit-parameter " +
+		"mitigations idle-poll pstate-disable tsc nic-node nic-node-unknown guest-idle")
+	if got := run(t, files, "2").Passed; !slices.Equal(got, want) {
+		t.Errorf("passed %v", got)
+	}
+}
+
 // Each rule finds its fault, on one machine as far as the faults can stand together.
 func TestEachRuleFires(t *testing.T) {
 	const lane = "0,2-3,14"

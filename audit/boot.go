@@ -184,6 +184,9 @@ func nohzFull(s *subject) []hit {
 }
 
 func nohzHousekeeping(s *subject) []hit {
+	if s.Kernel.NohzFull == nil && !s.Kernel.KeepsTick() {
+		return s.noHit(false, "/sys/devices/system/cpu/nohz_full")
+	}
 	tickless := orEmpty(s.Kernel.NohzFull).Difference(s.lane).Intersection(s.Online())
 	return onCPUs(tickless, s.requested("nohz_full"), "CPUs %s are tickless and in no lane", tickless)
 }

@@ -95,11 +95,13 @@ func steering(s *subject) []hit {
 }
 
 func defaultSteering(s *subject) []hit { // since Linux 6.3, where the kernel has RPS
+	s.lacksAll("/proc/sys/net/core/")
 	return s.overlaps(s.Optional("/proc/sys/net/core/rps_default_mask"), s.Mask)
 }
 
 func sharedTransmit(s *subject) []hit {
 	var h hit
+	s.lacksAll("/sys/class/net/")
 	for _, p := range s.Optional("/sys/class/net/*/queues/tx-*/xps_cpus") {
 		cpus, ok := s.Mask(p)
 		if on := cpus.Intersection(s.lane); ok && !on.IsEmpty() && !cpus.IsSubsetOf(s.lane) {
@@ -226,6 +228,7 @@ func translated(s *subject) []hit {
 	}
 	lazy, strict := types["DMA-FQ"], types["DMA"]
 	if lazy+strict == 0 {
+		s.lacksAll("/sys/kernel/")
 		return nil
 	}
 	h := hit{requested: cmp.Or(s.requested("iommu.passthrough"), s.requested("iommu")),
@@ -239,12 +242,13 @@ func translated(s *subject) []hit {
 // coalescing: only ethtool's netlink interface says it, which a snapshot does not have.
 func coalescing(s *subject) []hit {
 	none := len(s.Optional("/sys/class/net/*/queues/rx-*/rps_cpus")) == 0
-	return s.noHit(none, "file with what ethtool -c, -g and -n say")
+	return s.noHit(none && len(s.interfaces()) == 0, "file with what ethtool -c, -g and -n say")
 }
 
 // managed: devices of Isolane, and their ports, are known by their names (netpath.Port, netpath.Bridge).
 func managed(s *subject) []hit {
 	const ours = "isl"
+	s.lacksAll("/sys/class/net/")
 	var hits []hit
 	for _, d := range s.ManagedDevices() {
 		own := strings.HasPrefix(d.Name, ours)

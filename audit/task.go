@@ -109,10 +109,17 @@ func quotas(s *subject) []hit {
 			}
 		}
 	}
+	s.lacksCgroups()
+	return h.counted("%d cgroups on lane CPUs have a quota")
+}
+
+// lacksCgroups notes that nothing is known of the machine's cgroups.
+func (s *subject) lacksCgroups() {
 	if s.Kernel.Cgroup.Version == "" {
 		s.Lacks("/proc/self/mounts")
+		return
 	}
-	return h.counted("%d cgroups on lane CPUs have a quota")
+	s.lacksAll("/sys/fs/cgroup/")
 }
 
 // throttled are the CPUs of lanes' cgroups that a quota of one holds for: of its own, which are those of the

@@ -120,8 +120,8 @@ type search struct {
 	over  bool // there were too many, in another L3
 }
 
-// mostTries is after how many tries the best place so far is taken, where memory may come from very many
-// combinations of nodes. Machines with 8 nodes do not have as many.
+// mostTries is after how many tries the best place so far is taken, where CPUs or memory may come from very many
+// combinations of nodes. Machines with 16 nodes do not have as many for CPUs, and those with 8 for memory.
 const mostTries = 1 << 16
 
 func newSearch(m *stock.Machine, a demand, soft []plan.Lane) *search {
@@ -209,10 +209,15 @@ func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 		}
 	}
 	if !s.a.wantsMemory() {
-		for cpus := set; cpus > 0; cpus = (cpus - 1) & set {
-			if cpus|s.m.FarMemory(cpus) == set && s.hasRoom(cpus) {
+		s.tries++
+		with := func(cpus stock.NodeSet) {
+			if cpus > 0 && cpus|s.m.FarMemory(cpus) == set && s.hasRoom(cpus) {
 				try(cpus, 0)
 			}
+		}
+		with(set)
+		for n := range set.All() { // far memory is on one node
+			with(set &^ (1 << n))
 		}
 		return best, found
 	}

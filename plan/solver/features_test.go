@@ -174,6 +174,22 @@ func TestListWithIsolate(t *testing.T) {
 	}
 }
 
+// On a machine with very many nodes a wide lane has an answer, and one near to a node that is not considered none.
+func TestManyNodes(t *testing.T) {
+	h := hosttest.Machine{Packages: 1, CoresPerPackage: 96, ThreadsPerCore: 1, NodesPerPackage: 24}.Host(t)
+	p, err := Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 48}}"))
+	if err != nil || p.Lanes[0].CPUs.Len() != 48 || p.Cost.NUMACrossings != 11 {
+		t.Errorf("%+v, %v", p.Cost, err)
+	}
+	h = hosttest.Machine{Packages: 1, CoresPerPackage: 70, ThreadsPerCore: 1, NodesPerPackage: 70}.Host(t)
+	for node, want := range map[string]string{"62": "", "63": "spec.near.numaNode: 63: the machine has nodes 0-62 and others", "69": "spec.near.numaNode: 69"} {
+		_, err := Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 1}, near: {numaNode: "+node+"}}"))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("near %s: %v; want %q", node, err, want)
+		}
+	}
+}
+
 func TestRolesAndInterrupts(t *testing.T) {
 	_, err := Solve(vector(t), plan.Placement{}, declare(t, "a: {cpus: {count: 2}, network: {device: enp96s0f0, queues: 99}}"))
 	if err == nil || !strings.Contains(err.Error(), "spec.network.queues: enp96s0f0 has ") {

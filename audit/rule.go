@@ -89,7 +89,8 @@ func (s *subject) finding(r rule, h hit, readiness bool) Finding {
 func (s *subject) fill(fix string) string {
 	housekeeping := s.housekeeping()
 	if !s.knowsManaged() { // then isolcpus= with it would be ignored as a whole
-		fix = strings.ReplaceAll(fix, "isolcpus=managed_irq,{lane}", "from Linux 5.6 on isolcpus=managed_irq,{lane}")
+		const managed = "isolcpus=managed_irq,{lane}"
+		fix = strings.ReplaceAll(fix, managed, "from Linux 5.6 on "+managed)
 		flags := strings.Join(append(s.Kernel.IsolcpusFlags(), ""), ",")
 		fix = strings.ReplaceAll(fix, "isolcpus=domain,managed_irq,", "isolcpus="+flags)
 	}
@@ -118,8 +119,8 @@ func (s *subject) noHit(known bool, file string) []hit {
 // noCmdline is noHit for the command line: a parameter that is not on it is no fault.
 func (s *subject) noCmdline() []hit { return s.noHit(s.Kernel.Cmdline != "", "/proc/cmdline") }
 
-// lacksAll says whether the source has nothing below a directory that any such machine has, and notes it: what is
-// optional there is then not known to be missing.
+// lacksAll says whether the source has nothing below a directory that any such machine has, and notes it:
+// what is optional there is then not known to be missing.
 func (s *subject) lacksAll(dir string) bool {
 	for file := range s.Files {
 		if strings.HasPrefix(file, dir) {

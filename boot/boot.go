@@ -49,8 +49,8 @@ func Want(h host.Host, p plan.Placement) Line {
 			"nohz_full= is left out: this kernel has no CONFIG_NO_HZ_FULL, so its tick never stops")
 	}
 	if size := len(h.Kernel.Cmdline) + 1 + len(l.Line); size > mostLine && len(l.Words) > 0 {
-		l.Notes = append(l.Notes, fmt.Sprintf("with the command line in force that is up to %d bytes: on x86 and arm64 "+
-			"the kernel reads %d, and leaves out the rest", size, mostLine))
+		l.Notes = append(l.Notes, fmt.Sprintf("with the command line in force that is up to %d bytes: "+
+			"on x86 and arm64 the kernel reads %d, and leaves out the rest", size, mostLine))
 	}
 	return l
 }
@@ -112,8 +112,8 @@ func words(h host.Host, p plan.Placement) []Word {
 // Linux 5.18 it takes nohz_full= only with the same list (kernel/sched/isolation.c).
 func isolcpus(h host.Host, lanes, tickless cpuset.Set) Word {
 	flags := h.Kernel.IsolcpusFlags()
-	w := Word{Reason: "managed interrupts cannot be moved later; and no task starts on these CPUs before the lanes " +
-		"are applied"}
+	w := Word{Reason: "managed interrupts cannot be moved later; and no task starts on these CPUs before " +
+		"the lanes are applied"}
 	if !slices.Contains(flags, "managed_irq") {
 		w.Reason = "no task starts on these CPUs before the lanes are applied; managed interrupts stay, since a " +
 			"kernel before Linux 5.6 ignores all of it where it finds managed_irq"
@@ -149,8 +149,8 @@ func (w *Word) compare(h host.Host) (notes []string) {
 		}
 		if w.InForce && !missing.IsEmpty() { // the kernel says why in a boot message, and nowhere else
 			w.InForce = false
-			notes = append(notes, fmt.Sprintf("%s= is on the command line, and the kernel has not taken CPUs %s of it: "+
-				"/sys/devices/system/cpu/%s has %q; dmesg | grep -i -e housekeeping -e isolcpus says why",
+			notes = append(notes, fmt.Sprintf("%s= is on the command line, and the kernel has not taken CPUs "+
+				"%s of it: /sys/devices/system/cpu/%s has %q; dmesg | grep -i -e housekeeping -e isolcpus says why",
 				name, missing, file, cpus))
 		}
 	}
@@ -175,7 +175,10 @@ func sameCPUs(a, b cmdline.Line, name string, possible cpuset.Set) bool {
 	j, _ := b.Isolcpus()
 	slices.Sort(i.Flags)
 	slices.Sort(j.Flags)
+	lists := []string{"isolcpus", "irqaffinity", "nohz_full", "rcu_nocbs"}
+	if !slices.Contains(lists, name) || name == "isolcpus" && !slices.Equal(i.Flags, j.Flags) {
+		return false
+	}
 	cpus := listed(a, name, possible)
-	return slices.Contains([]string{"isolcpus", "irqaffinity", "nohz_full", "rcu_nocbs"}, name) &&
-		(name != "isolcpus" || slices.Equal(i.Flags, j.Flags)) && !cpus.IsEmpty() && cpus == listed(b, name, possible)
+	return !cpus.IsEmpty() && cpus == listed(b, name, possible)
 }

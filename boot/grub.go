@@ -58,8 +58,8 @@ func ApplyGRUB(name string, l Line) (GRUB, error) {
 	return g, err
 }
 
-// UndoGRUB puts the parameters that ApplyGRUB sets back as they were before the first one. What somebody else has
-// changed in the file since stays.
+// UndoGRUB puts the parameters that ApplyGRUB sets back as they were before the first one. What somebody else
+// has changed in the file since stays.
 func UndoGRUB(name string) (GRUB, error) {
 	g := grubFile(name)
 	g.Changed, g.undone = true, true

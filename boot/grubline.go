@@ -57,7 +57,8 @@ func (a assignment) clash(words []Word) string {
 			names[nameOf(f)] = true
 		}
 	}
-	for _, f := range strings.FieldsFunc(a.text, func(c rune) bool { return strings.ContainsRune(" \t\"'", c) }) {
+	between := func(c rune) bool { return strings.ContainsRune(" \t\"'", c) }
+	for _, f := range strings.FieldsFunc(a.text, between) {
 		if names[nameOf(f)] {
 			return f
 		}
@@ -165,8 +166,8 @@ func undoGRUB(now, before string) (string, error) {
 		return "", err
 	}
 	ours := func(f string) bool {
-		return slices.Contains(strings.Fields("isolcpus irqaffinity nohz_full rcu_nocbs hugepages hugepagesz skew_tick "+
-			"rcutree.kthread_prio"), nameOf(f))
+		return slices.Contains(strings.Fields("isolcpus irqaffinity nohz_full rcu_nocbs hugepages hugepagesz "+
+			"skew_tick rcutree.kthread_prio"), nameOf(f))
 	}
 	theirs := func(f string) bool { return !ours(f) }
 	keep, kept := slices.DeleteFunc(slices.Clone(fields), ours), slices.DeleteFunc(slices.Clone(words), ours)

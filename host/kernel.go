@@ -132,9 +132,9 @@ func (k Kernel) AtLeast(major, minor int) bool {
 // Before says whether the kernel is of an older release; false where its release is not known.
 func (k Kernel) Before(major, minor int) bool { return k.Release != "" && !k.AtLeast(major, minor) }
 
-// IsolcpusFlags are the flags of isolcpus= that a kernel needs for CPUs that nobody else is to have, as far as
-// it knows them: domain came with Linux 4.15, managed_irq with 5.6, and with the 4.18 of Red Hat. One that does
-// not know a flag ignores the whole parameter.
+// IsolcpusFlags are the flags of isolcpus= that a kernel needs for CPUs that nobody else is to have, as far
+// as it knows them: domain came with Linux 4.15, managed_irq with 5.6, and with the 4.18 of Red Hat. One that
+// does not know a flag ignores the whole parameter.
 func (k Kernel) IsolcpusFlags() []string {
 	switch {
 	case k.Before(4, 15):

@@ -120,8 +120,8 @@ type search struct {
 	over  bool // there were too many, in another L3
 }
 
-// mostTries is after how many tries the best place so far is taken, where CPUs or memory may come from very many
-// combinations of nodes. Machines with 16 nodes do not have as many for CPUs, and those with 8 for memory.
+// mostTries is after how many tries the best place so far is taken, where CPUs or memory may come from very
+// many combinations of nodes. Machines with 16 nodes do not have as many for CPUs, those with 8 for memory.
 const mostTries = 1 << 16
 
 func newSearch(m *stock.Machine, a demand, soft []plan.Lane) *search {
@@ -365,7 +365,8 @@ func (s *search) taken(c, n int) []int {
 	return t.kept[:n]
 }
 
-// chosen removes the CPUs that spec.cpus.list does not name, unless they are to be idle beside one that it names.
+// chosen removes the CPUs that spec.cpus.list does not name, unless they are to be idle beside one that it
+// names.
 // False: the lane can have no CPU of the core.
 func (s *search) chosen(t *takes) bool {
 	if s.a.list.IsEmpty() {

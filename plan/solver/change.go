@@ -194,7 +194,7 @@ func (c *changes) memory(i int) *plan.Change {
 		left := quantity.Bytes(least) * a.unit
 		change := plan.Change{Lane: c.lanes[i].Metadata.Name, Change: fmt.Sprintf("%s: %s", a.field, left),
 			Price: plan.Price{Kind: kindMemory, Left: uint64(left)}}
-		if left == 0 {
+		if left == 0 && a.field != "spec.memory.size" {
 			change.Change = "leave out " + a.field
 		}
 		return &change

@@ -38,7 +38,7 @@ func imports() map[string][]string {
 		"lane":          {"cpuset", "quantity", "sched"},
 		"lane/explain":  {"examples", "lane", "terminal"},
 		"version":       {"lane"},
-		"boot":          {"cpuset", "host", "plan"},
+		"boot":          {"cpuset", "host", "host/cmdline", "plan"},
 		"audit":         {"cpuset", "host", "host/settings", "host/task", "quantity", "terminal"},
 		"claims":        {"quantity", "terminal"},
 		"claims/row":    {"claims"}, "claims/formula": {"claims/row"},
@@ -148,8 +148,8 @@ package              lines exported  why it was raised
 (lines>110)              0
 (nolint)                14  the hub that a token names is checked by its digest
 agent                 1600       30  a method for each request of its client
-audit                 2500       15  network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
-boot                   400       10  pools of hugepages that somebody else has
+audit                 2600       15  what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
+boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has
 change                2300       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2250       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces
 change/netdev/queues   400       10  out of change/netdev: which CPUs handle the frames of devices
@@ -227,8 +227,8 @@ netpath/sriov         1450        5  the card holds devices of lanes to their ra
 netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5
 plan                   700       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane; the devices of placed lanes as the host has them now, out of enforce
-plan/search           1900       20  combinations of too few nodes are spared, and of those that have nothing; a refusal says who has the functions
-plan/solver           2050       10  how large a lane may be within a part; what a lane near to another leaves it
+plan/search           1950       20  others' use of a pool; combinations of too few nodes are spared, and of those that have nothing; a refusal says who has the functions
+plan/solver           2100       10  fewer hugepages as a change; how large a lane may be within a part; what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
 probe                  775       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one
 probe/cyclictest       250        5

@@ -72,6 +72,21 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
+// What a source does not have is not known, though on a machine it may be missing: nothing there is passed.
+func TestNothingIsPassedUnseen(t *testing.T) {
+	files := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.FS()
+	delete(files, "sys/devices/system/cpu/isolated")
+	for name, text := range map[string]string{"proc/cmdline": "quiet", "proc/cpuinfo": "flags : fpu mce", "proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0",
+		"sys/bus/pci/devices/0000:00:01.0/class": "0x020000", "sys/bus/pci/devices/0000:00:01.0/net/eth0/x": ""} {
+		files[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	want := strings.Fields("lane-online boot-cpu whole-cores smt core-kinds resctrl isolcpus-list isolcpus-in-force isolcpus-managed nohz-boot-cpu repeated mce-off audit-parameter " +
+		"mitigations idle-poll pstate-disable tsc nic-node nic-node-unknown guest-idle")
+	if got := run(t, files, "2").Passed; !slices.Equal(got, want) {
+		t.Errorf("passed %v", got)
+	}
+}
+
 // Each rule finds its fault, on one machine as far as the faults can stand together.
 func TestEachRuleFires(t *testing.T) {
 	const lane = "0,2-3,14"
@@ -167,6 +182,15 @@ func TestTraps(t *testing.T) {
 			policy + "scaling_driver": "intel_pstate", policy + "energy_performance_preference": "performance"}, "14", "!governor", ""},
 		{"powersave of a governor", map[string]string{policy + "affected_cpus": "14", policy + "scaling_governor": "powersave",
 			policy + "scaling_driver": "intel_cpufreq", policy + "energy_performance_preference": "performance"}, "14", "governor", "governor powersave"},
+		{"a governor that follows no load", map[string]string{policy + "affected_cpus": "14", policy + "scaling_governor": "userspace"}, "14", "!governor", ""},
+		{"a frequency that cannot change", map[string]string{policy + "affected_cpus": "14", policy + "scaling_governor": "schedutil",
+			policy + "scaling_min_freq": "2000000", policy + "scaling_max_freq": "2000000"}, "14", "!governor", ""},
+		{"nor by the hardware", map[string]string{policy + "affected_cpus": "14", policy + "energy_performance_preference": "balance_power",
+			policy + "scaling_min_freq": "2000000", policy + "scaling_max_freq": "2000000"}, "14", "!epp", ""},
+		{"a kernel that knows no managed_irq", map[string]string{cmdline: "isolcpus=14", "proc/sys/kernel/osrelease": "5.4.0"}, "14", "!isolcpus-managed", ""},
+		{"one that has it from a later one", map[string]string{cmdline: "isolcpus=14", "proc/sys/kernel/osrelease": "4.18.0-305.el8.x86_64"}, "14",
+			"isolcpus-managed", "flags in force: domain"},
+		{"what DMA means", map[string]string{"sys/kernel/iommu_groups/1/type": "DMA", "proc/sys/kernel/osrelease": "5.10.0"}, "14", "iommu", "groups translate"},
 		{"a mitigation of 2025", map[string]string{cmdline: "tsa=off"}, "14", "mitigations", "vulnerabilities"},
 		{"each mce= counts", map[string]string{cmdline: "mce=off mce=bootlog"}, "14", "mce-off", ""},
 		{"so they do not contradict", map[string]string{cmdline: "mce=off mce=bootlog"}, "14", "!repeated", ""},
@@ -210,6 +234,12 @@ func TestTraps(t *testing.T) {
 			"14", "load-balancing", "CPUs 14"},
 		{"v1: a quota", map[string]string{"sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us": "50000", "sys/fs/cgroup/cpuset/pod/cpuset.effective_cpus": "14"},
 			"14", "quota", "1 cgroups"},
+		{"a quota above", map[string]string{"sys/fs/cgroup/a/cpu.max": "50000 100000", "sys/fs/cgroup/a/cpuset.cpus.effective": "12-15",
+			"sys/fs/cgroup/a/b/c/cpuset.cpus.effective": "14"}, "14", "quota", "1 cgroups"},
+		{"a quota below, without a cpuset", map[string]string{"sys/fs/cgroup/a/cpuset.cpus.effective": "14",
+			"sys/fs/cgroup/a/b/cpu.max": "50000 100000"}, "14", "quota", "1 cgroups"},
+		{"a quota of others", map[string]string{"sys/fs/cgroup/a/cpuset.cpus.effective": "12-15", "sys/fs/cgroup/a/b/cpu.max": "50000 100000",
+			"sys/fs/cgroup/ab/cpuset.cpus.effective": "14"}, "14", "!quota", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := run(t, machine(t, "noisy.txtar", c.changes), c.lane)
@@ -226,6 +256,19 @@ func TestTraps(t *testing.T) {
 				t.Errorf("%s: in force %q, want %q", rule, f.InForce, c.want)
 			}
 		})
+	}
+}
+
+// A fix must not have a flag for which the kernel would ignore the whole parameter.
+func TestFixOfOldKernels(t *testing.T) {
+	for release, want := range map[string]string{"6.1.0": "isolcpus=domain,managed_irq,2 ", "5.4.0": "isolcpus=domain,2 ", "4.14.0": "isolcpus=2 "} {
+		by := found(run(t, machine(t, "noisy.txtar", map[string]string{"proc/sys/kernel/osrelease": release, "proc/cmdline": "quiet"}), "2"))
+		if fix := by["load-balancing"].FixAtBoot; !strings.HasPrefix(fix, want) {
+			t.Errorf("%s: %q", release, fix)
+		}
+		if fix := by["irq-managed"].FixAtBoot; strings.HasPrefix(fix, "from Linux 5.6 on") != (release != "6.1.0") {
+			t.Errorf("%s: %q", release, fix)
+		}
 	}
 }
 

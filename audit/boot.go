@@ -137,11 +137,16 @@ func isolcpusInForce(s *subject) []hit {
 func isolcpusManaged(s *subject) []hit {
 	isolcpus, ok := s.Kernel.Parameters().Isolcpus()
 	cpus, err := isolcpus.CPUs(s.Possible())
-	if !ok || err != nil || isolcpus.Has("managed_irq") {
+	if !ok || err != nil || isolcpus.Has("managed_irq") || !s.knowsManaged() {
 		return s.noCmdline()
 	}
 	return []hit{{cpus: cpus, requested: s.requested("isolcpus"),
 		inForce: "flags in force: " + strings.Join(isolcpus.Flags, ", ")}}
+}
+
+// knowsManaged says whether the kernel knows the flag managed_irq, or could.
+func (s *subject) knowsManaged() bool {
+	return slices.Contains(s.Kernel.IsolcpusFlags(), "managed_irq")
 }
 
 // nohzInForce is what the kernel says of nohz_full; none where it has no such file.
@@ -179,6 +184,9 @@ func nohzFull(s *subject) []hit {
 }
 
 func nohzHousekeeping(s *subject) []hit {
+	if s.Kernel.NohzFull == nil && !s.Kernel.KeepsTick() {
+		return s.noHit(false, "/sys/devices/system/cpu/nohz_full")
+	}
 	tickless := orEmpty(s.Kernel.NohzFull).Difference(s.lane).Intersection(s.Online())
 	return onCPUs(tickless, s.requested("nohz_full"), "CPUs %s are tickless and in no lane", tickless)
 }

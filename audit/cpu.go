@@ -184,6 +184,7 @@ func invalidPartitions(s *subject) []hit {
 			h.add(effective, "%s: %s", p, s.Files[p])
 		}
 	}
+	s.lacksCgroups()
 	return h.counted("%d partitions are invalid")
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/settings"
 )
 
@@ -123,6 +124,7 @@ func (s *subject) nodes(cpus cpuset.Set) cpuset.Set {
 // farHugepages finds the sizes of which all pages are on other nodes.
 func farHugepages(s *subject) []hit {
 	local := s.nodes(s.lane)
+	s.lacksPools()
 	far, near := map[uint64]uint64{}, map[uint64]bool{}
 	for _, n := range s.NUMANodes {
 		for _, pages := range n.Hugepages {
@@ -145,8 +147,16 @@ func farHugepages(s *subject) []hit {
 	return hits
 }
 
+// lacksPools notes that nothing is known of hugepages: a kernel without has none on any node.
+func (s *subject) lacksPools() {
+	if !slices.ContainsFunc(s.NUMANodes, func(n host.NUMANode) bool { return len(n.Hugepages) > 0 }) {
+		s.lacksAll("/sys/kernel/mm/")
+	}
+}
+
 func surplus(s *subject) []hit {
 	var h hit
+	s.lacksPools()
 	for _, p := range s.Optional("/sys/devices/system/node/node*/hugepages/hugepages-*/surplus_hugepages") {
 		if s.Files[p] != "0" {
 			h.add(cpuset.Set{}, "%s: %s", p, s.Files[p])

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -94,11 +95,13 @@ func steering(s *subject) []hit {
 }
 
 func defaultSteering(s *subject) []hit { // since Linux 6.3, where the kernel has RPS
+	s.lacksAll("/proc/sys/net/core/")
 	return s.overlaps(s.Optional("/proc/sys/net/core/rps_default_mask"), s.Mask)
 }
 
 func sharedTransmit(s *subject) []hit {
 	var h hit
+	s.lacksAll("/sys/class/net/")
 	for _, p := range s.Optional("/sys/class/net/*/queues/tx-*/xps_cpus") {
 		cpus, ok := s.Mask(p)
 		if on := cpus.Intersection(s.lane); ok && !on.IsEmpty() && !cpus.IsSubsetOf(s.lane) {
@@ -225,21 +228,27 @@ func translated(s *subject) []hit {
 	}
 	lazy, strict := types["DMA-FQ"], types["DMA"]
 	if lazy+strict == 0 {
+		s.lacksAll("/sys/kernel/")
 		return nil
 	}
-	return []hit{{requested: s.requested("iommu"),
-		inForce: fmt.Sprintf("%d of %d groups translate strictly, %d lazily", strict, len(groups), lazy)}}
+	h := hit{requested: cmp.Or(s.requested("iommu.passthrough"), s.requested("iommu")),
+		inForce: fmt.Sprintf("%d of %d groups translate strictly, %d lazily", strict, len(groups), lazy)}
+	if s.Kernel.Before(5, 15) { // whose word for both is DMA
+		h.inForce = fmt.Sprintf("%d of %d groups translate", strict, len(groups))
+	}
+	return []hit{h}
 }
 
 // coalescing: only ethtool's netlink interface says it, which a snapshot does not have.
 func coalescing(s *subject) []hit {
 	none := len(s.Optional("/sys/class/net/*/queues/rx-*/rps_cpus")) == 0
-	return s.noHit(none, "file with what ethtool -c, -g and -n say")
+	return s.noHit(none && len(s.interfaces()) == 0, "file with what ethtool -c, -g and -n say")
 }
 
 // managed: devices of Isolane, and their ports, are known by their names (netpath.Port, netpath.Bridge).
 func managed(s *subject) []hit {
 	const ours = "isl"
+	s.lacksAll("/sys/class/net/")
 	var hits []hit
 	for _, d := range s.ManagedDevices() {
 		own := strings.HasPrefix(d.Name, ours)

@@ -196,18 +196,31 @@ func (s *subject) policies(wrong func(dir string) string) []hit {
 	return h.shown()
 }
 
+// lacksFrequency notes that nothing says how frequencies are set; guests set none.
+func (s *subject) lacksFrequency() {
+	if !isTrue(s.Kernel.Hypervisor) {
+		s.lacksAll("/sys/devices/system/cpu/cpufreq/")
+	}
+}
+
 // governor: powersave of a driver that leaves the choice to the hardware is not the governor of that name:
 // the energy preference decides. intel_cpufreq has that preference too, and the governor
-// (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst).
+// (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst). With userspace no load decides.
 func governor(s *subject) []hit {
 	return s.policies(func(dir string) string {
 		g, driver := s.Files[dir+"/scaling_governor"], s.Files[dir+"/scaling_driver"]
 		active := driver == "intel_pstate" || driver == "amd-pstate-epp" || driver == "amd_pstate_epp"
-		if g == "" || g == "performance" || g == "powersave" && active {
+		if g == "" || g == "performance" || g == "userspace" || g == "powersave" && active || s.isFixed(dir) {
 			return ""
 		}
 		return "governor " + g
 	})
+}
+
+// isFixed says whether the frequencies of a policy are one.
+func (s *subject) isFixed(dir string) bool {
+	lo, hi := s.Files[dir+"/scaling_min_freq"], s.Files[dir+"/scaling_max_freq"]
+	return lo == hi && lo != ""
 }
 
 func frequencyRange(s *subject) []hit {
@@ -223,7 +236,7 @@ func frequencyRange(s *subject) []hit {
 func energyPreference(s *subject) []hit {
 	return s.policies(func(dir string) string {
 		p := s.Files[dir+"/energy_performance_preference"]
-		if p == "" || p == "performance" || p == "0" {
+		if p == "" || p == "performance" || p == "0" || s.isFixed(dir) {
 			return ""
 		}
 		return "preference " + p
@@ -250,6 +263,7 @@ func (s *subject) contradicted(parameter, bad, inForce string, wrong func() bool
 }
 
 func turbo(s *subject) []hit {
+	s.lacksFrequency()
 	for _, on := range []string{"intel_pstate/no_turbo is 0", "cpufreq/boost is 1"} {
 		file, value, _ := strings.Cut("/sys/devices/system/cpu/"+on, " is ")
 		if s.Files[file] == value {
@@ -260,6 +274,7 @@ func turbo(s *subject) []hit {
 }
 
 func uncore(s *subject) []hit {
+	s.lacksFrequency()
 	var h hit
 	for _, p := range s.Optional("/sys/devices/system/cpu/intel_uncore_frequency/*/min_freq_khz") {
 		if most := s.Files[path.Dir(p)+"/max_freq_khz"]; s.Files[p] != most {
@@ -287,6 +302,9 @@ func tscReliable(s *subject) []hit {
 }
 
 func machineCheckPoll(s *subject) []hit {
+	if slices.Contains(s.Kernel.Flags, "mce") {
+		s.lacksAll("/sys/devices/system/machinecheck/")
+	}
 	var on []int
 	for _, p := range s.Optional("/sys/devices/system/machinecheck/machinecheck*/ignore_ce") {
 		id := settings.CPUOf(p, "machinecheck")

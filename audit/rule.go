@@ -88,6 +88,12 @@ func (s *subject) finding(r rule, h hit, readiness bool) Finding {
 
 func (s *subject) fill(fix string) string {
 	housekeeping := s.housekeeping()
+	if !s.knowsManaged() { // then isolcpus= with it would be ignored as a whole
+		const managed = "isolcpus=managed_irq,{lane}"
+		fix = strings.ReplaceAll(fix, managed, "from Linux 5.6 on "+managed)
+		flags := strings.Join(append(s.Kernel.IsolcpusFlags(), ""), ",")
+		fix = strings.ReplaceAll(fix, "isolcpus=domain,managed_irq,", "isolcpus="+flags)
+	}
 	return strings.NewReplacer("{lane}", s.lane.String(), "{lane-mask}", s.lane.Mask(),
 		"{housekeeping}", orNone(housekeeping, "CPUS (all belong to lanes)"),
 		"{housekeeping-mask}", housekeeping.Mask()).Replace(fix)
@@ -112,6 +118,18 @@ func (s *subject) noHit(known bool, file string) []hit {
 
 // noCmdline is noHit for the command line: a parameter that is not on it is no fault.
 func (s *subject) noCmdline() []hit { return s.noHit(s.Kernel.Cmdline != "", "/proc/cmdline") }
+
+// lacksAll says whether the source has nothing below a directory that any such machine has, and notes it:
+// what is optional there is then not known to be missing.
+func (s *subject) lacksAll(dir string) bool {
+	for file := range s.Files {
+		if strings.HasPrefix(file, dir) {
+			return false
+		}
+	}
+	s.Lacks(dir + "*")
+	return true
+}
 
 // own returns the CPUs that the machine isolates itself, and what says so.
 func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {

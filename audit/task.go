@@ -91,26 +91,56 @@ func class(t settings.Task) string {
 	return string(t.Policy)
 }
 
-// quotas looks at the cgroups all of whose CPUs are lane CPUs.
+// quotas looks at the cgroups all of whose CPUs are lane CPUs, and at those above them.
 func quotas(s *subject) []hit {
 	const root = "/sys/fs/cgroup"
 	var h hit
-	add := func(file, cpusFile, unlimited string) {
-		cpus, err := cpuset.Parse(s.Files[cpusFile])
-		throttles := !strings.HasPrefix(s.Files[file], unlimited)
-		if err == nil && throttles && !cpus.IsEmpty() && cpus.IsSubsetOf(s.lane) {
-			h.add(cpus, "%s: %s (CPUs %s)", file, s.Files[file], cpus)
+	for _, v := range []struct{ quotas, quota, none, cpusets, cpus string }{
+		{root, "cpu.max", "max", root, "cpuset.cpus.effective"},
+		{root + "/cpu", "cpu.cfs_quota_us", "-", root + "/cpuset", "cpuset.effective_cpus"},
+	} {
+		for _, p := range s.Cgroups(v.quotas, v.quota) {
+			if strings.HasPrefix(s.Files[p], v.none) {
+				continue
+			}
+			cpus := s.throttled(v.cpusets, strings.TrimPrefix(path.Dir(p), v.quotas), v.cpus)
+			if !cpus.IsEmpty() {
+				h.add(cpus, "%s: %s (CPUs %s)", p, s.Files[p], cpus)
+			}
 		}
 	}
-	for _, p := range s.Cgroups(root, "cpu.max") {
-		add(p, path.Dir(p)+"/cpuset.cpus.effective", "max")
-	}
-	for _, p := range s.Cgroups(root+"/cpu", "cpu.cfs_quota_us") {
-		group := strings.TrimPrefix(path.Dir(p), root+"/cpu/")
-		add(p, root+"/cpuset/"+group+"/cpuset.effective_cpus", "-")
-	}
+	s.lacksCgroups()
+	return h.counted("%d cgroups on lane CPUs have a quota")
+}
+
+// lacksCgroups notes that nothing is known of the machine's cgroups.
+func (s *subject) lacksCgroups() {
 	if s.Kernel.Cgroup.Version == "" {
 		s.Lacks("/proc/self/mounts")
+		return
 	}
-	return h.counted("%d cgroups on lane CPUs have a quota")
+	s.lacksAll("/sys/fs/cgroup/")
+}
+
+// throttled are the CPUs of lanes' cgroups that a quota of one holds for: of its own, which are those of the
+// nearest above that has a cpuset, and of those below it.
+func (s *subject) throttled(root, group, file string) cpuset.Set {
+	own := func(group string) cpuset.Set {
+		cpus, err := cpuset.Parse(s.Files[root+group+"/"+file])
+		if err != nil || !cpus.IsSubsetOf(s.lane) {
+			return cpuset.Set{}
+		}
+		return cpus
+	}
+	above := group
+	for _, has := s.Files[root+above+"/"+file]; !has && len(above) > 1; _, has = s.Files[root+above+"/"+file] {
+		above = path.Dir(above)
+	}
+	all := own(above)
+	for _, p := range s.Cgroups(root, file) {
+		if below := strings.TrimPrefix(path.Dir(p), root); strings.HasPrefix(below, group+"/") {
+			all = all.Union(own(below))
+		}
+	}
+	return all
 }

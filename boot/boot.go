@@ -10,6 +10,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cmdline"
 	"isolane.dev/isolane/plan"
 )
 
@@ -38,15 +39,24 @@ type Word struct {
 func Want(h host.Host, p plan.Placement) Line {
 	l := Line{APIVersion: plan.APIVersion, Kind: "Boot", Words: append([]Word{}, words(h, p)...)}
 	var line []string
-	for _, w := range l.Words {
-		line = append(line, w.Word)
+	for i := range l.Words {
+		l.Notes = append(l.Notes, l.Words[i].compare(h)...)
+		line = append(line, l.Words[i].Word)
 	}
 	l.Line = strings.Join(line, " ")
 	if h.Kernel.KeepsTick() && len(l.Words) > 0 {
-		l.Notes = []string{"nohz_full= is left out: this kernel has no CONFIG_NO_HZ_FULL, so its tick never stops"}
+		l.Notes = append(l.Notes,
+			"nohz_full= is left out: this kernel has no CONFIG_NO_HZ_FULL, so its tick never stops")
+	}
+	if size := len(h.Kernel.Cmdline) + 1 + len(l.Line); size > mostLine && len(l.Words) > 0 {
+		l.Notes = append(l.Notes, fmt.Sprintf("with the command line in force that is up to %d bytes: "+
+			"on x86 and arm64 the kernel reads %d, and leaves out the rest", size, mostLine))
 	}
 	return l
 }
+
+// mostLine is COMMAND_LINE_SIZE of x86 and arm64 without its last, zero byte.
+const mostLine = 2047
 
 // Write writes the words for people, each with its reason, and the line.
 func (l Line) Write(w io.Writer) {
@@ -71,15 +81,14 @@ func words(h host.Host, p plan.Placement) []Word {
 	if lanes.IsEmpty() {
 		return nil
 	}
-	boot := cpuset.Of(h.CPUs[0].ID)
-	words := []Word{
-		{Word: "isolcpus=managed_irq,domain," + lanes.String(),
-			Reason: "managed interrupts cannot be moved later; and no task starts on these CPUs before the lanes " +
-				"are applied"},
-		{Word: "irqaffinity=" + p.Housekeeping.String(),
+	tickless := lanes.Difference(cpuset.Of(h.CPUs[0].ID))
+	// What this process may not use is no lane's, and not in the placement.
+	others := p.Housekeeping.Union(h.Online().Difference(h.Usable())).Difference(lanes)
+	words := []Word{isolcpus(h, lanes, tickless),
+		{Word: "irqaffinity=" + others.String(),
 			Reason: "interrupts of devices that come up before the lanes are applied"},
 	}
-	if tickless := lanes.Difference(boot); !tickless.IsEmpty() {
+	if !tickless.IsEmpty() {
 		if !h.Kernel.KeepsTick() {
 			words = append(words, Word{Word: "nohz_full=" + tickless.String(),
 				Reason: "the tick stops while a lane's thread is alone on its CPU"})
@@ -94,21 +103,82 @@ func words(h host.Host, p plan.Placement) []Word {
 			Word{Word: "skew_tick=1",
 				Reason: "real-time lanes: the ticks of housekeeping CPUs do not meet at the same locks"},
 			Word{Word: "rcutree.kthread_prio=11",
-				Reason: "real-time lanes: RCU's threads are not starved by theirs"})
-	}
-	now, parameters := h.Kernel.Parameters(), strings.Fields(h.Kernel.Cmdline)
-	for i, w := range words {
-		name, want, _ := strings.Cut(w.Word, "=")
-		words[i].Source = "Documentation/admin-guide/kernel-parameters.txt, " + name + "="
-		value, there := now.Get(name)
-		if size, _, ok := strings.Cut(want, " "); ok { // hugepages of a size
-			pages := reserved(parameters, parseSize(size))
-			value, there = size+" hugepages="+pages, pages != ""
-		}
-		words[i].InForce = there && value == want
-		if there && !words[i].InForce {
-			words[i].Now = name + "=" + value
-		}
+				Reason: "real-time lanes: RCU's threads run before threads of a priority below 11"})
 	}
 	return words
+}
+
+// isolcpus names what the kernel knows: one that does not know a flag ignores the whole parameter, and before
+// Linux 5.18 it takes nohz_full= only with the same list (kernel/sched/isolation.c).
+func isolcpus(h host.Host, lanes, tickless cpuset.Set) Word {
+	flags := h.Kernel.IsolcpusFlags()
+	w := Word{Reason: "managed interrupts cannot be moved later; and no task starts on these CPUs before " +
+		"the lanes are applied"}
+	if !slices.Contains(flags, "managed_irq") {
+		w.Reason = "no task starts on these CPUs before the lanes are applied; managed interrupts stay, since a " +
+			"kernel before Linux 5.6 ignores all of it where it finds managed_irq"
+	}
+	if h.Kernel.Before(5, 18) && !h.Kernel.KeepsTick() && !tickless.IsEmpty() && tickless != lanes {
+		lanes = tickless
+		w.Reason += "; without the boot CPU, as before Linux 5.18 nohz_full= must have the same list"
+	}
+	w.Word = "isolcpus=" + strings.Join(append(flags, lanes.String()), ",")
+	return w
+}
+
+// compare fills in what the command line says of a word, and what else is to be said of it.
+func (w *Word) compare(h host.Host) (notes []string) {
+	name, want, _ := strings.Cut(w.Word, "=")
+	w.Source = "Documentation/admin-guide/kernel-parameters.txt, " + name + "="
+	now := h.Kernel.Parameters()
+	value, there := now.Get(name)
+	if size, _, ok := strings.Cut(want, " "); ok { // hugepages of a size
+		pages := reserved(strings.Fields(h.Kernel.Cmdline), parseSize(size))
+		value, there = size+" hugepages="+pages, pages != ""
+	}
+	asked := host.Kernel{Cmdline: w.Word}.Parameters()
+	w.InForce = there && (value == want || sameCPUs(now, asked, name, h.Possible()))
+	if there && !w.InForce {
+		w.Now = name + "=" + value
+	}
+	taken := map[string]*cpuset.Set{"isolated": h.Kernel.Isolated, "nohz_full": h.Kernel.NohzFull}
+	for file, cpus := range taken {
+		missing := cpuset.Set{}
+		if cpus != nil && (name == file || name == "isolcpus" && file == "isolated") {
+			missing = listed(asked, name, h.Possible()).Difference(*cpus)
+		}
+		if w.InForce && !missing.IsEmpty() { // the kernel says why in a boot message, and nowhere else
+			w.InForce = false
+			notes = append(notes, fmt.Sprintf("%s= is on the command line, and the kernel has not taken CPUs "+
+				"%s of it: /sys/devices/system/cpu/%s has %q; dmesg | grep -i -e housekeeping -e isolcpus says why",
+				name, missing, file, cpus))
+		}
+	}
+	return notes
+}
+
+// listed are the CPUs that a command line names in a parameter; none where the kernel would not take it.
+func listed(line cmdline.Line, name string, possible cpuset.Set) cpuset.Set {
+	if name == "isolcpus" {
+		i, _ := line.Isolcpus()
+		cpus, _ := i.CPUs(possible)
+		return cpus
+	}
+	list, _ := line.Get(name)
+	cpus, _ := cpuset.ParseWithin(list, possible)
+	return cpus
+}
+
+// sameCPUs says whether two command lines mean the same by a parameter with a list of CPUs.
+func sameCPUs(a, b cmdline.Line, name string, possible cpuset.Set) bool {
+	i, _ := a.Isolcpus()
+	j, _ := b.Isolcpus()
+	slices.Sort(i.Flags)
+	slices.Sort(j.Flags)
+	lists := []string{"isolcpus", "irqaffinity", "nohz_full", "rcu_nocbs"}
+	if !slices.Contains(lists, name) || name == "isolcpus" && !slices.Equal(i.Flags, j.Flags) {
+		return false
+	}
+	cpus := listed(a, name, possible)
+	return !cpus.IsEmpty() && cpus == listed(b, name, possible)
 }

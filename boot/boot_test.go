@@ -2,6 +2,7 @@ package boot
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -130,5 +131,127 @@ func TestGRUB(t *testing.T) {
 	holds(name, was)
 	if _, err := UndoGRUB(name); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("undo a second time: %v", err)
+	}
+}
+
+// A kernel ignores isolcpus= as a whole where it does not know a flag of it, and before 5.18 nohz_full= with
+// another list.
+func TestOldKernels(t *testing.T) {
+	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
+	h.Kernel.NohzFull = new(cpuset.Set{})
+	boots := plan.Placement{Housekeeping: cpuset.Of(3), Lanes: []plan.Lane{{CPUs: cpuset.MustParse("0-2")}}}
+	other := plan.Placement{Housekeeping: cpuset.MustParse("0,3"), Lanes: []plan.Lane{{CPUs: cpuset.MustParse("1-2")}}}
+	for _, c := range []struct {
+		release, want string
+		p             plan.Placement
+	}{
+		{"3.10.0-1160.el7.x86_64", "isolcpus=1-2", other},
+		{"4.14.0", "isolcpus=1-2", other},
+		{"4.15.0", "isolcpus=domain,1-2", other},
+		{"5.5.19", "isolcpus=domain,1-2", other},
+		{"4.18.0-372.9.1.rt7.166.el8.x86_64", "isolcpus=managed_irq,domain,1-2", other},
+		{"5.6.0", "isolcpus=managed_irq,domain,1-2", other},
+		{"", "isolcpus=managed_irq,domain,1-2", other},
+		{"5.17.0", "isolcpus=managed_irq,domain,1-2", boots},
+		{"5.18.0", "isolcpus=managed_irq,domain,0-2", boots},
+	} {
+		h.Kernel.Release = c.release
+		words := Want(h, c.p).Words
+		if words[0].Word != c.want || words[2].Word != "nohz_full=1-2" {
+			t.Errorf("%s: %+v; want %s", c.release, words, c.want)
+		}
+	}
+}
+
+// What means the same is in force, unless the kernel says that it has not taken it.
+func TestInForce(t *testing.T) {
+	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
+	h.Kernel.Release, h.Kernel.Cmdline = "6.12.1", "isolcpus=domain,managed_irq,2,3 irqaffinity=1,0 nohz_full=2-N rcu_nocbs=2"
+	p := plan.Placement{Housekeeping: cpuset.MustParse("0-1"), Lanes: []plan.Lane{{CPUs: cpuset.MustParse("2-3")}}}
+	for _, c := range []struct{ isolated, tickless, want, note string }{
+		{"2-3", "2-3", "true true true false", ""},
+		{"", "2-3", "false true true false", "isolcpus= is on the command line, and the kernel has not taken CPUs 2-3 of it"},
+		{"2-3", "3", "true true false false", "nohz_full= is on the command line, and the kernel has not taken CPUs 2 of it"},
+	} {
+		h.Kernel.Isolated, h.Kernel.NohzFull = new(cpuset.MustParse(c.isolated)), new(cpuset.MustParse(c.tickless))
+		l := Want(h, p)
+		var got []string
+		for _, w := range l.Words {
+			got = append(got, fmt.Sprint(w.InForce))
+		}
+		notes := strings.Join(l.Notes, "; ")
+		if strings.Join(got, " ") != c.want || !strings.HasPrefix(notes, c.note) || (notes == "") != (c.note == "") {
+			t.Errorf("isolated %q, tickless %q: %v, %q", c.isolated, c.tickless, got, notes)
+		}
+	}
+	h.Kernel.Cmdline = strings.Repeat("long ", 400)
+	if l := Want(h, p); len(l.Notes) != 1 || !strings.Contains(l.Notes[0], "the kernel reads 2047") {
+		t.Errorf("a long command line: %q", l.Notes)
+	}
+}
+
+// Who may use some CPUs only says nothing about the others, which are no lane's.
+func TestConfined(t *testing.T) {
+	h := hosttest.Machine{Packages: 1, CoresPerPackage: 8, ThreadsPerCore: 1, Allowed: cpuset.MustParse("4-7"),
+		Offline: cpuset.Of(3)}.Host(t)
+	p := plan.Placement{Housekeeping: cpuset.MustParse("4,7"), Lanes: []plan.Lane{{CPUs: cpuset.MustParse("5-6")}}}
+	if w := Want(h, p).Words[1].Word; w != "irqaffinity=0-2,4,7" {
+		t.Error(w)
+	}
+}
+
+// What GRUB reads behind the line, or in its place, would undo what is written.
+func TestGRUBElsewhere(t *testing.T) {
+	words := []Word{{Word: "nohz_full=1"}, {Word: "hugepagesz=2M hugepages=0:8"}}
+	const plain = "GRUB_CMDLINE_LINUX=\"\"\n"
+	for _, c := range []struct{ name, text, dropIn, err string }{
+		{"the same in the default", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet nohz-full=3\"\n" + plain, "",
+			"line 1: GRUB_CMDLINE_LINUX_DEFAULT has nohz-full=3, which comes behind"},
+		{"hugepages in the default", plain + "GRUB_CMDLINE_LINUX_DEFAULT='hugepages=3'\n", "", "line 2: GRUB_CMDLINE_LINUX_DEFAULT has hugepages=3"},
+		{"indented", "if true; then\n  GRUB_CMDLINE_LINUX=\"crashkernel=1G\"\nfi\n", "", "line 2: GRUB_CMDLINE_LINUX is set with more than its name"},
+		{"exported", "export GRUB_CMDLINE_LINUX=a\n", "", "line 1: GRUB_CMDLINE_LINUX is set with more than its name"},
+		{"added to", plain + "GRUB_CMDLINE_LINUX+=\" b\"\n", "", "line 2: GRUB_CMDLINE_LINUX is set with more than its name"},
+		{"two commands", "GRUB_CMDLINE_LINUX=a;b\n", "", "line 1: GRUB_CMDLINE_LINUX= holds more than plain words"},
+		{"a file that replaces it", plain, "GRUB_CMDLINE_LINUX=\"console=ttyS0\"\n", "50-cloud.cfg: line 1: sets GRUB_CMDLINE_LINUX in place of"},
+		{"a file with the same", plain, "\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT nohz_full=2\"\n", "50-cloud.cfg: line 2: has nohz_full=2"},
+		{"a file that adds", plain, "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX a\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=1G\"\n", ""},
+	} {
+		name := filepath.Join(t.TempDir(), "grub")
+		write := func(file, text string) {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(name, c.text)
+		write(name+".d/50-cloud.cfg", c.dropIn)
+		_, err := ApplyGRUB(name, Line{Words: words})
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v; want %s", c.name, err, c.err)
+		}
+		if text, rerr := os.ReadFile(name); rerr != nil || (string(text) == c.text) != (c.err != "") {
+			t.Errorf("%s: %q, %v", c.name, text, rerr)
+		}
+	}
+}
+
+// What somebody else has changed since stays.
+func TestUndoGRUB(t *testing.T) {
+	words := []Word{{Word: "nohz_full=1"}, {Word: "hugepagesz=2M hugepages=0:8"}}
+	for _, c := range []struct{ name, before, old, new, want string }{
+		{"nothing", "A=1\nGRUB_CMDLINE_LINUX='quiet  nohz_full=3'\n", "", "", "A=1\nGRUB_CMDLINE_LINUX='quiet  nohz_full=3'\n"},
+		{"another line", "A=1\nGRUB_CMDLINE_LINUX='quiet  nohz_full=3'\n", "A=1", "A=2", "A=2\nGRUB_CMDLINE_LINUX='quiet  nohz_full=3'\n"},
+		{"the line", "GRUB_CMDLINE_LINUX=\"quiet nohz_full=3 hugepages=5\"\n", "quiet", "quiet crashkernel=1G",
+			"GRUB_CMDLINE_LINUX=\"quiet crashkernel=1G nohz_full=3 hugepages=5\"\n"},
+		{"no line before", "A=1", "", "", "A=1"},
+		{"no line before, one word since", "A=1\n", "LINUX=\"", "LINUX=\"quiet ", "A=1\nGRUB_CMDLINE_LINUX=\"quiet\"\n"},
+	} {
+		after, err := editGRUB(c.before, words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := undoGRUB(strings.Replace(after, c.old, c.new, 1), c.before)
+		if err != nil || got != c.want {
+			t.Errorf("%s: %q, %v; want %q", c.name, got, err, c.want)
+		}
 	}
 }

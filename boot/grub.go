@@ -22,6 +22,8 @@ type GRUB struct {
 	Line       string `json:"line"`    // the words that the file has now beside its own; empty after --undo
 
 	undone bool
+	more   bool // the file has more that is not as it was before: somebody else's
+	bls    bool // boot loader entries have their own copies of the line (Fedora, Red Hat)
 }
 
 func grubFile(name string) GRUB {
@@ -40,6 +42,10 @@ func ApplyGRUB(name string, l Line) (GRUB, error) {
 	if err != nil {
 		return g, fmt.Errorf("%s: %w", name, err)
 	}
+	if err = checkDropIns(name, l.Words); err != nil {
+		return g, err
+	}
+	g.bls = strings.Contains(text, "GRUB_ENABLE_BLSCFG=true")
 	if g.Changed = text != string(old); !g.Changed {
 		return g, nil
 	}
@@ -52,24 +58,50 @@ func ApplyGRUB(name string, l Line) (GRUB, error) {
 	return g, err
 }
 
-// UndoGRUB puts GRUB's defaults file back as it was before the first ApplyGRUB.
+// UndoGRUB puts the parameters that ApplyGRUB sets back as they were before the first one. What somebody else
+// has changed in the file since stays.
 func UndoGRUB(name string) (GRUB, error) {
 	g := grubFile(name)
 	g.Changed, g.undone = true, true
-	return g, os.Rename(g.Before, name)
+	before, err := os.ReadFile(g.Before)
+	if err != nil {
+		return g, err
+	}
+	now, err := os.ReadFile(name)
+	if err != nil {
+		return g, err
+	}
+	text, err := undoGRUB(string(now), string(before))
+	if err != nil {
+		return g, fmt.Errorf("%s: %w", name, err)
+	}
+	g.more = text != string(before)
+	g.bls = strings.Contains(text, "GRUB_ENABLE_BLSCFG=true")
+	if err = replaceFile(name, text); err != nil {
+		return g, err
+	}
+	return g, os.Remove(g.Before)
 }
 
 // Write writes for people what was done, and what to do next.
 func (g GRUB) Write(w io.Writer) {
+	update := "update-grub (where there is none: grub-mkconfig -o /boot/grub/grub.cfg)"
+	if g.bls {
+		update = "grub2-mkconfig -o /boot/grub2/grub.cfg --update-bls-cmdline (without that option: grubby " +
+			"--update-kernel=ALL --args=… or --remove-args=…)"
+	}
 	switch {
+	case g.undone && g.more:
+		fmt.Fprintf(w, "%s has no words of isolane any more; what else was changed since then stays\n", g.File)
 	case g.undone:
 		fmt.Fprintf(w, "%s is as it was before isolane\n", g.File)
 	case !g.Changed:
 		fmt.Fprintf(w, "%s has these words already\n", g.File)
+		return
 	default:
-		fmt.Fprintf(w, "%s is written, as it was it is in %s\nnow run update-grub and start the machine again\n",
-			g.File, g.Before)
+		fmt.Fprintf(w, "%s is written, as it was it is in %s\n", g.File, g.Before)
 	}
+	fmt.Fprintf(w, "now run %s and start the machine again\n", update)
 }
 
 // replaceFile writes a file that is there complete or not at all.
@@ -85,59 +117,4 @@ func replaceFile(name, text string) error {
 		err = os.Rename(f.Name(), name)
 	}
 	return err
-}
-
-// editGRUB puts words into GRUB_CMDLINE_LINUX of GRUB's defaults file, in the place of parameters of the
-// same names, and of hugepages of the same sizes; the rest of the file stays as it is. Editing twice is
-// editing once.
-func editGRUB(text string, words []Word) (string, error) {
-	const key = "GRUB_CMDLINE_LINUX="
-	names, sizes := map[string]bool{}, map[uint64]bool{}
-	var add []string
-	for _, w := range words {
-		fields := strings.Fields(w.Word)
-		for i, size := range pageSizes(fields) {
-			name, _, _ := strings.Cut(fields[i], "=")
-			names[name], sizes[size] = size == 0, true
-		}
-		add = append(add, fields...)
-	}
-	delete(sizes, 0)
-	lines := strings.SplitAfter(text, "\n")
-	at := -1
-	for i, line := range lines {
-		if strings.HasPrefix(line, key) {
-			if at >= 0 {
-				return "", fmt.Errorf("line %d: a second %s: leave one", i+1, key)
-			}
-			at = i
-		}
-	}
-	var keep []string
-	if at >= 0 {
-		value := strings.TrimSpace(strings.TrimPrefix(lines[at], key))
-		quote := ""
-		if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-			quote, value = value[:1], value[1:n-1]
-		}
-		if strings.ContainsAny(value, "$`\\\"'") || quote == "" && strings.ContainsAny(value, " #") {
-			return "", fmt.Errorf("line %d: %s holds more than plain words: edit it by hand", at+1, key)
-		}
-		fields := strings.Fields(value)
-		for i, size := range pageSizes(fields) {
-			name, _, _ := strings.Cut(fields[i], "=")
-			if !names[strings.ReplaceAll(name, "-", "_")] && !sizes[size] {
-				keep = append(keep, fields[i])
-			}
-		}
-	}
-	line := key + "\"" + strings.Join(append(keep, add...), " ") + "\"\n"
-	if at < 0 {
-		if text != "" && !strings.HasSuffix(text, "\n") {
-			line = "\n" + line
-		}
-		return text + line, nil
-	}
-	lines[at] = line
-	return strings.Join(lines, ""), nil
 }

@@ -66,7 +66,7 @@ func marks(h host.Host, p plan.Placement, short int) (of map[int]mark, key []mar
 		set(usable.Difference(p.CPUs()).Difference(isolated), mark{name: "housekeeping"})
 	}
 	unusable := online.Difference(usable).Difference(p.CPUs())
-	set(unusable, mark{sign: outside, name: "not allowed by the cpuset in force"})
+	set(unusable, mark{sign: outside, name: "not allowed by the cpuset or affinity in force"})
 	set(isolated, mark{sign: byKernel, name: "isolated by the kernel"})
 	return of, key
 }

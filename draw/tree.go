@@ -131,18 +131,18 @@ type part struct {
 
 // parts divides CPUs by a level.
 func (d *drawing) parts(cpus cpuset.Set, l level) []part {
-	var parts []part
+	in := map[int][]int{}
 	for id := range cpus.All() {
 		c, _ := d.h.CPU(id)
 		at := -1
 		if n := l.of(c); n != nil {
 			at = *n
 		}
-		i := slices.IndexFunc(parts, func(p part) bool { return p.id == at })
-		if i < 0 {
-			i, parts = len(parts), append(parts, part{id: at})
-		}
-		parts[i].cpus = parts[i].cpus.Union(cpuset.Of(id))
+		in[at] = append(in[at], id)
+	}
+	var parts []part
+	for at, ids := range in {
+		parts = append(parts, part{at, cpuset.Of(ids...)})
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(uint(a.id), uint(b.id)) }) // -1 comes last
 	return parts

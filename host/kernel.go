@@ -29,7 +29,8 @@ func (r *reader) kernel(devices []PCIDevice) Kernel {
 		k.IdleGovernor = r.text(cpuDir + "/cpuidle/current_governor")
 	}
 	k.RCUNoCBs = r.noCallbacks(k)
-	is := r.text("sys/kernel/realtime") == "1" || strings.Contains(k.Version, " PREEMPT_RT")
+	is := r.text("sys/kernel/realtime") == "1" || strings.Contains(k.Version, " PREEMPT_RT") ||
+		strings.Contains(k.Version, " PREEMPT RT") // before Linux 5.3, and 4.18 of Red Hat
 	if is || k.Version != "" {
 		k.Realtime = &is
 	}
@@ -126,4 +127,20 @@ func (k Kernel) AtLeast(major, minor int) bool {
 		return false
 	}
 	return a > major || a == major && b >= minor
+}
+
+// Before says whether the kernel is of an older release; false where its release is not known.
+func (k Kernel) Before(major, minor int) bool { return k.Release != "" && !k.AtLeast(major, minor) }
+
+// IsolcpusFlags are the flags of isolcpus= that a kernel needs for CPUs that nobody else is to have, as far
+// as it knows them: domain came with Linux 4.15, managed_irq with 5.6, and with the 4.18 of Red Hat. One that
+// does not know a flag ignores the whole parameter.
+func (k Kernel) IsolcpusFlags() []string {
+	switch {
+	case k.Before(4, 15):
+		return nil
+	case k.Before(5, 6) && !strings.Contains(k.Release, ".el8"):
+		return []string{"domain"}
+	}
+	return []string{"managed_irq", "domain"}
 }

@@ -59,6 +59,20 @@ func TestPreempt(t *testing.T) {
 	}
 }
 
+// The kernel's own words for PREEMPT_RT have changed.
+func TestRealtime(t *testing.T) {
+	for version, want := range map[string]bool{
+		"Linux version 4.18.0-372.9.1.rt7.166.el8.x86_64 (mockbuild@x) #1 SMP PREEMPT RT Fri Apr 15": true,
+		"Linux version 6.12.1 (a@b) #1 SMP PREEMPT_RT Fri":                                           true,
+		"Linux version 6.12.1 (a@b) #1 SMP PREEMPT_DYNAMIC RTC Fri":                                  false,
+	} {
+		h, err := Read(fstest.MapFS{"proc/version": {Data: []byte(version)}, "sys/devices/system/cpu/cpu0/crash": {}})
+		if err != nil || h.Kernel.Realtime == nil || *h.Kernel.Realtime != want {
+			t.Errorf("%s: %v, %v", version, h.Kernel.Realtime, err)
+		}
+	}
+}
+
 func TestNoCallbacks(t *testing.T) {
 	for cmdline, want := range map[string]string{
 		"rcu_nocbs=1-2": "1-2,7", "rcu-nocbs=0-N:1/4": "0,4,7", "quiet": "7", "rcu_nocbs": "7",

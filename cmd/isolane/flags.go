@@ -108,6 +108,18 @@ func (s *source) read() (host.Host, fs.FS, error) {
 	return h, root, err
 }
 
+// readFor is read for the placement in a file, which must be of that machine; those in force are.
+func (s *source) readFor(p plan.Placement, file string) (host.Host, fs.FS, error) {
+	h, root, err := s.read()
+	if err != nil || file == "" {
+		return h, root, err
+	}
+	if err = p.Check(h.Allowing(host.Allowance{CPUs: h.Possible()})); err != nil { // a lane's are nobody else's
+		err = fmt.Errorf("%s: %w", file, err)
+	}
+	return h, root, err
+}
+
 // incomplete says that what was printed is not complete, and what else the command failed in. Who has
 // closed a pipe knows it, and is told nothing.
 func incomplete(stderr io.Writer, lost *terminal.OutputError, err error) int {

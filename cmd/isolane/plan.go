@@ -121,7 +121,7 @@ func coresCommand() *cobra.Command {
 			if !ok {
 				return cli.Usage(fmt.Errorf("%s: there is no lane %q", cmp.Or(placedFile, "in force"), args[0]))
 			}
-			h, root, err := from.read()
+			h, root, err := from.readFor(p, placedFile)
 			if err != nil {
 				return err
 			}
@@ -158,7 +158,7 @@ func bootCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h, _, err := from.read()
+			h, _, err := from.readFor(p, placedFile)
 			if err != nil {
 				return err
 			}

@@ -120,8 +120,8 @@ type search struct {
 	over  bool // there were too many, in another L3
 }
 
-// mostTries is after how many tries the best place so far is taken, where memory may come from very many
-// combinations of nodes. Machines with 8 nodes do not have as many.
+// mostTries is after how many tries the best place so far is taken, where CPUs or memory may come from very
+// many combinations of nodes. Machines with 16 nodes do not have as many for CPUs, those with 8 for memory.
 const mostTries = 1 << 16
 
 func newSearch(m *stock.Machine, a demand, soft []plan.Lane) *search {
@@ -209,10 +209,15 @@ func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 		}
 	}
 	if !s.a.wantsMemory() {
-		for cpus := set; cpus > 0; cpus = (cpus - 1) & set {
-			if cpus|s.m.FarMemory(cpus) == set && s.hasRoom(cpus) {
+		s.tries++
+		with := func(cpus stock.NodeSet) {
+			if cpus > 0 && cpus|s.m.FarMemory(cpus) == set && s.hasRoom(cpus) {
 				try(cpus, 0)
 			}
+		}
+		with(set)
+		for n := range set.All() { // far memory is on one node
+			with(set &^ (1 << n))
 		}
 		return best, found
 	}
@@ -327,7 +332,8 @@ func (s *search) choices(c int) takes {
 	if len(t.open) > 1 {
 		slices.SortStableFunc(t.open, func(a, b int) int {
 			// Several is below Nobody.
-			return cmp.Or(cmp.Compare(s.m.Unprepared(a), s.m.Unprepared(b)), cmp.Compare(s.m.Owner(a), s.m.Owner(b)))
+			return cmp.Or(boolInt(s.a.list.Contains(b))-boolInt(s.a.list.Contains(a)),
+				cmp.Compare(s.m.Unprepared(a), s.m.Unprepared(b)), cmp.Compare(s.m.Owner(a), s.m.Owner(b)))
 		})
 	}
 	t.most = len(t.open)
@@ -359,7 +365,8 @@ func (s *search) taken(c, n int) []int {
 	return t.kept[:n]
 }
 
-// chosen puts the CPUs that spec.cpus.list names in front, and removes the others unless they are to be idle.
+// chosen removes the CPUs that spec.cpus.list does not name, unless they are to be idle beside one that it
+// names.
 // False: the lane can have no CPU of the core.
 func (s *search) chosen(t *takes) bool {
 	if s.a.list.IsEmpty() {
@@ -375,7 +382,6 @@ func (s *search) chosen(t *takes) bool {
 	}
 	switch s.a.smt {
 	case lane.Isolate:
-		t.open = append(named, others...)
 		return len(named) == 1
 	case lane.Pack:
 		return len(others) == 0

@@ -126,11 +126,9 @@ func resolveNear(m *stock.Machine, a *demand, dropped bool) error {
 	near := a.spec.Near
 	switch {
 	case near.NUMANode != nil:
-		at := slices.IndexFunc(m.Nodes, func(n stock.Node) bool { return n.ID == *near.NUMANode })
-		if at < 0 {
+		if a.from = m.NodeOfID(*near.NUMANode); a.from == 0 {
 			return fmt.Errorf("spec.near.numaNode: %d: the machine has nodes %s", *near.NUMANode, nodeIDs(m))
 		}
-		a.from = 1 << at
 	case near.Lane != "":
 		if l, ok := plan.Find(m.Lanes, near.Lane); ok {
 			a.from, a.caches = m.NodesOf(l.CPUs), m.CachesOf(l.CPUs)
@@ -208,7 +206,13 @@ func inUse(m *stock.Machine, device int) string {
 	return text
 }
 
-func nodeIDs(m *stock.Machine) string { return orNone(m.IDs(1<<len(m.Nodes) - 1).String()) }
+func nodeIDs(m *stock.Machine) string {
+	text := orNone(m.IDs(1<<min(len(m.Nodes), stock.MostNodes) - 1).String())
+	if len(m.Nodes) > stock.MostNodes {
+		text += fmt.Sprintf(" and others, of which none is considered (%d at most)", stock.MostNodes)
+	}
+	return text
+}
 
 func deviceNames(m *stock.Machine) string {
 	var names []string

@@ -258,6 +258,9 @@ func memoryReasons(m *stock.Machine, p Place, l plan.Lane) []string {
 		if h.Reserve > 0 {
 			text += fmt.Sprintf(", %d of which have to be reserved", h.Reserve)
 		}
+		if total, free := poolOf(m.Host, h); free < h.Pages-h.Reserve {
+			text += fmt.Sprintf("; of the %d in its pool %d are free now", total, free)
+		}
 		why = append(why, text)
 	}
 	if near := m.IDs(m.NodesOf(p.CPUs)); near != l.MemoryNodes && !near.IsEmpty() {
@@ -265,6 +268,18 @@ func memoryReasons(m *stock.Machine, p Place, l plan.Lane) []string {
 			l.MemoryNodes))
 	}
 	return why
+}
+
+// poolOf is how many pages the pool has that hugepages are from, and how many of these nobody uses now.
+func poolOf(h host.Host, pages plan.Hugepages) (total, free uint64) {
+	for _, n := range h.NUMANodes {
+		for _, p := range n.Hugepages {
+			if n.ID == pages.Node && p.PageBytes == pages.PageBytes && p.Total != nil && p.Free != nil {
+				return *p.Total, *p.Free
+			}
+		}
+	}
+	return pages.Pages, pages.Pages
 }
 
 func deviceReasons(m *stock.Machine, p Place, l plan.Lane) []string {

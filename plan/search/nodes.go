@@ -9,7 +9,7 @@ import (
 // useful are the nodes that can give the lane anything: machines have many that are there for cards alone.
 func (s *search) useful() (nodes []int) {
 	free := s.free()
-	for n := range min(len(s.m.Nodes), 63) {
+	for n := range min(len(s.m.Nodes), stock.MostNodes) {
 		memory := s.m.Nodes[n].HasMemory
 		if s.a.wantsMemory() {
 			memory = free[n] > 0

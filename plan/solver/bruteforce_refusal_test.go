@@ -127,7 +127,7 @@ func (p *bruteProblem) simpler(f *referee, r *plan.Refusal, than int) bruteFault
 	return found
 }
 
-var bruteChange = regexp.MustCompile(`^(leave it out|spec\.[^ ]+: .+)$`)
+var bruteChange = regexp.MustCompile(`^(leave it out|leave out spec\.memory\.hugepages\.[^ ]+|spec\.[^ ]+: .+)$`)
 
 // apply does what a refusal proposes, as a person would who edits the file.
 func (p *bruteProblem) apply(r *plan.Refusal) (*bruteProblem, error) {
@@ -143,6 +143,11 @@ func (p *bruteProblem) apply(r *plan.Refusal) (*bruteProblem, error) {
 	}
 	if change == "leave it out" {
 		q.lanes = slices.Delete(q.lanes, at, at+1)
+		return q, nil
+	}
+	if size, is := strings.CutPrefix(change, "leave out spec.memory.hugepages."); is {
+		q.lanes[at].spec.Memory.Hugepages = maps.Clone(q.lanes[at].spec.Memory.Hugepages)
+		delete(q.lanes[at].spec.Memory.Hugepages, size)
 		return q, nil
 	}
 	return q, q.lanes[at].edit(change)

@@ -62,10 +62,9 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 		}
 	}
 	c.tries, c.steps = 60, 480000
-	for i, l := range lanes {
-		if size, ok := c.memory(i); ok {
-			return &plan.Change{Lane: l.Metadata.Name, Change: fmt.Sprintf("spec.memory.size: %s", size),
-				Price: plan.Price{Kind: kindMemory, Left: uint64(size)}}
+	for i := range lanes {
+		if change := c.memory(i); change != nil {
+			return change
 		}
 	}
 	for i, l := range lanes {
@@ -148,23 +147,57 @@ func edits(s lane.Spec, free int) [editKinds][]edit {
 	return all
 }
 
-// memory looks for the largest amount that fits, in whole MiB.
-func (c *changes) memory(i int) (size quantity.Bytes, ok bool) {
-	const mib = 1 << 20
-	with := func(n uint64) bool {
-		return c.works(i, func(s *lane.Spec) { s.Memory.Size = quantity.Bytes(n * mib) })
-	}
-	most := uint64(c.lanes[i].Spec.Memory.Size) / mib
-	if most == 0 || !with(0) {
-		return 0, false
-	}
-	least := uint64(0) // fits
-	for most-least > 1 {
-		if middle := least + (most-least)/2; with(middle) {
-			least = middle
-		} else {
-			most = middle
+// amount is memory that is set aside for a lane, in units: MiB, or pages of one size.
+type amount struct {
+	field string
+	unit  quantity.Bytes
+	most  uint64
+	set   func(*lane.Spec, quantity.Bytes)
+}
+
+func amounts(s lane.Spec) []amount {
+	all := []amount{{"spec.memory.size", 1 << 20, uint64(s.Memory.Size) >> 20,
+		func(s *lane.Spec, to quantity.Bytes) { s.Memory.Size = to }}}
+	for _, size := range slices.Sorted(maps.Keys(s.Memory.Hugepages)) {
+		page, err := quantity.ParseBytes(size)
+		if err != nil || page == 0 {
+			continue
 		}
+		all = append(all, amount{"spec.memory.hugepages." + size, page, uint64(s.Memory.Hugepages[size] / page),
+			func(s *lane.Spec, to quantity.Bytes) {
+				s.Memory.Hugepages = maps.Clone(s.Memory.Hugepages)
+				if s.Memory.Hugepages[size] = to; to == 0 { // the machine may not have that size
+					delete(s.Memory.Hugepages, size)
+				}
+			}})
 	}
-	return quantity.Bytes(least * mib), true
+	return all
+}
+
+// memory is the largest amount of one kind of a lane's memory that fits.
+func (c *changes) memory(i int) *plan.Change {
+	for _, a := range amounts(c.lanes[i].Spec) {
+		with := func(n uint64) bool {
+			return c.works(i, func(s *lane.Spec) { a.set(s, quantity.Bytes(n)*a.unit) })
+		}
+		if a.most == 0 || !with(0) {
+			continue
+		}
+		least, most := uint64(0), a.most // fits; does not
+		for most-least > 1 {
+			if middle := least + (most-least)/2; with(middle) {
+				least = middle
+			} else {
+				most = middle
+			}
+		}
+		left := quantity.Bytes(least) * a.unit
+		change := plan.Change{Lane: c.lanes[i].Metadata.Name, Change: fmt.Sprintf("%s: %s", a.field, left),
+			Price: plan.Price{Kind: kindMemory, Left: uint64(left)}}
+		if left == 0 && a.field != "spec.memory.size" {
+			change.Change = "leave out " + a.field
+		}
+		return &change
+	}
+	return nil
 }

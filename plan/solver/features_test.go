@@ -12,6 +12,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/quantity"
 )
 
 // vector is a real machine with two nodes of eight cores with two threads (0,16 … 7,23 on node 0), two
@@ -104,6 +105,45 @@ func TestWishes(t *testing.T) {
 	}
 }
 
+// What others use of a pool is theirs until they end: whoever reads the plan is told.
+func TestPoolInUse(t *testing.T) {
+	h := vector(t)
+	h.NUMANodes = slices.Clone(h.NUMANodes)
+	h.NUMANodes[0].Hugepages = []host.Hugepages{{PageBytes: 2 << 20, Total: new(uint64(2048)), Free: new(uint64(3))}}
+	for size, want := range map[string]string{"6Mi": "3 hugepages of 2Mi on node 0", "8Mi": "4 hugepages of 2Mi on node 0; of the 2048 in its pool 3 are free now"} {
+		p, err := Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 1}, near: {numaNode: 0}, memory: {hugepages: {2Mi: "+size+"}}}"))
+		if err != nil || !slices.Contains(p.Lanes[0].Reasons, want) {
+			t.Errorf("%s: %v, %v; want %s", size, p, err, want)
+		}
+	}
+}
+
+// A refusal for hugepages says how many there are, and names as many as fit.
+func TestFewerHugepages(t *testing.T) {
+	for lanes, want := range map[string]string{
+		"a: {cpus: {count: 1, numa: one}, memory: {hugepages: {2Mi: 100Gi}}}": "spec.memory.hugepages: 100Gi of 2Mi, where pools have 8Gi",
+		"a: {cpus: {count: 1}, memory: {hugepages: {3Mi: 9Mi}}}":              "; cheapest change: leave out spec.memory.hugepages.3Mi",
+	} {
+		declared := declare(t, lanes)
+		_, err := Solve(vector(t), plan.Placement{}, declared)
+		var r *plan.Refusal
+		if !errors.As(err, &r) || !strings.Contains(r.Error(), want) || r.Cheapest == nil {
+			t.Fatalf("%s: %v; want %s", lanes, err, want)
+		}
+		text, named := strings.CutPrefix(r.Cheapest.Change, "spec.memory.hugepages.2Mi: ")
+		if !named {
+			continue
+		}
+		most, perr := quantity.ParseBytes(text)
+		for more, fits := range map[quantity.Bytes]bool{0: true, 2 << 20: false} {
+			declared[0].Spec.Memory.Hugepages = map[string]quantity.Bytes{"2Mi": most + more}
+			if _, err = Solve(vector(t), plan.Placement{}, declared); perr != nil || (err == nil) != fits {
+				t.Errorf("%s and %s: %v, %v", text, more, err, perr)
+			}
+		}
+	}
+}
+
 // Lanes get what boot isolated, while all fit there; housekeeping gets nothing of it.
 func TestBootIsolated(t *testing.T) {
 	h := vector(t)
@@ -120,6 +160,32 @@ func TestBootIsolated(t *testing.T) {
 		}
 		if p.Lanes[0].CPUs.String() != want || p.Housekeeping.Intersects(isolated) {
 			t.Errorf("%s: CPUs %s, want %s; housekeeping %s", lanes, p.Lanes[0].CPUs, want, p.Housekeeping)
+		}
+	}
+}
+
+// A lane has the CPUs that its list names, also where boot prepared their siblings only.
+func TestListWithIsolate(t *testing.T) {
+	h := vector(t)
+	h.Kernel.Cmdline, h.Kernel.Isolated = "isolcpus=domain,4-7", new(cpuset.MustParse("4-7"))
+	p, err := Solve(h, plan.Placement{}, declare(t, `a: {cpus: {count: 2, smt: isolate, list: "20,21"}}`))
+	if err != nil || p.Lanes[0].CPUs.String() != "20-21" || p.Lanes[0].Idle.String() != "4-5" || p.Cost.UnpreparedCPUs != 2 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// On a machine with very many nodes a wide lane has an answer, and one near to a node that is not considered none.
+func TestManyNodes(t *testing.T) {
+	h := hosttest.Machine{Packages: 1, CoresPerPackage: 96, ThreadsPerCore: 1, NodesPerPackage: 24}.Host(t)
+	p, err := Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 48}}"))
+	if err != nil || p.Lanes[0].CPUs.Len() != 48 || p.Cost.NUMACrossings != 11 {
+		t.Errorf("%+v, %v", p.Cost, err)
+	}
+	h = hosttest.Machine{Packages: 1, CoresPerPackage: 70, ThreadsPerCore: 1, NodesPerPackage: 70}.Host(t)
+	for node, want := range map[string]string{"62": "", "63": "spec.near.numaNode: 63: the machine has nodes 0-62 and others", "69": "spec.near.numaNode: 69"} {
+		_, err := Solve(h, plan.Placement{}, declare(t, "a: {cpus: {count: 1}, near: {numaNode: "+node+"}}"))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("near %s: %v; want %q", node, err, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package solver
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -104,6 +105,9 @@ func balance(m *stock.Machine, l lane.Lane) string {
 	named = named.Intersection(usable).Difference(taken)
 	boot := m.BootCore().Difference(taken)
 	text := fmt.Sprintf("asks for %s; of %d usable", quantity.Count(l.Spec.CPUs.Count, "CPU"), usable.Len())
+	if closed := m.Host.Online().Difference(usable); !closed.IsEmpty() {
+		text += fmt.Sprintf(" (%s not allowed by the cpuset or affinity in force)", closed)
+	}
 	if !taken.IsEmpty() {
 		text += fmt.Sprintf(", %d %s to lanes placed before it (%s)",
 			taken.Len(), inflect(taken.Len(), "belongs", "belong"), firstFew(names))
@@ -156,7 +160,7 @@ func constraints(m *stock.Machine, l lane.Lane) []constraint {
 		all = append(all, constraint{text, func(t *trial) { t.spec.Memory.Size = 0 }})
 	}
 	if len(s.Memory.Hugepages) > 0 {
-		all = append(all, constraint{"spec.memory.hugepages", func(t *trial) { t.spec.Memory.Hugepages = nil }})
+		all = append(all, constraint{pagesText(m, s), func(t *trial) { t.spec.Memory.Hugepages = nil }})
 	}
 	var apart, others []string
 	for _, o := range m.Lanes {
@@ -227,6 +231,22 @@ func listText(m *stock.Machine, s lane.Spec) string {
 func memoryText(m *stock.Machine) string {
 	return fmt.Sprintf("%s are free, of which %s stay housekeeping's",
 		quantity.Bytes(m.AllFreeMemory()), quantity.Bytes(m.HousekeepingBytes))
+}
+
+// pagesText is how much of pools and memory hugepages could have.
+func pagesText(m *stock.Machine, s lane.Spec) string {
+	text := "spec.memory.hugepages"
+	for i, size := range slices.Sorted(maps.Keys(s.Memory.Hugepages)) {
+		page, _ := quantity.ParseBytes(size)
+		free := uint64(0)
+		for n := range m.Nodes {
+			_, pool := m.FreeMemory(n)
+			free = stock.PlusCapped(free, stock.TimesCapped(pool[uint64(page)], uint64(page)))
+		}
+		text += fmt.Sprintf("%s %s of %s, where pools have %s", []string{":", ","}[min(i, 1)],
+			s.Memory.Hugepages[size], size, quantity.Bytes(free))
+	}
+	return text + " (" + memoryText(m) + ")"
 }
 
 func nearText(n lane.Near) string {

@@ -9,12 +9,7 @@ import (
 
 // DeviceNode is the node of a device; none where it is not known.
 func (m *Machine) DeviceNode(d int) NodeSet {
-	id := known(m.Host.PCIDevices[d].NUMANode, -2) // no node has this number
-	at := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.ID == id })
-	if at < 0 {
-		return 0
-	}
-	return 1 << at
+	return m.NodeOfID(known(m.Host.PCIDevices[d].NUMANode, -2)) // no node has this number
 }
 
 // FreeVFs is how many virtual functions of a device no lane other than the one of that name has.

@@ -3,6 +3,7 @@ package stock
 import (
 	"iter"
 	"math/bits"
+	"slices"
 
 	"isolane.dev/isolane/cpuset"
 )
@@ -27,10 +28,12 @@ func (s NodeSet) All() iter.Seq[int] {
 	}
 }
 
-// Subsets calls use with all sets of k of the first n bits, in ascending order (Gosper's hack). No
-// machine that this is for has more than 64 nodes; of a larger one the rest is not considered.
+// MostNodes is how many nodes of a machine are considered, the first ones.
+const MostNodes = 63
+
+// Subsets calls use with all sets of k of the first n bits, in ascending order (Gosper's hack).
 func Subsets(n, k int, use func(NodeSet)) {
-	n = min(n, 63)
+	n = min(n, MostNodes)
 	if k == 0 {
 		use(0)
 		return
@@ -63,6 +66,15 @@ func (m *Machine) IDs(nodes NodeSet) cpuset.Set {
 		}
 	}
 	return cpuset.Of(ids...)
+}
+
+// NodeOfID is the node of that number; none where the machine has no such, or it is not considered.
+func (m *Machine) NodeOfID(id int) NodeSet {
+	at := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.ID == id })
+	if at < 0 || at >= MostNodes {
+		return 0
+	}
+	return 1 << at
 }
 
 // CPUsOf are the usable CPUs of a node.

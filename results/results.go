@@ -7,6 +7,7 @@ package results
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -299,6 +300,13 @@ type Run struct {
 
 // Used says whether the figures of the run count.
 func (r Run) Used() bool { return r.Dropped == "" && len(r.Void) == 0 }
+
+// Stolen says whether a run is void for steal alone, which is no doing of its cell.
+func (r Run) Stolen() bool {
+	return len(r.Void) > 0 && !slices.ContainsFunc(r.Void, func(why string) bool {
+		return !strings.HasPrefix(why, Steal+" ")
+	})
+}
 
 // Nanoseconds is a duration or a moment within a run.
 type Nanoseconds int64

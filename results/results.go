@@ -216,6 +216,8 @@ type Cell struct {
 	// InForce are levels that this kernel cannot do, and what was in force in their place; a note says why.
 	InForce  map[string]string `json:"inForce,omitempty"`
 	Baseline bool              `json:"baseline"` // the cell to which the others are compared
+	// Commands of the scenario run in it, and what they leave running.
+	Commands bool `json:"commands,omitempty"`
 	// The CPUs that the plan gives each part.
 	Application cpuset.Set `json:"applicationCPUs"`
 	Client      cpuset.Set `json:"clientCPUs"`

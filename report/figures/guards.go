@@ -42,8 +42,8 @@ func (s *Summary) guard() []Guard {
 			all = s.addCheck(all, check)
 		}
 	}
-	all = append(all, s.segments(), s.lateClients(), s.survivors(), s.frequency(), s.heat(), s.asleep(),
-		s.clock(), s.drift(), s.several(), s.confounded(), s.ofBoots(), s.early())
+	all = append(all, s.segments(), s.lateClients(), s.survivors(), s.crowded(), s.frequency(), s.heat(),
+		s.asleep(), s.clock(), s.drift(), s.several(), s.confounded(), s.ofBoots(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 

@@ -259,7 +259,7 @@ report/answers         500        5  published tables, row by row, beside sessio
 report/chart           770        5  texts hide the lines below them; each axis has a scale; bounds are marked
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures
-report/evidence        350       10  out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables
+report/evidence        400       10  out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables; what programs of others took
 report/export          800        5  files to export to, out of cmd/isolane; aims that a guard opens; what was lost, and bounds, where a format cannot hold them
 report/figures        2650       30  segments that nobody accounts for; what late clients find is a bound, and so are ratios to it, in all formats; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session; void runs, which flatter what is left
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost

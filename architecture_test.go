@@ -254,17 +254,17 @@ prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
 prove/testbed         2450       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy; segments that both ends counted; what serves is killed and started anew within the window
 quantity               250       10  loads as shares of a measured capacity
-report                2400        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other
+report                2450        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other; guards that failed are named in sentences
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
 report/chart           770        5  texts hide the lines below them; each axis has a scale; bounds are marked
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures
-report/evidence        350       10  out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables
-report/export          750        5  files to export to, out of cmd/isolane; aims that a guard opens
-report/figures        2550       30  segments that nobody accounts for; what late clients find is a bound, and so are ratios to it, in all formats; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session
+report/evidence        400       10  out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables; what programs of others took
+report/export          800        5  files to export to, out of cmd/isolane; aims that a guard opens; what was lost, and bounds, where a format cannot hold them
+report/figures        2650       30  segments that nobody accounts for; what late clients find is a bound, and so are ratios to it, in all formats; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session; void runs, which flatter what is left
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
 report/objective       200        5  out of report/figures: bounds of lanes
-results               1150       90  segments; bounds of late clients; all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures
+results               1200       90  segments; bounds of late clients; all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures; runs that are void for steal alone
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            550       10  application and neighbours as pods, by kubectl, also on a static node

@@ -95,6 +95,7 @@ func atCell(s *figures.Summary, m figures.Metric, statistic string, c figures.Ce
 		if w, ok := base.Statistic(m, statistic); ok && !math.IsInf(w, 1) {
 			text += fmt.Sprintf(", %s of %s", figures.Bound(format.Percent(v/w), f, base.Figure(m)), s.Baseline)
 		}
+		text += inDoubt(f)
 	case f.Ratio.Known():
 		text += fmt.Sprintf(", %s of %s", s.Estimate(c, m), s.Baseline)
 		if said := verdict(f); said != "" {

@@ -59,7 +59,10 @@ func TestWithoutFigures(t *testing.T) {
 		"the client could not keep up: send lag P99.9 40µs":             "the client could not keep up",
 		"instance 2: the client could not keep up: send lag P99.9 40µs": "the client could not keep up",
 		"seconds of the report: expected 1 to 61, found 0.8":            "seconds of the report: not as expected",
-		"nothing was received": "nothing was received",
+		"nothing was received":          "nothing was received",
+		"2490 of 9000 messages lost":    "messages lost",
+		"instance 3: 4 of 7 got none":   "got none",
+		"4 of 7 failed, the first: EOF": "failed, the first",
 	} {
 		if got := withoutFigures(why); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -111,10 +111,12 @@ func sentences(s *figures.Summary) []string {
 		for _, i := range s.Isolation {
 			if back := i.Aspects[k].Back; back.Known() && (few || i.Cell.Name == aim) {
 				from = cmp.Or(from, i.From)
-				text := fmt.Sprintf("%s %s", format.Percent(back.Estimate), back.SpreadWords())
-				if lo, _, _ := back.Spread(); lo > 1 {
+				own := i.Cell.Figure(a.Metric)
+				text := fmt.Sprintf("%s %s", wonBack(own).Bounded(format.Percent(back.Estimate)), back.SpreadWords())
+				if lo, _, interval := back.Spread(); lo > 1 && interval {
 					text = "all of it and more"
 				}
+				text += inDoubt(own, i.Loser.Figure(a.Metric), i.Base.Figure(a.Metric))
 				parts = append(parts, fmt.Sprintf("%s wins back %s", i.Name, text))
 			}
 		}
@@ -133,10 +135,13 @@ func costWords(noise *results.Factor, c figures.Isolation, a figures.Isolated) s
 		return ""
 	}
 	name, from, to := a.Name, a.Shown(*c.Quiet), a.Shown(c.Cell)
+	own, quiet := c.Cell.Figure(a.Metric), c.Quiet.Figure(a.Metric)
+	doubt := inDoubt(own, quiet)
 	switch {
 	case a.Margin.Goal == stats.HigherIsBetter && a.Cost.Known():
-		return fmt.Sprintf("%s %s of its %s %s (%s instead of %s)", format.Percent(a.Cost.Estimate),
-			a.Cost.SpreadWords(), noise.Quiet, name, to, from)
+		return fmt.Sprintf("%s %s of its %s %s (%s instead of %s)%s",
+			figures.Bound(format.Percent(a.Cost.Estimate), own, quiet), a.Cost.SpreadWords(), noise.Quiet, name, to,
+			from, doubt)
 	case a.Sampled && !a.Tail:
 		return ""
 	case a.Tail && (from == format.None || to == format.None):
@@ -149,7 +154,19 @@ func costWords(noise *results.Factor, c figures.Isolation, a figures.Isolated) s
 	if from == format.None || to == format.None {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s instead of %s", name, to, from)
+	return fmt.Sprintf("%s of %s instead of %s%s", name, to, from, doubt)
+}
+
+// inDoubt names the guards that failed in a cell of some figures.
+func inDoubt(all ...figures.Figure) string {
+	var guards []string
+	for _, f := range all {
+		guards = append(guards, f.Doubts...)
+	}
+	if len(guards) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (in doubt: %s)", strings.Join(once(guards), ", "))
 }
 
 // listed joins the factors' names as a sentence does.

@@ -299,7 +299,7 @@ func TestHonestEdges(t *testing.T) {
 					}
 				}
 			}
-		}, []string{"lost against", "NOT REACHED  RTT P99.9", "What was lost"}, []string{"NaN", "Inf"}},
+		}, []string{"lost against", "NOT REACHED  RTT P99.9", "were lost, and are longer"}, []string{"NaN", "Inf"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

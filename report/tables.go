@@ -145,7 +145,8 @@ func sampleNote(s *figures.Summary, m figures.Metric) string {
 			format.Count(stats.SamplesFor(0.99)), format.Count(stats.SamplesFor(0.999)))
 	}
 	if lost > 0 {
-		note += " What was lost is longer than all of them; max and mean are of the rest."
+		note += fmt.Sprintf(" %s were lost, and are longer than all of them; max and mean are of the rest.",
+			format.Count(lost))
 	}
 	return note
 }

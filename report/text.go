@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -175,7 +176,7 @@ func withoutFigures(why string) string {
 	if strings.HasPrefix(rest, "expected ") {
 		first += ": not as expected"
 	}
-	return first
+	return regexp.MustCompile(`^[0-9]+ of [0-9]+ `).ReplaceAllString(first, "")
 }
 
 // objectiveLines say of each bound what was found; the title is empty where no lane was proved.

@@ -41,7 +41,7 @@ func (m Measurement) Offered() (bool, error) {
 	if err != nil || lag.TotalCount() == 0 {
 		return false, err
 	}
-	return lag.ValueAtQuantile(99.9) <= int64(m.Window)/100, nil
+	return Percentile(lag, 0.999, 0) <= float64(m.Window)/100, nil
 }
 
 // AtMost are the samples of a late client as upper bounds: each longer by the lag that all but a thousandth
@@ -56,7 +56,10 @@ func (s Samples) AtMost() (*hdrhistogram.Histogram, error) {
 	if err != nil {
 		return nil, err
 	}
-	added, longer := lag.ValueAtQuantile(99.9), NewHistogram()
+	if all.TotalCount() == 0 || lag.TotalCount() == 0 {
+		return all, nil
+	}
+	added, longer := int64(Percentile(lag, 0.999, 0)), NewHistogram()
 	for _, bar := range all.Distribution() {
 		if err = longer.RecordValues(min(bar.To+added, longest), bar.Count); err != nil {
 			return nil, err

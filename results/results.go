@@ -7,6 +7,7 @@ package results
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -215,6 +216,8 @@ type Cell struct {
 	// InForce are levels that this kernel cannot do, and what was in force in their place; a note says why.
 	InForce  map[string]string `json:"inForce,omitempty"`
 	Baseline bool              `json:"baseline"` // the cell to which the others are compared
+	// Commands of the scenario run in it, and what they leave running.
+	Commands bool `json:"commands,omitempty"`
 	// The CPUs that the plan gives each part.
 	Application cpuset.Set `json:"applicationCPUs"`
 	Client      cpuset.Set `json:"clientCPUs"`
@@ -299,6 +302,13 @@ type Run struct {
 
 // Used says whether the figures of the run count.
 func (r Run) Used() bool { return r.Dropped == "" && len(r.Void) == 0 }
+
+// Stolen says whether a run is void for steal alone, which is no doing of its cell.
+func (r Run) Stolen() bool {
+	return len(r.Void) > 0 && !slices.ContainsFunc(r.Void, func(why string) bool {
+		return !strings.HasPrefix(why, Steal+" ")
+	})
+}
 
 // Nanoseconds is a duration or a moment within a run.
 type Nanoseconds int64

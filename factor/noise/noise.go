@@ -34,7 +34,8 @@ func (Driver) Read(settings []byte) (factor.Factor, error) {
 		case l.Name == quiet && n > 0:
 			return errors.New("neighbours: expected none where it is quiet")
 		case l.Name != quiet && n == 0:
-			return errors.New("neighbours: missing: this level has nobody who makes noise")
+			return errors.New("neighbours: missing: this level has nobody who makes noise: expected some, or the " +
+				"name quiet")
 		}
 		for i, n := range own.Neighbours {
 			if verr := n.Validate(); verr != nil {

@@ -309,7 +309,7 @@ func (c *client) object(m *results.Measurement) {
 	if c.Mode != Open {
 		return
 	}
-	lag, p99 := c.lag.ValueAtQuantile(99.9), c.latency.ValueAtQuantile(99)
+	lag, p99 := results.Percentile(c.lag, 0.999, 0), results.Percentile(c.latency, 0.99, 0)
 	if lag*10 > p99 {
 		m.ClientLate(fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
 			time.Duration(lag), time.Duration(p99)))

@@ -78,7 +78,7 @@ func (g *generator) object(m *results.Measurement, lost string) {
 	} else if g.sent < g.total {
 		m.ClientLate(fmt.Sprintf("the generator could not keep up: it sent %d of %d frames", g.sent, g.total))
 	}
-	lag, p99 := g.lag.ValueAtQuantile(99.9), g.latency.ValueAtQuantile(99)
+	lag, p99 := results.Percentile(g.lag, 0.999, 0), results.Percentile(g.latency, 0.99, 0)
 	if lag*10 > p99 {
 		m.ClientLate(fmt.Sprintf("the generator could not keep up: send lag P99.9 %s, latency P99 %s",
 			time.Duration(lag), time.Duration(p99)))

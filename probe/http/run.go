@@ -126,7 +126,7 @@ func (c *client) report(m *results.Measurement) error {
 	case w.failed*100 > w.due:
 		m.NotCarried(fmt.Sprintf("%d of %d requests failed, the first: %v", w.failed, w.due, c.why))
 	}
-	late, p99 := c.lag.ValueAtQuantile(99.9), c.last.ValueAtQuantile(99)
+	late, p99 := results.Percentile(c.lag, 0.999, 0), results.Percentile(c.last, 0.99, 0)
 	if c.Rate != probe.Max && p99 > 0 && late*10 > p99 {
 		object(fmt.Sprintf("the client could not keep up: send lag P99.9 %s, latency P99 %s",
 			time.Duration(late).Round(time.Microsecond), time.Duration(p99).Round(time.Microsecond)))

@@ -247,7 +247,7 @@ func (e end) figures(m *results.Measurement, c probe.Conditions) {
 	in, window, cpus := e.Received, c.Window.Seconds(), 100*float64(c.CPUs)*rounding
 	rate := 8 * in.Bytes / in.Seconds
 	if in.Bytes == 0 {
-		m.Void = append(m.Void, "nothing was received")
+		m.NotCarried("nothing was received")
 	}
 	for _, f := range []struct {
 		field             string

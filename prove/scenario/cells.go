@@ -28,7 +28,9 @@ func (s Scenario) combinations() (cells []results.Cell, excluded []results.Exclu
 			excluded = append(excluded, results.Excluded{Cell: name, Because: s.Spec.Exclude[k].Because})
 			continue
 		}
-		cells = append(cells, results.Cell{Name: name, Levels: levels, Baseline: name == s.Spec.Baseline})
+		c := results.Cell{Name: name, Levels: levels, Baseline: name == s.Spec.Baseline}
+		c.Commands = len(s.Conditions(c).Before) > 0
+		cells = append(cells, c)
 	}
 	return cells, excluded
 }

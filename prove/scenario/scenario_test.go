@@ -211,6 +211,7 @@ func TestParseRefuses(t *testing.T) {
 		{"cell: noisy-lane-express\n", "cell: noisy-lane\n", `spec.aims.cell: "noisy-lane" is none`},
 		{"metric: throughput, percent: 180", "metric: power, percent: 50", "spec.aims.goals[0].metric"},
 		{"against: quiet-floating-bridge-gro", "against: quiet-floating-wire", "spec.aims.goals[3].against"},
+		{"against: quiet-floating-bridge-gro", "against: noisy-lane-express", "spec.aims.goals[3].against: expected another cell"},
 		{"percent: 180", "percent: 0", "spec.aims.goals[0].percent: expected more than 0"},
 		{"statistic: p99.9", "statistic: p42", "spec.aims.goals[2].statistic"},
 		{"kind: Scenario", "kind: Lane", "apiVersion, kind"},
@@ -424,8 +425,8 @@ func FuzzParse(f *testing.F) {
 
 // What a machine need not have is no base for a verdict, an aim or a search.
 func TestOptional(t *testing.T) {
-	const text = "{apiVersion: isolane.dev/v1alpha3, kind: Scenario, metadata: {name: test}, spec: {factors: [{name: placement, levels: [lane]}], " +
-		"baseline: lane, lane: {cpus: {count: 1}}, probes: [{name: w, kind: wakeup}, {name: r, kind: rtla, optional: true}], MORE" +
+	const text = "{apiVersion: isolane.dev/v1alpha3, kind: Scenario, metadata: {name: test}, spec: {factors: [{name: placement, levels: [floating, lane]}], " +
+		"baseline: floating, lane: {cpus: {count: 1}}, probes: [{name: w, kind: wakeup}, {name: r, kind: rtla, optional: true}], MORE" +
 		"modes: {quick: {blocks: 1, windows: {wakeup: {measure: 1s}, rtla: {measure: 1s}}}}}}"
 	s, err := Parse("test", strings.NewReader(strings.Replace(text, "MORE", "", 1)), kinds())
 	if err != nil {

@@ -67,10 +67,12 @@ const (
 
 // readSearches fills in defaults and checks what a search refers to.
 func (s *Scenario) readSearches(kinds Drivers) error {
+	made := len(s.Spec.Searches) == 0
 	for name, m := range s.Spec.Modes {
 		if m.Searches == nil {
 			continue
 		}
+		made = true
 		t := *m.Searches
 		t.Trial, t.Sum = cmp.Or(t.Trial, usualTrial), cmp.Or(t.Sum, usualSum)
 		t.Long = cmp.Or(t.Long, usualLong)
@@ -81,11 +83,17 @@ func (s *Scenario) readSearches(kinds Drivers) error {
 				"and at most %d trials, found %s, %s, %s", name, maxTrials, t.Trial, t.Sum, t.Long)
 		}
 	}
+	if !made {
+		return errors.New("spec.modes: expected searches in one of them: spec.searches are made in no other mode")
+	}
 	for i := range s.Spec.Searches {
 		q := &s.Spec.Searches[i]
 		before := s.Spec.Searches[:i]
-		if q.Name == "" || slices.ContainsFunc(before, func(o Search) bool { return o.Name == q.Name }) {
-			return fmt.Errorf("spec.searches[%d].name: %q is missing or listed twice", i, q.Name)
+		if err := factor.CheckName(q.Name); err != nil {
+			return fmt.Errorf("spec.searches[%d].name: %w", i, err)
+		}
+		if slices.ContainsFunc(before, func(o Search) bool { return o.Name == q.Name }) {
+			return fmt.Errorf("spec.searches[%d].name: %q is listed twice", i, q.Name)
 		}
 		if err := s.readSearch(q, kinds); err != nil {
 			return fmt.Errorf("spec.searches[%d] (%s).%w", i, q.Name, err)

@@ -113,7 +113,10 @@ func TestGoal(t *testing.T) {
 
 func TestSearchesRefused(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
-		{"name: limits", "name: fewest", `spec.searches[2].name: "fewest" is missing or listed twice`},
+		{"name: limits", "name: fewest", `spec.searches[2].name: "fewest" is listed twice`},
+		{"name: limits", `name: "li mits"`, `spec.searches[2].name: expected 1-40 characters without blanks`},
+		{"  searches:\n", "  aims: {cell: lane-1-small, goals: []}\n  searches:\n", "spec.aims.goals: at least one is needed"},
+		{", searches: {trial: 2s}", "", "spec.modes: expected searches in one of them"},
 		{"kind: bounds", "kind: widest", `spec.searches[2] (limits).kind: "widest": expected smallest, highest or bounds`},
 		{"kind: bounds", "kind: bounds, speed: 1", `unknown field "speed"`},
 		{"cells: [floating-small]}", "cells: []}", "(limits).cells: at least one is needed"},

@@ -144,6 +144,9 @@ func (s Scenario) validateFigures() error {
 	if _, err := s.Cells([]string{s.Spec.Aims.Cell, s.Spec.Baseline}); err != nil {
 		return fmt.Errorf("spec.aims.cell: %w", err)
 	}
+	if len(s.Spec.Aims.Goals) == 0 {
+		return errors.New("spec.aims.goals: at least one is needed")
+	}
 	for i, g := range s.Spec.Aims.Goals {
 		m, err := find(g.Metric)
 		_, unknown := s.Cells([]string{cmp.Or(g.Against, s.Spec.Baseline), s.Spec.Baseline})
@@ -152,6 +155,9 @@ func (s Scenario) validateFigures() error {
 			return fmt.Errorf("spec.aims.goals[%d].%w", i, err)
 		case unknown != nil:
 			return fmt.Errorf("spec.aims.goals[%d].against: %w", i, unknown)
+		case cmp.Or(g.Against, s.Spec.Baseline) == s.Spec.Aims.Cell:
+			return fmt.Errorf("spec.aims.goals[%d].against: expected another cell than that of the aims, %q", i,
+				s.Spec.Aims.Cell)
 		case g.Statistic != "" && (g.Statistic != "p99" && g.Statistic != "p99.9" || !m.Sampled):
 			return fmt.Errorf("spec.aims.goals[%d].statistic: expected none, or p99 or p99.9 of a metric with "+
 				"samples, found %q", i, g.Statistic)

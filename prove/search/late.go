@@ -17,6 +17,6 @@ func BeyondClient(s results.Samples, quantile, bound float64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	added := 2 * float64(lag.ValueAtQuantile(100*(1-few)))
+	added := 2 * results.Percentile(lag, 1-few, 0)
 	return results.Percentile(all, quantile-2*few, s.Lost)-added > bound, nil
 }

@@ -17,6 +17,9 @@ type Machine struct {
 	// IdleExit is what leaving an idle state took on average on the application's CPUs, in nanoseconds, as the
 	// driver has it; 0 where they never slept.
 	IdleExit float64
+	// Others are the parts of the application's CPUs that programs took in each run which are neither the
+	// application's nor, as far as is known, its neighbours', the largest last; none where nobody says.
+	Others []float64
 }
 
 // MachineOf sums up the used runs of a cell.
@@ -25,6 +28,9 @@ func MachineOf(c results.Cell, used []results.Run) Machine {
 	frequencies := map[int][]float64{}
 	exits, took := uint64(0), results.Nanoseconds(0)
 	for _, r := range used {
+		if share, known := others(c, r.Witness); known {
+			m.Others = append(m.Others, share)
+		}
 		for _, cpu := range r.Witness.CPUs {
 			if !c.Application.Contains(cpu.ID) {
 				continue
@@ -48,5 +54,25 @@ func MachineOf(c results.Cell, used []results.Run) Machine {
 		}
 	}
 	m.IdleExit = float64(took) / float64(max(exits, 1))
+	slices.Sort(m.Others)
 	return m
+}
+
+// others is which part of the application's CPUs other programs took. Of what the neighbours took all may
+// have been on these CPUs.
+func others(c results.Cell, w results.Witness) (share float64, known bool) {
+	took := -w.Neighbours.CPUTime
+	for _, s := range w.Sources {
+		if s.Kind != results.Task || !c.Application.Contains(s.CPU) {
+			continue
+		}
+		if s.Total == nil {
+			return 0, false
+		}
+		took += *s.Total
+	}
+	if w.Window == 0 || c.Application.IsEmpty() {
+		return 0, false
+	}
+	return float64(max(took, 0)) / float64(w.Window) / float64(c.Application.Len()), true
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // table writes comma-separated values (RFC 4180, lines end with LF). A row without a block is of all used
-// runs merged. The columns of the factors are named factor.NAME.
+// runs merged, of so many samples without those lost, which have a row. The columns of the factors are named
+// factor.NAME.
 func table(w io.Writer, d report.Document) error {
 	s := d.Summary()
 	out := csv.NewWriter(w)
@@ -79,6 +80,13 @@ func rows(m figures.Metric, f figures.Figure) [][]string {
 			f.Of(b).Side()})
 	}
 	d := f.Merged
+	if d == nil {
+		return all
+	}
+	if d.Lost > 0 {
+		all = append(all, []string{m.Name, "samples", "lost", "", strconv.FormatUint(d.Lost, 10),
+			strconv.FormatUint(d.N(), 10), ""})
+	}
 	if d.N() == 0 {
 		return all
 	}

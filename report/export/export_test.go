@@ -372,10 +372,11 @@ func TestJUnitStates(t *testing.T) {
 	s.Scenario.Aims.Goals[1].Percent = 1
 	one := session.Made(t, "standard", 1, session.SixCells())
 	one.Scenario.Aims.Goals[2].Percent = 1
+	quick := session.Made(t, "quick", 10, session.SixCells())
 	for name, c := range map[string]struct {
 		s                        results.Session
 		tests, failures, skipped int
-	}{"a verdict": {s, 3, 2, 0}, "one block": {one, 3, 1, 2},
+	}{"a verdict": {s, 3, 2, 0}, "one block": {one, 3, 1, 2}, "reached, and no verdict": {quick, 3, 0, 3},
 		"an objective": {session.Proved(t, "standard", 10, lane.Objective{RTT: map[string]quantity.Duration{
 			"p50": 1000, "p99": 1_000_000_000, "p99.9999": 1_000_000_000}}), 3, 1, 1}} {
 		var got suites
@@ -520,5 +521,35 @@ func TestLateClient(t *testing.T) {
 				t.Errorf("%s: the ratio is %q", cell.Name, r.Bound)
 			}
 		}
+	}
+}
+
+// What was lost, and what late clients find, cannot stand in all formats as it is: then they say so.
+func TestLost(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	const cell, probe = "noisy-lane-express", "rtt-udp-64-open"
+	for i, r := range s.Runs {
+		m := &s.Runs[i].Measured[1]
+		if one := m.Samples[probe]; r.Cell == cell && r.Block == 2 {
+			one.Lost, one.Wanted = 12, one.Wanted+12
+			m.Samples[probe] = one
+		} else if r.Cell == cell && r.Block == 3 {
+			m.ClientLate("the client could not keep up")
+		}
+	}
+	d := stored(t, s)
+	for format, want := range map[string]string{
+		"csv":         cell + ",noisy,lane,express," + probe + ",samples,lost,,12,40000,\n",
+		"openmetrics": `isolane_merged_lost{scenario="edge",cell="` + cell + `",metric="` + probe + `",factor_noise="noisy",factor_placement="lane",factor_path="express"} 12` + "\n",
+		"hdr":         "[" + cell + "/" + probe + ", block 2: 12 of 4012 were lost: longer than all that follow]\nTag=" + cell + "/" + probe + ",",
+	} {
+		if text := written(t, format, d); !strings.Contains(text, want) {
+			t.Errorf("%s does not say %q", format, want)
+		}
+	}
+	text := written(t, "hdr", d)
+	if !strings.Contains(text, "["+cell+"/"+probe+", block 3: left out, for its client was late, so it is a bound]\n") ||
+		strings.Count(text, "Tag="+cell+"/"+probe+",") != 9 {
+		t.Errorf("%d intervals", strings.Count(text, "Tag="+cell+"/"+probe+","))
 	}
 }

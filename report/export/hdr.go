@@ -2,6 +2,7 @@ package export
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -29,24 +30,45 @@ func histograms(w io.Writer, d report.Document) error {
 	slices.SortStableFunc(runs, func(a, b results.Run) int { return a.Started.Compare(b.Started) })
 	for _, r := range runs {
 		for _, m := range r.Measured {
-			if len(m.Void) > 0 {
-				continue
+			if err = interval(out, r, m); err != nil {
+				return err
 			}
-			for _, name := range slices.Sorted(maps.Keys(m.Samples)) {
-				h, err := m.Samples[name].Histogram.Decode()
-				if err != nil {
-					return err
-				}
-				if h.TotalCount() == 0 {
-					continue // all was lost
-				}
-				h.SetTag(word(r.Cell, ",/") + "/" + word(name, ",/"))
-				h.SetStartTimeMs(r.Started.UnixMilli())
-				h.SetEndTimeMs(r.Started.Add(time.Duration(m.Window)).UnixMilli())
-				if err = out.OutputIntervalHistogram(h); err != nil {
-					return err
-				}
-			}
+		}
+	}
+	return nil
+}
+
+// interval writes the histograms of a measurement that counts. What such a log cannot hold is told in
+// comments: bounds, and what was lost.
+func interval(out *hdrhistogram.HistogramLogWriter, r results.Run, m results.Measurement) error {
+	late, err := m.Censored()
+	if err != nil || len(m.Void) > 0 && !late {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Samples)) {
+		s, tag := m.Samples[name], word(r.Cell, ",/")+"/"+word(name, ",/")
+		h, err := s.Histogram.Decode()
+		if err != nil {
+			return err
+		}
+		if late {
+			err = out.OutputComment(fmt.Sprintf("[%s, block %d: left out, for its client was late, so it is a bound]",
+				tag, r.Block))
+		} else if s.Lost > 0 {
+			err = out.OutputComment(fmt.Sprintf("[%s, block %d: %d of %d were lost: longer than all that follow]", tag,
+				r.Block, s.Lost, s.Wanted))
+		}
+		if err != nil {
+			return err
+		}
+		if late || h.TotalCount() == 0 {
+			continue
+		}
+		h.SetTag(tag)
+		h.SetStartTimeMs(r.Started.UnixMilli())
+		h.SetEndTimeMs(r.Started.Add(time.Duration(m.Window)).UnixMilli())
+		if err = out.OutputIntervalHistogram(h); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -46,7 +46,8 @@ type (
 )
 
 // junit writes JUnit's XML: an aim, and each bound of an objective, is a test case. One that is not reached
-// has failed; one without an answer is skipped, with the reason. Void runs stand in the properties.
+// has failed; one without an answer is skipped, with the reason, and so is one that was reached without a
+// verdict, as of a quick session. Void runs stand in the properties.
 func junit(w io.Writer, d report.Document) error {
 	s := d.Summary()
 	e := s.Session.Environment
@@ -93,9 +94,9 @@ func ofAim(scenario, pair, note string, a figures.Aim) testCase {
 		c.Output += "; a guard failed: " + strings.Join(a.Doubts, ", ")
 	}
 	said := &message{fmt.Sprintf("%s: %s; aim: %s", a.State, c.Output, a.Goal)}
-	switch a.State {
-	case figures.Reached:
-	case figures.NotReached:
+	switch {
+	case a.State == figures.Reached && a.Firm:
+	case a.State == figures.NotReached:
 		c.Failure = said
 	default:
 		c.Skipped = said

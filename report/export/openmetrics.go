@@ -82,6 +82,11 @@ func (o *exposition) add(m figures.Metric, f, base figures.Figure,
 	o.family("isolane_run_median_"+unit, unit, "gauge",
 		"Median over the used runs of a run's value; of a distribution that is its P50.").
 		sample("", f.Centre/per, own)
+	if f.Merged != nil {
+		o.family("isolane_merged_lost", "", "gauge", "Samples that were lost: longer than all others, and part of "+
+			"the percentiles, but not of count, sum and max.").
+			sample("", float64(f.Merged.Lost), labels(figures.Figure{}))
+	}
 	if d := f.Merged; d.N() > 0 {
 		merged := o.family("isolane_merged_"+unit, unit, "summary",
 			"Percentiles of all used runs merged, as far as the sample supports them.")

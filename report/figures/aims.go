@@ -23,8 +23,8 @@ type Aim struct {
 	State State  `json:"state"`
 	// Doubts are the guards that failed, for which it is open although the figures alone decide.
 	Doubts []string `json:"doubts,omitempty"`
-	Paper  string   `json:"-"` // the paper's figure for the same conditions, "" for none
-	Firm   bool     `json:"-"` // a verdict: of a session that gives some, and of enough blocks
+	Paper  string   `json:"-"`    // the paper's figure for the same conditions, "" for none
+	Firm   bool     `json:"firm"` // a verdict: of a session that gives some, and of enough blocks
 }
 
 // AimNote says where the states are no verdicts.
@@ -71,11 +71,8 @@ func (s *Summary) aims() []Aim {
 			continue
 		}
 		a := s.aim(*m, g, own, base)
-		if over := own.loads[g.Metric].over; over > 0 && a.State != NoFigure {
+		if over := own.overloaded(g.Metric); over > 0 && a.State != NoFigure {
 			a.Found += fmt.Sprintf(", without what was not carried in %s", quantity.Count(over, "run"))
-			if a.State == Reached {
-				a.State = Open
-			}
 		}
 		if !s.SameLoad(*own, *base) && a.State == Reached {
 			a.State, a.Found = Open, a.Found+", but at another load"
@@ -91,10 +88,13 @@ func (s *Summary) aims() []Aim {
 }
 
 // doubted opens an aim that was reached although a guard failed on either side. A figure at a limit, or of a
-// late client, may be better still, so that is not what is missing.
+// late client, may be better still, so that is not what is missing; nor is what a baseline leaves out, which
+// flatters that.
 func (a *Aim) doubted(own, base Figure) {
-	bound := own.Limit != ""
-	for _, guard := range slices.Concat(own.Doubts, base.Doubts) {
+	bound, others := own.Limit != "", slices.DeleteFunc(slices.Clone(base.Doubts), func(guard string) bool {
+		return guard == leftOut
+	})
+	for _, guard := range slices.Concat(own.Doubts, others) {
 		better := bound && guard == own.Limit && !slices.Contains(base.Doubts, guard)
 		if !better && !slices.Contains(a.Doubts, guard) {
 			a.Doubts = append(a.Doubts, guard)

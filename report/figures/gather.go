@@ -37,6 +37,7 @@ func (s *Summary) take(c *Cell, m results.Measurement, block int) error {
 		return s.add(c, m, block, late)
 	}
 	s.VoidValues++
+	c.addLack(m)
 	for name, v := range m.Values {
 		if of := s.Metric(name); of != nil && of.forbidden() {
 			figure(c.Figures, name).add(block, v)
@@ -73,22 +74,25 @@ func (s *Summary) add(c *Cell, m results.Measurement, block int, late bool) erro
 	return nil
 }
 
-// addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count.
+// addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count. With a
+// bound among them it is one.
 func (c *Cell) addMean(m Metric) {
 	if len(m.MeanOf) == 0 || c.Figures[m.MeanOf[0]] == nil {
 		return
 	}
 blocks:
 	for _, b := range c.Figures[m.MeanOf[0]].Blocks {
-		product := 1.0
+		product, late := 1.0, false
 		for _, part := range m.MeanOf {
 			value, ok := c.figure(part).At(b.Block)
 			if !ok {
 				continue blocks
 			}
-			product *= value.Value
+			product, late = product*value.Value, late || value.Late
 		}
-		figure(c.Figures, m.Name).add(b.Block, math.Pow(product, 1/float64(len(m.MeanOf))))
+		f := figure(c.Figures, m.Name)
+		f.add(b.Block, math.Pow(product, 1/float64(len(m.MeanOf))))
+		f.Blocks[len(f.Blocks)-1].Late = late
 	}
 }
 

@@ -42,8 +42,8 @@ func (s *Summary) guard() []Guard {
 			all = s.addCheck(all, check)
 		}
 	}
-	all = append(all, s.segments(), s.lateClients(), s.survivors(), s.frequency(), s.heat(), s.asleep(),
-		s.clock(), s.drift(), s.several(), s.confounded(), s.ofBoots(), s.early())
+	all = append(all, s.segments(), s.lateClients(), s.survivors(), s.crowded(), s.frequency(), s.heat(),
+		s.asleep(), s.clock(), s.drift(), s.several(), s.confounded(), s.ofBoots(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 
@@ -133,68 +133,6 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 	return all
 }
 
-// survivors: where some of what was asked of a cell was not carried, lost or skipped, the rest is not all
-// that there is to say of it.
-func (s *Summary) survivors() Guard {
-	var found []string
-	for c := range s.cells() {
-		var names []string // of one probe it is the same
-		most := 0
-		for _, m := range s.Metrics {
-			f, over := c.Figures[m.Name], c.loads[m.Name].over
-			if over == 0 || f == nil || len(f.Blocks) == 0 {
-				continue
-			}
-			names, most = append(names, m.Name), max(most, over)
-			if !c.Baseline && f.Verdict != stats.Worse {
-				f.lower(leftOut)
-			}
-		}
-		if len(names) > 0 {
-			found = append(found, fmt.Sprintf("%s in %s, more than %g%% in %s", strings.Join(names, ", "), c.Name,
-				100*leastLost, quantity.Count(most, "run")))
-		}
-	}
-	var parts []string
-	if len(found) > 0 {
-		parts = append(parts, "not carried, lost or skipped: "+strings.Join(found, "; "))
-	}
-	if zeros := s.zeros(); len(zeros) > 0 {
-		parts = append(parts, "no ratio, for 0 or lost on both sides: "+strings.Join(zeros, "; "))
-	}
-	if len(parts) == 0 {
-		return Guard{}
-	}
-	return Guard{leftOut, Failed, strings.Join(parts, "; ")}
-}
-
-const leftOut = "left out"
-
-// zeros says where a ratio lacks blocks, as one of the two was 0: what is left does not speak for the cell.
-func (s *Summary) zeros() (found []string) {
-	base := s.Cell(s.Baseline)
-	for c := range s.cells() {
-		for _, m := range s.Ordered() {
-			f := c.Figures[m.Name]
-			if f == nil || base == nil || c.Baseline || !f.Ratio.Known() {
-				continue
-			}
-			n := 0
-			for _, b := range f.Blocks {
-				other, both := base.figure(m.Name).At(b.Block)
-				if both && (b.Value == 0 || other.Value == 0 || math.IsNaN(b.Value/other.Value)) {
-					n++
-				}
-			}
-			if n > 0 {
-				f.doubt(leftOut)
-				found = append(found, fmt.Sprintf("%s in %s of %s", m.Name, quantity.Count(n, "block"), c.Name))
-			}
-		}
-	}
-	return found
-}
-
 // omission: a closed loop waits for each reply, and so misses what a stall would have delayed. In each cell
 // an open loop has to have a figure of the same quantity.
 func (s *Summary) omission() Guard {
@@ -244,21 +182,24 @@ const omitted = "coordinated omission"
 const missesStalls = "each probe waits for its reply before it sends again, and so misses stalls: add one "
 
 // supported: percentiles come from merged histograms, as far as the sample goes.
-func (s *Summary) supported() Guard {
-	m := s.PrimaryDistribution()
-	if m.Name == "" {
-		return Guard{}
-	}
-	g := Guard{"too short", Kept, "percentiles of merged histograms, as far as each sample goes"}
-	var short []string
-	for _, c := range s.Sampled(m) {
-		if math.IsNaN(c.Figure(m).Merged.Quantile(0.99)) {
-			short = append(short, c.Name)
+func (s *Summary) supported() (g Guard) {
+	for _, m := range s.Primary() {
+		if !m.Sampled {
+			continue
 		}
-	}
-	if len(short) > 0 {
-		g.State, g.Text = Failed, fmt.Sprintf("no P99 of %s in %s: it needs %s samples", m.Name,
-			strings.Join(short, ", "), format.Count(stats.SamplesFor(0.99)))
+		if g.Name == "" {
+			g = Guard{"too short", Kept, "percentiles of merged histograms, as far as each sample goes"}
+		}
+		var short []string
+		for _, c := range s.Sampled(m) {
+			if math.IsNaN(c.Figure(m).Merged.Quantile(0.99)) {
+				short = append(short, c.Name)
+			}
+		}
+		if len(short) > 0 {
+			g.fail(fmt.Sprintf("no P99 of %s in %s: it needs %s samples", m.Name, strings.Join(short, ", "),
+				format.Count(stats.SamplesFor(0.99))))
+		}
 	}
 	return g
 }

@@ -311,6 +311,60 @@ func found(in map[string]string) func(*results.Session) {
 	}
 }
 
+// On a busy host what is in no lane is worse than it is by itself: that is no gain of a lane.
+func TestProgramsOfOthers(t *testing.T) {
+	const laned, base, floating = "noisy-lane-express", "quiet-floating-bridge", "noisy-floating-bridge"
+	for name, c := range map[string]struct {
+		cell           string // where others run
+		last           int    // block
+		part           float64
+		change         func(*results.Session)
+		lane, floating stats.Verdict
+		aim            State
+		state          GuardState
+	}{
+		"a quiet host":     {base, 10, 0.04, nil, stats.Better, stats.Worse, Reached, Kept},
+		"now and then":     {base, 1, 0.9, nil, stats.Better, stats.Worse, Reached, Kept},
+		"a busy baseline":  {base, 2, 0.06, nil, stats.Inconclusive, stats.Worse, Open, Failed},
+		"a busy lane":      {laned, 10, 1.5, nil, stats.Better, stats.Worse, Open, Failed},
+		"beside noise":     {floating, 10, 1.5, nil, stats.Better, stats.Inconclusive, Reached, Failed},
+		"the noise itself": {floating, 10, 0.9, nil, stats.Better, stats.Worse, Reached, Kept},
+		"commands of the scenario": {base, 10, 0.9, func(s *results.Session) { s.Cells[0].Commands = true }, stats.Better, stats.Worse,
+			Reached, Kept},
+		"sampled": {base, 10, 0.9, func(s *results.Session) {
+			for i := range s.Runs {
+				s.Runs[i].Witness.Sources = []results.Source{{CPU: 1, Kind: results.Task, AtMost: new(results.Nanoseconds(1))}}
+			}
+		}, stats.Better, stats.Worse, Reached, Unknown},
+	} {
+		s := session.Made(t, "standard", 10, session.SixCells())
+		for i, r := range s.Runs {
+			w := &s.Runs[i].Witness
+			if w.Neighbours.CPUTime > 0 {
+				w.Neighbours.CPUTime = w.Window // one CPU of three
+			}
+			if r.Cell == c.cell && r.Block <= c.last {
+				k := slices.IndexFunc(s.Cells, func(o results.Cell) bool { return o.Name == r.Cell })
+				took := results.Nanoseconds(c.part * float64(w.Window) * float64(s.Cells[k].Application.Len()))
+				if c.cell == floating {
+					took = results.Nanoseconds(c.part * float64(w.Window))
+				}
+				w.Sources = append(w.Sources, results.Source{CPU: 1, Kind: results.Task, Name: "cc1", Total: &took},
+					results.Source{CPU: 0, Kind: results.Task, Name: "elsewhere", Total: &took})
+			}
+		}
+		if c.change != nil {
+			c.change(&s)
+		}
+		sum := summarize(t, s)
+		own, other := sum.Cell(laned).Figures["throughput"], sum.Cell(floating).Figures["throughput"]
+		k := slices.IndexFunc(sum.Guards, func(g Guard) bool { return g.Name == "programs of others" })
+		if g := sum.Guards[k]; own.Verdict != c.lane || other.Verdict != c.floating || sum.Aims[0].State != c.aim || g.State != c.state {
+			t.Errorf("%s: lane %s, floating %s, aim %s, %+v", name, own.Verdict, other.Verdict, sum.Aims[0].State, g)
+		}
+	}
+}
+
 // Noise that keeps CPUs awake makes answers faster: that is no gain of the cell. What a lane holds in its
 // quiet cell too is one.
 func TestIdleStates(t *testing.T) {

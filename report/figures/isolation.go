@@ -127,7 +127,7 @@ func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 		switch x := own.Of(a.of) / q.Of(a.of); {
 		case math.IsInf(own.Of(a.of), 1) || math.IsInf(q.Of(a.of), 1) || math.IsInf(l.Value, 1):
 			gone++
-		case !counts || !(x > 0):
+		case !counts || math.IsNaN(x): // of nothing it has lost all, and more than the loser
 		case l.Value == 1, (l.Value > 1) != lower:
 			none++
 		default:

@@ -51,6 +51,9 @@ func TestWins(t *testing.T) {
 				give(t, s, "noisy-floating-bridge", b, 100*float64(b)*(1+0.1*float64(b%2)-0.05))
 			}
 		}, nil, "cannot be told from chance"},
+		"nothing at all in one block": {func(s results.Session) {
+			give(t, s, "noisy-pinned-bridge", 3, 0) // a share of -1.5
+		}, map[string]float64{"pinned-bridge": 0.2, "lane-express": 1.45}, ""},
 		"nothing or all": {func(s results.Session) {
 			for b := 1; b <= 8; b++ {
 				give(t, s, "noisy-pinned-bridge", b, float64(b)*(80+40*float64(b%2*2-1)))

@@ -66,7 +66,7 @@ func (s *Summary) lateClients() Guard {
 		for _, m := range s.Metrics {
 			f := c.Figure(m)
 			late := len(slices.DeleteFunc(slices.Clone(f.Blocks), func(b Block) bool { return !b.Late }))
-			if late == 0 {
+			if late == 0 || len(m.MeanOf) > 0 { // which goes with its parts
 				continue
 			}
 			names, most = append(names, m.Name), max(most, late)

@@ -130,8 +130,14 @@ func TestLateRates(t *testing.T) {
 	sum := summarize(t, s)
 	for _, name := range []string{"throughput-tcp-up", "throughput"} { // and of the mean that it is a part of
 		m := *sum.Metric(name)
-		if f := sum.Cell("noisy-lane-express").Figure(m); !strings.HasPrefix(m.Shown(f), "≥ ") || f.Lowered != "at least: late client" {
+		f := sum.Cell("noisy-lane-express").Figure(m)
+		if !strings.HasPrefix(m.Shown(f), "≥ ") || f.Lowered != "at least: late client" {
 			t.Errorf("%s: %s, %s (%s)", name, m.Shown(f), f.Verdict, f.Lowered)
+		}
+		for _, b := range f.Blocks {
+			if !b.Late {
+				t.Errorf("%s of block %d is told as if it were no bound", name, b.Block)
+			}
 		}
 	}
 }

@@ -15,7 +15,6 @@ type Load struct {
 	Wanted, Lost uint64
 	window       time.Duration
 	over         int // runs that were overloaded
-	absent       int // of them, without a figure
 }
 
 // leastLost is the share of what was asked beyond which a run that did not get it is overloaded.
@@ -36,9 +35,6 @@ func (c *Cell) addLoad(m results.Measurement) {
 		l.Wanted, l.Lost, l.window = l.Wanted+samples.Wanted, l.Lost+samples.Lost, l.window+time.Duration(m.Window)
 		if len(m.Void) > 0 || float64(samples.Lost) > leastLost*float64(samples.Wanted) {
 			l.over++
-		}
-		if len(m.Void) > 0 {
-			l.absent++
 		}
 		c.loads[name] = l
 	}

@@ -87,6 +87,41 @@ func (s *Summary) heat() Guard {
 		": cool the machine, or fix a lower frequency"}
 }
 
+// mostOthers is which part of the application's CPUs other programs may take in a run, as much as of steal.
+const mostOthers = 0.05
+
+// crowded: programs of others disturb what runs where they may run as well, and not what is in a lane, whose
+// runs are void where they come there. A busy host makes a baseline bad, and so all else better than it is.
+// What a scenario's own commands have started is no stranger.
+func (s *Summary) crowded() Guard {
+	const name = "programs of others"
+	g := Guard{name, Unknown, "no run says how long others ran on the application's CPUs"}
+	for c := range s.cells() {
+		all := c.Machine.Others
+		if len(all) == 0 || c.Commands {
+			continue
+		}
+		if g.State == Unknown {
+			g.State, g.Text = Kept, fmt.Sprintf("at most %g%% of the application's CPUs in nine of ten runs of "+
+				"each cell", 100*mostOthers)
+		}
+		n := len(slices.DeleteFunc(slices.Clone(all), func(share float64) bool { return share <= mostOthers }))
+		if float64(n) <= mostVoid*float64(len(all)) {
+			continue
+		}
+		g.fail(fmt.Sprintf("they took up to %s of the application's CPUs in %s, and more than %g%% in %d of %s: "+
+			"measure where nothing else runs", format.Percent(all[len(all)-1]), c.Name, 100*mostOthers, n,
+			quantity.Count(len(all), "run")))
+		in := map[bool]stats.Verdict{false: stats.Better, true: stats.Worse}[c.Baseline] // in spite of them
+		s.touched(name, "", c, func(_ Metric, f *Figure) {
+			if f.Verdict != in {
+				f.lower(name)
+			}
+		})
+	}
+	return g
+}
+
 // asleep: neighbours keep CPUs from sleeping deeply, so a disturbed cell may answer sooner than a quiet one
 // for that alone. A lane that keeps them awake does so in its quiet cell as well.
 func (s *Summary) asleep() Guard {

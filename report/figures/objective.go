@@ -68,10 +68,12 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 // doubted is a verdict with what the figure leaves out, or what limits it. Guards on ratios do not touch a
 // bound: what makes samples longer, or differ, is in the figure that it holds.
 func (c Cell) doubted(m Metric, j lane.Judgement) (lane.Verdict, string) {
-	f, absent := c.Figure(m), c.loads[m.Name].absent
+	f, over := c.Figure(m), c.lacks[m.Name].over
 	switch {
-	case j.Verdict == lane.Held && absent > 0:
-		return lane.Unproven, "what was asked was not carried in " + quantity.Count(absent, "run")
+	case j.Verdict == lane.Held && over > 0:
+		return lane.Unproven, "what was asked was not carried in " + quantity.Count(over, "run")
+	case j.Verdict == lane.Held && c.voided(m.Name) != "":
+		return lane.Unproven, c.voided(m.Name)
 	case j.Verdict == lane.Missed && m.Margin.Goal == stats.HigherIsBetter && f.Limit != "":
 		return lane.Unproven, "at least, for " + f.Why()
 	}

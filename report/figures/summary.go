@@ -54,6 +54,8 @@ type Cell struct {
 	Boots      []int              // in which those used were made, of the session's
 	Figures    map[string]*Figure // by metric
 	loads      map[string]Load    // of what is sampled, by metric
+	lacks      map[string]lack    // by metric
+	spoilt     lack               // void runs
 	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
 	WorkBase   string             // that cell, "" for none
 	Evidence   evidence.Evidence
@@ -200,7 +202,7 @@ func Summarize(s results.Session) (Summary, error) {
 // newCell gathers the used runs of a cell and counts all of them. Comparisons come later.
 func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{},
-		loads: map[string]Load{}}
+		loads: map[string]Load{}, lacks: map[string]lack{}}
 	for _, p := range s.Session.Scenario.Published {
 		if p.Cell == c.Name {
 			cell.Published = append(cell.Published, p)
@@ -213,7 +215,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 		switch {
 		case r.Cell != c.Name:
 		case len(r.Void) > 0:
-			cell.Void++
+			cell.addVoid(r)
 		case r.Dropped != "":
 			s.Dropped[r.Dropped]++
 		default:

@@ -100,7 +100,7 @@ func steal(cpus []results.CPU, e Expect) []string {
 	var why []string
 	for _, c := range cpus {
 		if e.Measured.Contains(c.ID) && e.percent(c.Steal-shown) > e.StealPercent {
-			why = append(why, fmt.Sprintf("steal %.1f%% on CPU %d, budget %g%%",
+			why = append(why, fmt.Sprintf(results.Steal+" %.1f%% on CPU %d, budget %g%%",
 				e.percent(c.Steal), c.ID, e.StealPercent))
 		}
 	}

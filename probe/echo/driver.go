@@ -114,7 +114,7 @@ func (p Probe) Client(self string, c probe.Conditions) []string {
 }
 
 // InMachine says that it can be in a virtual machine, and needs nothing there.
-func (Probe) InMachine() (programs, modules []string) { return nil, nil }
+func (Probe) InMachine() (programs, modules []string, can bool) { return nil, nil, true }
 
 // Serve answers as the application.
 func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {

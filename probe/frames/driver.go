@@ -213,6 +213,11 @@ func (p Probe) checks(name, figure string) (all []results.Metric) {
 	return all
 }
 
+// InMachine says that isolane's forwarder can be in a virtual machine, and needs nothing there.
+func (p Probe) InMachine() (programs, modules []string, can bool) {
+	return nil, nil, p.Forwarder == ours
+}
+
 // Inside is false: the generator measures from outside.
 func (Probe) Inside() bool { return false }
 

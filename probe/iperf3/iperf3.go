@@ -103,7 +103,7 @@ func (Probe) Server(_ string, c probe.Conditions) []string {
 func (Probe) Ready() string { return "Server listening" }
 
 // InMachine says that the server can be in a virtual machine, and needs nothing there.
-func (Probe) InMachine() (programs, modules []string) { return nil, nil }
+func (Probe) InMachine() (programs, modules []string, can bool) { return nil, nil, true }
 
 // Client is the command line of the client. iperf3 takes whole seconds.
 func (p Probe) Client(_ string, c probe.Conditions) []string {

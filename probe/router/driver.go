@@ -93,8 +93,8 @@ func (p Probe) Saturating() probe.Probe {
 func (Probe) Capabilities() []string { return []string{"NET_ADMIN"} }
 
 // InMachine is what a router needs in a virtual machine.
-func (Probe) InMachine() (programs, modules []string) {
-	return []string{nft, dnsmasq}, []string{"nf_tables", "nft_ct", "nft_masq", "nft_chain_nat", "sch_htb"}
+func (Probe) InMachine() (programs, modules []string, can bool) {
+	return []string{nft, dnsmasq}, []string{"nf_tables", "nft_ct", "nft_masq", "nft_chain_nat", "sch_htb"}, true
 }
 
 // The words behind the name of a probe in those of its metrics.

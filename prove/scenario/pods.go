@@ -29,7 +29,10 @@ func (s Scenario) InPods(static bool) (Scenario, error) {
 	left := map[string]bool{}
 	for _, f := range s.Spec.Factors {
 		paths, err := f.inPods()
-		if err != nil {
+		switch {
+		case err != nil && of(f.Where, left): // what pods do not have, on a path that they do not have either
+			paths = true
+		case err != nil:
 			return s, err
 		}
 		if left[f.Name] = paths; !paths {

@@ -137,17 +137,17 @@ func (p Probe) Cannot(c factor.Conditions) string {
 
 // inMachine is a probe whose application can run in a virtual machine of the host's programs.
 type inMachine interface {
-	// InMachine are programs that it runs there, and modules of the kernel that it needs.
-	InMachine() (programs, modules []string)
+	// InMachine are programs that it runs there, and modules of the kernel that it needs; can is false where its
+	// settings are such that it cannot.
+	InMachine() (programs, modules []string, can bool)
 }
 
 // InMachine says whether the application can run in a virtual machine, and what it needs there beside itself.
 func (p Probe) InMachine() (programs, modules []string, can bool) {
-	m, can := p.Probe.(inMachine)
-	if can {
-		programs, modules = m.InMachine()
+	if m, is := p.Probe.(inMachine); is {
+		return m.InMachine()
 	}
-	return programs, modules, can
+	return nil, nil, false
 }
 
 // ProbesOf are the probes of a cell, with what its levels set in them.

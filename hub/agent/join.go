@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
 )
@@ -82,7 +83,7 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 		return err
 	}
 	if admitted, err = o.requestBoth(ctx, core, hub, authority, name, made); err == nil {
-		err = os.WriteFile(filepath.Join(made, "hub.crt"), authority, 0o644)
+		err = desired.WriteFile(filepath.Join(made, "hub.crt"), authority)
 	}
 	if err == nil {
 		err = joined{URL: hub.URL, Name: name, New: true}.write(filepath.Join(made, "joined.json"))
@@ -98,9 +99,9 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 	case err != nil:
 		return errors.Join(err, os.RemoveAll(made), os.RemoveAll(made+".link"))
 	case was != "":
-		return os.RemoveAll(was)
+		err = os.RemoveAll(was)
 	}
-	return nil
+	return errors.Join(err, desired.Sync(o.Dir)) // the token is used up: a power cut leaves this host joined
 }
 
 // requestBoth gets a host its certificate by the token, which is used up then, and by that one at once the
@@ -195,5 +196,5 @@ func makeKey(file string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return made, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+	return made, desired.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }

@@ -73,10 +73,14 @@ func WriteFile(file string, data []byte) error {
 	if err = os.Rename(made.Name(), file); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(file))
+	return Sync(filepath.Dir(file))
+}
+
+// Sync has what was made, renamed or removed in a folder on the disk.
+func Sync(dir string) error {
+	f, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	return dir.Sync()
+	return errors.Join(f.Sync(), f.Close())
 }

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"filippo.io/age"
+
+	"isolane.dev/isolane/hub/desired"
 )
 
 // Several hubs are one: their stores are members of one, each has an API server, and one of them controls.
@@ -87,7 +89,7 @@ func (o Options) share() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(o.file(membersFile), data, 0o600)
+	return desired.WriteFile(o.file(membersFile), data)
 }
 
 // peers are the flags of etcd that say where its members are.

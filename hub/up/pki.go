@@ -16,9 +16,10 @@ import (
 	"io/fs"
 	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
+
+	"isolane.dev/isolane/hub/desired"
 )
 
 // Authority signs certificates. Its key stays in one file.
@@ -128,8 +129,8 @@ func writePair(p pair, cert []byte, key *ecdsa.PrivateKey, others ...[]byte) err
 	for _, other := range others {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other})...)
 	}
-	err = os.WriteFile(p.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)
-	return errors.Join(err, os.WriteFile(p.cert, text, 0o644))
+	err = desired.WriteFile(p.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+	return errors.Join(err, desired.WriteFile(p.cert, text))
 }
 
 // Digest names a certificate in the token by which hosts join.

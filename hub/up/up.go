@@ -76,9 +76,11 @@ func (o Options) validate() error {
 			return fmt.Errorf("--%s: expected a file of Kubernetes: %w", flag, err)
 		}
 	}
-	if o.Host == "" || o.Port < 1 || o.Port > 65533 {
-		return fmt.Errorf("--address, --port: expected an address, and a port from 1 to 65533, "+
-			"found %q and %d", o.Host, o.Port)
+	if o.Host == "" {
+		return errors.New("--address: this machine has none but loopback's: expected one by which hosts reach it")
+	}
+	if o.Port < 1 || o.Port > 65533 {
+		return fmt.Errorf("--port: expected 1 to 65533, found %d", o.Port)
 	}
 	return nil
 }

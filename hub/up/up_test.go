@@ -37,7 +37,8 @@ func TestStartRefused(t *testing.T) {
 	}{
 		{"no programs", "--programs: expected a folder with etcd and kube-apiserver", Options{Programs: t.TempDir(), Host: "127.0.0.1", Port: 1}},
 		{"a port that is taken", "--port ", Options{Programs: programs, Host: "127.0.0.1", Port: port}},
-		{"no port", "--address, --port: expected", Options{Programs: programs, Host: "127.0.0.1", Port: 70000}},
+		{"no port", "--port: expected", Options{Programs: programs, Host: "127.0.0.1", Port: 70000}},
+		{"no network yet", "--address: this machine has none but loopback's", Options{Programs: programs, Port: 1}},
 		{"no audit policy", "--audit: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Audit: "none.yaml"}},
 		{"no file of people", "--authentication: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Authentication: "none.yaml"}},
 		{"a folder below a file", "--dir ", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Dir: filepath.Join(programs, "etcd", "hub")}},

@@ -339,16 +339,14 @@ func (a *admin) config() (*rest.Config, error) {
 	return c, err
 }
 
-// firstAddress is the first of this machine's that is not of loopback.
+// firstAddress is the first of this machine's that is not of loopback, "" where it has none, as before its
+// network is there.
 func firstAddress() string {
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return "127.0.0.1"
-	}
+	addresses, _ := net.InterfaceAddrs() // none that are known
 	for _, a := range addresses {
 		if n, is := a.(*net.IPNet); is && n.IP.IsGlobalUnicast() {
 			return n.IP.String()
 		}
 	}
-	return "127.0.0.1"
+	return ""
 }

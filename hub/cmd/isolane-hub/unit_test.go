@@ -14,7 +14,7 @@ import (
 // The units of a hub and of the agent of a host are such that systemd takes them, and go on trying; they start a command
 // that there is, the agent's where a host has joined, the hub's with a folder that it may write.
 func TestUnit(t *testing.T) {
-	for name, wants := range map[string]string{"isolane-hub-agent": "ConditionPathExists=DIR/hub/joined.json", "isolane-hub": "StateDirectory=isolane-hub"} {
+	for name, wants := range map[string]string{"isolane-hub-agent": "ConditionPathExists=DIR/hub/joined.json\nRequiresMountsFor=DIR", "isolane-hub": "StateDirectory=isolane-hub"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile("../../../packaging/" + name + ".service")
 			if err != nil {
@@ -31,7 +31,7 @@ func TestUnit(t *testing.T) {
 				t.Fatalf("it starts %q, %v: expected a command of isolane-hub", line, err)
 			}
 			dir := cmd.Flag("dir").Value.String()
-			for _, want := range []string{strings.Replace(wants, "DIR", dir, 1), "StartLimitIntervalSec=0", "Restart=always"} {
+			for _, want := range []string{strings.Replace(wants, "DIR", dir, -1), "StartLimitIntervalSec=0", "Restart=always"} {
 				if !strings.Contains(string(text), "\n"+want+"\n") {
 					t.Errorf("expected %s", want)
 				}

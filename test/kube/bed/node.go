@@ -303,13 +303,10 @@ func (n *Node) Reboot(ctx context.Context) error {
 			return err
 		}
 	}
-	// Nobody has noticed yet, and the node would be taken for ready before it is.
-	const unknown = `{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}`
-	_, err := n.bed.Kubectl(ctx, "", "patch", "node", n.Name, "--subresource=status", "--patch="+unknown)
-	if err != nil {
+	if err := n.bed.patchUnknown(ctx, n.Name); err != nil {
 		return err
 	}
-	if err = n.start(); err != nil {
+	if err := n.start(); err != nil {
 		return err
 	}
 	return n.WaitReady(ctx)

@@ -191,8 +191,8 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	return err
 }
 
-// update is what a running container is to have; nil where the kernel sees to that, or with cgroup v2 a cgroup
-// above, which gets its CPUs back: the runtime could not do that.
+// update is what a running container is to have; nil where the kernel sees to that, or with cgroup v2 a
+// cgroup above, which gets its CPUs back: the runtime could not do that.
 func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Container) *api.ContainerUpdate {
 	cpus, keep, err := r.others(l, c)
 	if err != nil || !keep || r.unified && !has && c.GetLinux().GetResources().GetCpu().GetCpus() == "" {
@@ -318,16 +318,16 @@ func (r *runtime) kept(ctx context.Context, l *lanes.Lanes, name string, warning
 			if g.Lane.Name != name || at.Lane != name || keepsOff(r.partition, at.Own, g.Partition) {
 				continue
 			}
-			err = fmt.Errorf("lane %s: expected it in its container's cgroup (partition %s), found %q: isolane status "+
-				"on the node says why: %s", name, r.partition, g.Partition, strings.Join(warnings, "; "))
+			err = fmt.Errorf("lane %s: expected it in its container's cgroup (partition %s), found %q: isolane "+
+				"status on the node says why: %s", name, r.partition, g.Partition, strings.Join(warnings, "; "))
 			return errors.Join(err, l.Detach(ctx, at))
 		}
 	}
 	return nil
 }
 
-// keepsOff says whether a lane is in its container's cgroup, by what the kernel says of its partition: a valid
-// one, or where others are kept off by their cpusets none, which is nothing at all with cgroup v1.
+// keepsOff says whether a lane is in its container's cgroup, by what the kernel says of its partition: a
+// valid one, or where others are kept off by their cpusets none, which is nothing at all with cgroup v1.
 func keepsOff(kind string, own bool, says string) bool {
 	if kind == offer.Cpusets {
 		return own || says == ""

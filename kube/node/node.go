@@ -103,9 +103,9 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	_, unified := h.Kernel.Cgroup.Cpuset()
-	n := &Node{Config: c, partition: offer.Partition(h), prepared: map[string]bool{}, withheld: map[string]withheld{},
-		set: map[string]string{}, untouched: map[string]bool{},
-		unified: unified, change: make(turn, 1), changed: make(chan struct{}, 1), heard: make(chan struct{})}
+	n := &Node{Config: c, partition: offer.Partition(h), unified: unified, prepared: map[string]bool{},
+		withheld: map[string]withheld{}, set: map[string]string{}, untouched: map[string]bool{},
+		change: make(turn, 1), changed: make(chan struct{}, 1), heard: make(chan struct{})}
 	if err = n.recover(ctx); err != nil {
 		return err
 	}

@@ -310,8 +310,8 @@ func (b *Bed) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// unknown says of nodes that have begun anew that nobody knows whether they are ready: they would be taken for
-// that before they are.
+// unknown says of nodes that have begun anew that nobody knows whether they are ready: they would be taken
+// for that before they are.
 func (b *Bed) unknown(ctx context.Context) (err error) {
 	for i := range b.options.Nodes {
 		if b.options.Rebooted {

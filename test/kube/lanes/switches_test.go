@@ -338,4 +338,3 @@ func (s *switches) judge(t *testing.T) {
 		t.Errorf("%d spans of lanes, whose threads left their CPUs %d times: nothing was seen", spans, left)
 	}
 }
-

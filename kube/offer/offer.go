@@ -36,7 +36,7 @@ const (
 
 // Partition is the kind that a kernel makes of a container's cgroup: of cgroup v2 with Linux 6.7 and later
 // one whose parents are none. To move the container's processes to another cgroup is no way: they would leave
-// its limits, and the rules by which they may use devices.
+// its limits, and the rules by which they may use devices (cgroup-v2.rst, "Device controller").
 func Partition(h host.Host) string {
 	if _, v2 := h.Kernel.Cgroup.Cpuset(); v2 && h.Kernel.AtLeast(6, 7) {
 		return Remote

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -289,8 +290,8 @@ func monotonic() uint64 {
 // seesStrangers is an error where the program sees nobody on CPU 0, taken for a lane's for a moment.
 func (s *switches) seesStrangers(t *testing.T) {
 	t.Helper()
-	s.mu.Lock() // nobody else looks meanwhile
-	err := s.set(0, 1)
+	s.mu.Lock()                     // nobody else looks meanwhile
+	err := s.set(0, math.MaxUint64) // the id of none; that of the root is 1
 	time.Sleep(bed.Patient(50 * time.Millisecond))
 	err = errors.Join(err, s.set(0, 0))
 	s.mu.Unlock()

@@ -89,11 +89,6 @@ test-kube-lab: kube-bin lab
 	bin/kubebed around bin/kube-guest/cluster bin/isolane-lab run --tap machine0 \
 	-m $(KUBE_MACHINE) --share bin/kube-guest --timeout 60m -- env $(KUBE_ENV) /host/run '$(KUBE_TESTS)'
 
-# A node in such a machine, which is booted three times: a power cut, a reboot.
-test-kube-boots: kube-bin lab
-	test/kube/guest/share bin/kube-guest
-	bin/kubebed around bin/kube-guest/cluster test/kube/guest/boots test/kube/guest/systemd.yaml bin/kube-guest
-
 # A hub with the API server and the store of that Kubernetes, and a host that follows it (root).
 test-hub: kube-bin
 	ISOLANE_HUB_PROGRAMS=$$(bin/kubebed build) $(GO) -C hub test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
@@ -161,4 +156,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-kube-boots test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden

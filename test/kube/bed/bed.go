@@ -46,8 +46,6 @@ type Options struct {
 	Systemd bool
 	// Join is, in that machine, a copy of the folder pki of such a bed: the nodes here are of its cluster.
 	Join string
-	// Rebooted has them begin with the disks, and so with the pods, of a bed that ended with an earlier boot.
-	Rebooted bool
 }
 
 // Bed is a cluster that runs. It ends with the process that started it.
@@ -128,7 +126,6 @@ func (b *Bed) start(ctx context.Context) error {
 		{b.prepare, false},
 		{b.credentials, false},
 		{b.startControl, true},
-		{func() error { return b.unknown(ctx) }, false},
 		{b.startNodes, false},
 		{func() error { return b.waitControl(ctx) }, false},
 		{b.startControllers, true},
@@ -308,23 +305,6 @@ func (b *Bed) Run(cmd *exec.Cmd) error {
 		return err
 	}
 	return cmd.Wait()
-}
-
-// unknown says of nodes that have begun anew that nobody knows whether they are ready: they would be taken
-// for that before they are.
-func (b *Bed) unknown(ctx context.Context) (err error) {
-	for i := range b.options.Nodes {
-		if b.options.Rebooted {
-			err = errors.Join(err, b.patchUnknown(ctx, nodeName(i)))
-		}
-	}
-	return err
-}
-
-func (b *Bed) patchUnknown(ctx context.Context, node string) error {
-	const unknown = `{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}`
-	_, err := b.Kubectl(ctx, "", "patch", "node", node, "--subresource=status", "--patch="+unknown)
-	return err
 }
 
 // leave takes what the nodes had out of the cluster of another machine, for the next bed that joins it.

@@ -303,10 +303,13 @@ func (n *Node) Reboot(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.bed.patchUnknown(ctx, n.Name); err != nil {
+	// Nobody has noticed yet, and the node would be taken for ready before it is.
+	const unknown = `{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}`
+	_, err := n.bed.Kubectl(ctx, "", "patch", "node", n.Name, "--subresource=status", "--patch="+unknown)
+	if err != nil {
 		return err
 	}
-	if err := n.start(); err != nil {
+	if err = n.start(); err != nil {
 		return err
 	}
 	return n.WaitReady(ctx)

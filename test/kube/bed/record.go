@@ -130,7 +130,7 @@ func (b *Bed) take(ctx context.Context) error {
 		if lock == nil {
 			continue
 		}
-		err = clearLeft(ctx, number, b.options.Rebooted)
+		err = clearLeft(ctx, number)
 		if err == nil && b.lock == nil && (wanted < 0 || wanted == number) {
 			b.lock, b.number, b.Dir = lock, number, folder(number)
 			continue
@@ -200,17 +200,14 @@ func readRecord(number int) (*record, error) {
 }
 
 // clearLeft clears what a bed left whose process was killed, and says whether there was one. The caller has
-// its lock. With keep the files of one that ended with an earlier boot stay.
-func clearLeft(ctx context.Context, number int, keep bool) error {
+// its lock.
+func clearLeft(ctx context.Context, number int) error {
 	r, err := readRecord(number)
 	if err != nil || r == nil {
 		return err
 	}
 	id, err := boot()
 	if err == nil && id != r.Boot {
-		if keep {
-			return nil
-		}
 		r.Processes, r.Cgroups, r.Enabled, r.Systemd = nil, nil, nil, false // they went with the boot
 	}
 	return errors.Join(err, r.clear(ctx, number))
@@ -281,7 +278,7 @@ func down(ctx context.Context, number int, r *record) (string, error) {
 			return "", err
 		}
 		if lock != nil {
-			err = clearLeft(ctx, number, false)
+			err = clearLeft(ctx, number)
 			return "is no more", errors.Join(err, lock.Close())
 		}
 		if !r.Detached {

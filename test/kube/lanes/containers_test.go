@@ -315,9 +315,9 @@ func TestOlderKernel(t *testing.T) {
 			t.Fatal(when, err)
 		}
 		text := func(name string) string {
-			data, err := os.ReadFile(filepath.Join(group, name))
-			if err != nil {
-				t.Error(when, err)
+			data, rerr := os.ReadFile(filepath.Join(group, name))
+			if rerr != nil {
+				t.Error(when, rerr)
 			}
 			return strings.TrimSpace(string(data))
 		}

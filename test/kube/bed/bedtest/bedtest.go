@@ -32,10 +32,6 @@ func Start(tb testing.TB, o bed.Options) *bed.Bed {
 	o.Log = tb.Output()
 	o.Join = os.Getenv("ISOLANE_KUBE_JOIN") // in a machine of the lab
 	o.Systemd = Systemd()
-	if file := os.Getenv("ISOLANE_KUBE_BOOTS"); file != "" {
-		_, err := os.Stat(file)
-		o.Rebooted = err == nil
-	}
 	b, err := bed.Start(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)

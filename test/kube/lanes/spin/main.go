@@ -30,7 +30,6 @@ func main() {
 			fmt.Println(v)
 		}
 	}
-	fmt.Println("allowed at the start:", allowed())
 	if *hugepages > 0 {
 		take(*hugepages)
 	}
@@ -51,14 +50,6 @@ func main() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM)
 	<-asked
-}
-
-// allowed are the CPUs of this process, as the kernel says it.
-func allowed() string {
-	status, _ := os.ReadFile("/proc/self/status") // it has one
-	_, list, _ := strings.Cut(string(status), "Cpus_allowed_list:")
-	list, _, _ = strings.Cut(list, "\n")
-	return strings.TrimSpace(list)
 }
 
 // take writes to so many hugepages, and keeps them.

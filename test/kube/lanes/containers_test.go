@@ -268,6 +268,12 @@ func TestPartition(t *testing.T) {
 	})
 }
 
+// partitions says whether a container's cgroup can be a partition: cgroup v2, Linux 6.7 and later.
+func partitions() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cpuset.cpus.isolated")
+	return err == nil
+}
+
 // disturb has systemd read its units again, and write the settings of a container's scope.
 func (c *cluster) disturb(t *testing.T, pod string, look func(string)) {
 	t.Helper()

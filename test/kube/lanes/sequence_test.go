@@ -19,67 +19,37 @@ import (
 )
 
 // Pods come, go and are resized, and daemons are killed, at random: no CPU has two owners, and nothing is left. 20
-// steps, or so many as $ISOLANE_KUBE_STEPS says, in each of $ISOLANE_KUBE_SEQUENCES, from $ISOLANE_KUBE_SEED or a seed of
-// the clock, which is logged, and the seeds after it. Where containers' cgroups are partitions eBPF watches all the time.
+// steps, or so many as $ISOLANE_KUBE_STEPS says, from $ISOLANE_KUBE_SEED or a seed of the clock, which is logged.
 func TestSequence(t *testing.T) {
-	steps, sequences := int(number("ISOLANE_KUBE_STEPS", 20)), number("ISOLANE_KUBE_SEQUENCES", 1)
-	seed := number("ISOLANE_KUBE_SEED", uint64(time.Now().UnixNano()))
+	steps, err := strconv.Atoi(os.Getenv("ISOLANE_KUBE_STEPS"))
+	if err != nil {
+		steps = 20
+	}
+	seed, err := strconv.ParseUint(os.Getenv("ISOLANE_KUBE_SEED"), 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano())
+	}
 	t.Logf("ISOLANE_KUBE_SEED=%d", seed)
 	c := start(t, bed.Options{})
-	var seen *switches
-	if partitions() {
-		top, err := c.node.CgroupDir("cpuset")
-		if err != nil {
-			t.Fatal(err)
-		}
-		seen = watchSwitches(t, top)
-	}
 	c.run(t)
-	s := &sequence{cluster: c, did: map[string]int{}}
+	s := &sequence{cluster: c, random: rand.New(rand.NewPCG(seed, 0))}
 	end, _ := t.Deadline()
-	done, whole := 0, uint64(0)
-	for ; whole < sequences && !t.Failed() && (end.IsZero() || time.Until(end) > 3*time.Minute); whole++ {
-		s.random, s.pods = rand.New(rand.NewPCG(seed+whole, 0)), nil
-		for at := 0; at < steps && !t.Failed() && (end.IsZero() || time.Until(end) > 3*time.Minute); at++ {
-			s.step(t, at)
-			s.look(t)
-			done++
-		}
-		c.kubectl(t, "", "delete", "pod", "--all", "--wait")
-		c.until(t, "the lanes are released", c.noLanes)
-		left, err := filepath.Glob(c.node.Path("/var/run/cdi/isolane.dev-lane-*"))
-		if err != nil || len(left) > 0 {
-			t.Errorf("files of claims are left: %v %v", left, err)
-		}
-		s.tell(t, whole+1, sequences, done, seen)
+	done := 0
+	for ; done < steps && !t.Failed() && (end.IsZero() || time.Until(end) > 3*time.Minute); done++ {
+		s.step(t, done)
+		s.look(t)
 	}
-	if whole == 0 {
-		t.Error("no time for a sequence")
+	for _, name := range s.pods {
+		c.kubectl(t, "", "delete", "pod/"+name, "--wait=false")
 	}
-}
-
-// tell logs what was done and seen up to now.
-func (s *sequence) tell(t *testing.T, whole, sequences uint64, done int, seen *switches) {
-	t.Helper()
-	t.Logf("%d sequences of %d, %d steps: %v; %d looks, %d at a lane with a busy container; other user threads on a lane's CPUs: %d "+
-		"while the node part was there, %d while it was away or had just come", whole, sequences, done, s.did, s.looks, s.busy, s.foreign, s.away)
-	if seen != nil {
-		seen.judge(t)
+	c.kubectl(t, "", "delete", "pod", "--all", "--wait")
+	c.until(t, "the lanes are released", c.noLanes)
+	left, err := filepath.Glob(c.node.Path("/var/run/cdi/isolane.dev-lane-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("files of claims are left: %v %v", left, err)
 	}
-}
-
-// number is one of the environment.
-func number(name string, otherwise uint64) uint64 {
-	if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
-		return n
-	}
-	return otherwise
-}
-
-// partitions says whether a container's cgroup can be a partition: cgroup v2, Linux 6.7 and later.
-func partitions() bool {
-	_, err := os.Stat("/sys/fs/cgroup/cpuset.cpus.isolated")
-	return err == nil
+	t.Logf("%d steps of %d: %v; %d looks, %d at a lane with a busy container; other user threads on a lane's CPUs: %d "+
+		"while the node part was there, %d while it was away or had just come", done, steps, s.did, s.looks, s.busy, s.foreign, s.away)
 }
 
 type sequence struct {
@@ -95,6 +65,9 @@ type sequence struct {
 
 func (s *sequence) step(t *testing.T, at int) {
 	t.Helper()
+	if s.did == nil {
+		s.did = map[string]int{}
+	}
 	what := []string{"lane", "lane", "pod", "delete", "delete", "restart", "restart", "resize", "kill node part", "kill kubelet",
 		"kill containerd"}[s.random.IntN(11)]
 	if len(s.pods) == 0 || what == "pod" && len(s.pods) > 4 {

@@ -121,13 +121,16 @@ func (l *Lanes) View() (knob.View, error) {
 
 // fill adds what is in force.
 func (a Applied) fill(v *knob.View) {
-	v.Levels, v.Attached, v.Own = a.Levels, nil, map[string]string{}
+	v.Levels, v.Attached, v.Own, v.Alone = a.Levels, nil, map[string]string{}, nil
 	for _, at := range a.Attached {
 		if at.Group != "" {
 			v.Attached = append(v.Attached, at.Group)
 		}
 		if at.Own && cgroup.Populated(v.Root, at.Group) {
 			v.Own[at.Lane] = at.Group
+			if at.Alone {
+				v.Alone = append(v.Alone, at.Lane)
+			}
 		}
 	}
 }

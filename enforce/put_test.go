@@ -426,3 +426,44 @@ func (a answering) Write(ctx context.Context, s journal.Step, value string) erro
 	}
 	return a.fileOp.Write(ctx, s, value)
 }
+
+// Where a workload's lane is no partition, but alone, the cpusets beside it lose the lane's CPUs, with those that come
+// later, and have what they had when the workload leaves.
+func TestAlone(t *testing.T) {
+	b, l := withWorkload(t)
+	p := placement()
+	p.Lanes[0].Spec.Cgroup.Partition = knob.Member
+	if _, err := l.Put(t.Context(), p, noAttach); err != nil {
+		t.Fatal(err)
+	}
+	beside := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(b.root, filepath.Dir(workloadGroup), name, "cpuset.cpus"))
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	b.write(t, filepath.Join(workloadGroup, "../db/cpuset.cpus"), "1-3")
+	at, why, err := l.Attach(t.Context(), attached.Workload{Lane: "a", Group: workloadGroup, Own: true, Alone: true},
+		func(string, attached.Workload) ([]journal.Step, error) { return nil, nil })
+	if err != nil || !at.Own || !at.Alone {
+		t.Fatal(at, why, err)
+	}
+	b.write(t, filepath.Join(workloadGroup, "../late/cpuset.cpus"), "")
+	if err = l.Apply(t.Context(), l.Placement); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"web": "2", "db": "1", "late": "0-1"} {
+		if has := beside(name); has != want {
+			t.Errorf("%s has CPUs %s, expected %s", name, has, want)
+		}
+	}
+	if err = errors.Join(l.Detach(t.Context(), at), l.Apply(t.Context(), l.Placement)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"web": "", "db": "1-3", "late": ""} {
+		if has := beside(name); has != want {
+			t.Errorf("%s has CPUs %q after its neighbour has left, expected %q", name, has, want)
+		}
+	}
+}

@@ -137,6 +137,11 @@ func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) 
 	for _, l := range own {
 		steps = append(steps, v.ownGroup(root, l, own)...)
 	}
+	others, err := v.aside(root, p)
+	if err != nil {
+		return nil, err
+	}
+	steps = append(steps, others...)
 	swap, err := noSwap(v, root, p)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,8 @@ type View struct {
 	Attached []string
 	// Own are the cgroups of workloads that have their lane there, by lane, with cgroup v2.
 	Own map[string]string
+	// Alone are the lanes there whose CPUs no partition keeps from others: the cpusets of others do.
+	Alone []string
 }
 
 // Before is the view of a host on which steps have been done. It has no Host yet.

@@ -29,6 +29,9 @@ type Workload struct {
 	Group string `json:"group,omitempty"` // the cgroup that was attached as a whole
 	// Own: the lane is in that cgroup, and its processes stay there (cgroup v2).
 	Own bool `json:"own,omitempty"`
+	// Alone: where the lane there is no partition, others are kept off its CPUs by their cpusets, as cgroup v1
+	// does for all lanes.
+	Alone bool `json:"alone,omitempty"`
 	// Begun: the lane comes to that cgroup, and what the threads there are to have is not all set yet.
 	Begun bool `json:"begun,omitempty"`
 	// Leaving: it is on its way out of the lane, and whoever has the lanes next does the rest.

@@ -202,7 +202,6 @@ func describe(l plan.Lane, partition string) string {
 	}
 	text += map[string]string{
 		offer.Remote:  ", partition remote (the kernel keeps others off)",
-		offer.Moved:   ", partition moved (the kernel keeps others off, and limits of the container do not hold)",
 		offer.Cpusets: ", cpuset (other containers are kept out by Isolane)",
 	}[partition]
 	return text + ": " + strings.Join(l.Reasons, "; ")

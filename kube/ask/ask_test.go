@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
 
@@ -222,6 +223,23 @@ func TestNotCounted(t *testing.T) {
 		p, err := ask.Solve(on(t), plan.Placement{}, "n0", pod("8"), []*resourceapi.ResourceClaim{c})
 		if _, is := errors.AsType[*plan.Refusal](err); !is || !strings.Contains(err.Error(), "the scheduler has counted no amounts") {
 			t.Errorf("%s: %v %v", name, p.Lanes, err)
+		}
+	}
+}
+
+// Where the kernel makes no partition of a container's cgroup its lane is a plain cpuset there.
+func TestOlderKernel(t *testing.T) {
+	c := request{capacity: map[string]string{"cpus": "2"}}.claim()
+	top := "/sys/fs/cgroup"
+	for release, want := range map[string]string{"6.1.0-40-amd64": lane.Member, "6.7.0": ""} {
+		h := on(t)
+		h.Kernel.Release, h.Kernel.Cgroup.Unified = release, &top
+		p, err := ask.Solve(h, plan.Placement{}, "n0", pod("2"), []*resourceapi.ResourceClaim{c})
+		if err != nil || p.Lanes[0].Spec.Cgroup.Partition != want {
+			t.Errorf("%s: %v %+v", release, err, p.Lanes)
+		}
+		if kind := map[string]string{lane.Member: offer.Cpusets, "": offer.Remote}[want]; offer.Partition(h) != kind {
+			t.Errorf("%s: %s", release, offer.Partition(h))
 		}
 	}
 }

@@ -98,6 +98,9 @@ func (r request) lane(name string) (lane.Lane, error) {
 	if err == nil {
 		err = amounts.memory(&l.Spec)
 	}
+	if _, v2 := r.h.Kernel.Cgroup.Cpuset(); v2 && offer.Partition(r.h) == offer.Cpusets {
+		l.Spec.Cgroup.Partition = lane.Member
+	}
 	near := l.Spec.Near.NUMANode
 	if err == nil && l.Spec.Near != (lane.Near{}) && (near == nil || *near != node) {
 		err = fmt.Errorf("parameters: spec.near: expected none: the lane is near to %s, the device that it has; "+

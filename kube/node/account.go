@@ -9,7 +9,6 @@ import (
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
-	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/plan/solver"
@@ -63,17 +62,6 @@ func lanesOf(l *lanes.Lanes, uid string) (names []string) {
 		}
 	}
 	return names
-}
-
-// partition is the kind of partition that a lane gets in a container's own cgroup.
-func partition(h host.Host) string {
-	switch _, v2 := h.Kernel.Cgroup.Cpuset(); {
-	case !v2:
-		return offer.Cpusets
-	case h.Kernel.AtLeast(6, 7):
-		return offer.Remote
-	}
-	return offer.Moved
 }
 
 // releaseOrphans releases lanes whose claims are gone, and in which nothing runs any more: the node part was

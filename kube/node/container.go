@@ -191,10 +191,11 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	return err
 }
 
-// update is what a running container is to have; nil where the kernel sees to that.
+// update is what a running container is to have; nil where the kernel sees to that, or with cgroup v2 a
+// cgroup above, which gets its CPUs back: the runtime could not do that.
 func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Container) *api.ContainerUpdate {
 	cpus, keep, err := r.others(l, c)
-	if err != nil || !keep {
+	if err != nil || !keep || r.unified && !has && c.GetLinux().GetResources().GetCpu().GetCpus() == "" {
 		return nil
 	}
 	u := &api.ContainerUpdate{}
@@ -293,7 +294,8 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	// To its end, however long that takes: the runtime goes on without an answer, and the hook may have seen the
 	// lane in force. Were it undone after that, the container would run outside of it.
 	whole := context.WithoutCancel(ctx)
-	a, err := l.Attach(whole, attached.Workload{Lane: placed.Name, Group: group, Own: true})
+	a, err := l.Attach(whole, attached.Workload{Lane: placed.Name, Group: group, Own: true,
+		Alone: r.partition == offer.Cpusets})
 	if err == nil {
 		err = r.kept(whole, l, placed.Name, a.Warnings)
 	}
@@ -305,7 +307,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	return nil
 }
 
-// kept lets a container out of its lane again where the kernel does not keep others off its CPUs.
+// kept lets a container out of its lane again where nobody keeps others off its CPUs.
 func (r *runtime) kept(ctx context.Context, l *lanes.Lanes, name string, warnings []string) error {
 	groups, err := l.Groups()
 	if err != nil {
@@ -316,17 +318,21 @@ func (r *runtime) kept(ctx context.Context, l *lanes.Lanes, name string, warning
 			if g.Lane.Name != name || at.Lane != name || keepsOff(r.partition, at.Own, g.Partition) {
 				continue
 			}
-			err = fmt.Errorf("lane %s: expected a partition (%s), the kernel makes %q: isolane status on the node "+
-				"says why: %s", name, r.partition, g.Partition, strings.Join(warnings, "; "))
+			err = fmt.Errorf("lane %s: expected it in its container's cgroup (partition %s), found %q: isolane "+
+				"status on the node says why: %s", name, r.partition, g.Partition, strings.Join(warnings, "; "))
 			return errors.Join(err, l.Detach(ctx, at))
 		}
 	}
 	return nil
 }
 
-// keepsOff says whether the kernel keeps others off a lane's CPUs, by what it says of its partition.
+// keepsOff says whether a lane is in its container's cgroup, by what the kernel says of its partition: a
+// valid one, or where others are kept off by their cpusets none, which is nothing at all with cgroup v1.
 func keepsOff(kind string, own bool, says string) bool {
-	return kind == offer.Cpusets || (own || kind != offer.Remote) && (says == "root" || says == "isolated")
+	if kind == offer.Cpusets {
+		return own || says == ""
+	}
+	return own && (says == "root" || says == "isolated")
 }
 
 // takeOff takes cgroups off the lanes' CPUs that were made since the last change, where the kernel does not.

@@ -56,6 +56,7 @@ type Node struct {
 	known     cache.Store         // of claims, as the API server sends them
 	kubelet   *kubeletplugin.Helper
 	partition string // the kind that this kernel makes of a container's cgroup
+	unified   bool   // it has cgroup v2
 
 	change    turn // one at a time changes the host
 	mu        sync.Mutex
@@ -100,8 +101,9 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	n := &Node{Config: c, partition: partition(h), prepared: map[string]bool{}, withheld: map[string]withheld{},
-		set: map[string]string{}, untouched: map[string]bool{},
+	_, unified := h.Kernel.Cgroup.Cpuset()
+	n := &Node{Config: c, partition: offer.Partition(h), unified: unified, prepared: map[string]bool{},
+		withheld: map[string]withheld{}, set: map[string]string{}, untouched: map[string]bool{},
 		change: make(turn, 1), changed: make(chan struct{}, 1), heard: make(chan struct{})}
 	if err = n.recover(ctx); err != nil {
 		return err

@@ -174,7 +174,7 @@ func TestThrottles(t *testing.T) {
 	}
 }
 
-// Where a node's partitions are the kernel's, a lane without one keeps nobody off.
+// Where a node's partitions are the kernel's, a lane without one keeps nobody off; elsewhere it is in its container's cgroup.
 func TestKeepsOff(t *testing.T) {
 	for _, c := range []struct {
 		kind string
@@ -184,7 +184,7 @@ func TestKeepsOff(t *testing.T) {
 	}{
 		{offer.Remote, true, "root", true}, {offer.Remote, true, "isolated", true}, {offer.Remote, true, "member", false},
 		{offer.Remote, true, "root invalid (Cpu list in cpuset.cpus not exclusive)", false}, {offer.Remote, false, "root", false},
-		{offer.Moved, false, "root", true}, {offer.Moved, false, "member", false}, {offer.Cpusets, false, "", true},
+		{offer.Cpusets, true, "member", true}, {offer.Cpusets, false, "member", false}, {offer.Cpusets, false, "", true},
 	} {
 		if got := keepsOff(c.kind, c.own, c.says); got != c.want {
 			t.Errorf("%+v: %t", c, got)

@@ -31,9 +31,18 @@ const (
 // The kinds of partition that lanes of pods get.
 const (
 	Remote  = "remote" // the container's own cgroup is one
-	Moved   = "moved"  // the container's processes go to one outside of its cgroup
-	Cpusets = "cpuset" // of cgroup v1: the node part keeps others off
+	Cpusets = "cpuset" // none: the node part keeps others off, by their cpusets
 )
+
+// Partition is the kind that a kernel makes of a container's cgroup: of cgroup v2 with Linux 6.7 and later
+// one whose parents are none. To move the container's processes to another cgroup is no way: they would leave
+// its limits, and the rules by which they may use devices (cgroup-v2.rst, "Device controller").
+func Partition(h host.Host) string {
+	if _, v2 := h.Kernel.Cgroup.Cpuset(); v2 && h.Kernel.AtLeast(6, 7) {
+		return Remote
+	}
+	return Cpusets
+}
 
 // The capacities of a device. Those of hugepages are Hugepages and the size of the page, as in hugepages2Mi:
 // the API wants identifiers of C.

@@ -215,7 +215,7 @@ func TestHugepages(t *testing.T) {
 // With cgroup v2 and Linux 6.7 or later a container's own cgroup is the lane: the kernel keeps all others off, also
 // while the node part is away, and nothing is left when the pod has gone.
 func TestPartition(t *testing.T) {
-	if _, err := os.Stat("/sys/fs/cgroup/cpuset.cpus.isolated"); err != nil {
+	if !partitions() {
 		t.Skip("skipped: needs cgroup v2 with partitions below others")
 	}
 	needCPUs(t, 3)
@@ -268,6 +268,12 @@ func TestPartition(t *testing.T) {
 	})
 }
 
+// partitions says whether a container's cgroup can be a partition: cgroup v2, Linux 6.7 and later.
+func partitions() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cpuset.cpus.isolated")
+	return err == nil
+}
+
 // disturb has systemd read its units again, and write the settings of a container's scope.
 func (c *cluster) disturb(t *testing.T, pod string, look func(string)) {
 	t.Helper()
@@ -288,8 +294,83 @@ func (c *cluster) disturb(t *testing.T, pod string, look func(string)) {
 	look("after a daemon-reexec and set-property")
 }
 
-// cgroups are all of cgroup v2, with what their files say of cpusets. Where systemd sets CPUs, two units with processes
-// may name all of them where they named none, for the kernel empties no such list, and two slices have an empty cgroup.
+// Older kernels with cgroup v2 make no partition of a container's cgroup. The lane is there all the same, with limits and
+// statistics of its own, and all other containers are kept off its CPUs by their cpusets: those that ran before, that came
+// since, and that began while the node part was away, when it is back. The claim says so.
+func TestOlderKernel(t *testing.T) {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil || partitions() {
+		t.Skip("skipped: needs cgroup v2 without partitions below others (before Linux 6.7)")
+	}
+	needCPUs(t, 3)
+	c := start(t, bed.Options{})
+	c.run(t)
+	c.spin(t, "noisy", "", "6")
+	c.spin(t, "early", "requests: {cpu: 10m}", "1")
+	before := c.cgroups(t)
+	p := pod{name: "edge", claims: map[string]string{"lane": request(`{cpus: "2"}`, "{}")},
+		all: []container{{name: "main", claim: "lane", cpus: "2", more: ", limits: {memory: 64Mi}", args: `"4"`},
+			{name: "sidecar", cpus: "10m", args: `"1"`}}}
+	c.applyPod(t, p)
+	c.ready(t, "edge")
+	cpus := c.cpusOf(t, "edge/main")
+	used := 0
+	look := func(when string, others ...string) {
+		t.Helper()
+		group, err := c.cgroupOf("edge/main")
+		if err != nil {
+			t.Fatal(when, err)
+		}
+		text := func(name string) string {
+			data, rerr := os.ReadFile(filepath.Join(group, name))
+			if rerr != nil {
+				t.Error(when, rerr)
+			}
+			return strings.TrimSpace(string(data))
+		}
+		var now int
+		if _, err = fmt.Sscanf(text("cpu.stat"), "usage_usec %d", &now); err != nil {
+			t.Error(when, err)
+		}
+		t.Logf("%s: cpuset.cpus.partition %s, cpuset.cpus.effective %s, memory.max %s, memory.current %s, usage_usec %d", when,
+			text("cpuset.cpus.partition"), text("cpuset.cpus.effective"), text("memory.max"), text("memory.current"), now)
+		if text("cpuset.cpus.partition") != "member" || text("cpuset.cpus.effective") != cpus || text("memory.max") != "67108864" ||
+			text("memory.current") == "0" || now <= used {
+			t.Errorf("%s: expected CPUs %s, the container's limit, and what it uses in its own cgroup, %s", when, cpus, group)
+		}
+		used = now
+		if ran := c.eachApart(t, map[string]string{"edge/main": cpus}, append(others, "noisy", "early", "edge/sidecar")...); strings.Count(ran["edge/main"], " ") != 1 {
+			t.Errorf("%s: four busy threads ran on CPUs %s, expected both", when, ran["edge/main"])
+		}
+	}
+	look("in force")
+	claim := c.kubectl(t, "", "describe", "resourceclaim")
+	if !strings.Contains(claim, "CPUs "+cpus+", memory of NUMA node 0, cpuset (other containers are kept out by Isolane): ") {
+		t.Errorf("kubectl describe resourceclaim:\n%s", claim)
+	}
+	c.spin(t, "beside", "requests: {cpu: 10m}", "2")
+	look("with a pod that came since", "beside")
+	c.kill(t)
+	look("without the node part", "beside")
+	c.spin(t, "late", "requests: {cpu: 10m}", "2")
+	c.run(t)
+	look("with the node part again", "beside", "late")
+	used = 0
+	c.restart(t, "edge/main")
+	look("after a restart of the container", "beside", "late")
+	c.deletePod(t, p)
+	c.until(t, "the lane is released", c.noLanes)
+	c.kubectl(t, "", "delete", "pod", "beside", "late", "--wait")
+	c.until(t, "cgroups are as before", func() error {
+		if now := c.cgroups(t); now != before {
+			return fmt.Errorf("before:\n%s\nnow:\n%s", before, now)
+		}
+		return nil
+	})
+}
+
+// cgroups are all of cgroup v2, with what their files say of cpusets. Those with processes whose CPUs were set may name all
+// of them where they named none, for the kernel empties no such list: two units of systemd, and with an older kernel any.
+// Two slices of systemd have an empty cgroup.
 func (c *cluster) cgroups(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
@@ -305,8 +386,8 @@ func (c *cluster) cgroups(t *testing.T) string {
 		for _, name := range []string{"cpuset.cpus", "cpuset.cpus.exclusive", "cpuset.cpus.effective", "cpuset.cpus.partition", "cgroup.subtree_control"} {
 			if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil { // the root has no cpuset.cpus
 				value := strings.TrimSpace(string(data))
-				if units := []string{"init.scope", "system.slice"}; bedtest.Systemd() && slices.Contains(units, d.Name()) &&
-					name == "cpuset.cpus" && value == strings.TrimSpace(string(possible)) {
+				unit := bedtest.Systemd() && slices.Contains([]string{"init.scope", "system.slice"}, d.Name())
+				if (unit || !partitions()) && name == "cpuset.cpus" && value == strings.TrimSpace(string(possible)) {
 					value = ""
 				}
 				text.WriteString(" " + name + "=" + value)

@@ -1,0 +1,68 @@
+package knob
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/plan"
+)
+
+// aside keeps others off the CPUs of lanes in cgroups of workloads that are no partitions (Alone), with
+// cgroup v2: it takes the CPUs of all lanes out of each cgroup beside one on the way to such a lane, which
+// bounds those below it. Those on the way keep them, for the lane has no others; so do processes in the
+// root's cgroup.
+func (v View) aside(root string, p plan.Placement) ([]journal.Step, error) {
+	var lanes []string
+	for _, l := range p.Lanes {
+		if dir := v.Own[l.Name]; dir != "" && slices.Contains(v.Alone, l.Name) {
+			lanes = append(lanes, dir)
+		}
+	}
+	if len(lanes) == 0 {
+		return nil, nil
+	}
+	var steps []journal.Step
+	err := fs.WalkDir(v.Root, root[1:], func(name string, e fs.DirEntry, err error) error {
+		dir := "/" + name
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // gone meanwhile
+			return nil
+		case err != nil || !e.IsDir():
+			return err
+		case dir == root, slices.ContainsFunc(lanes, func(l string) bool { return strings.HasPrefix(l, dir+"/") }):
+			return nil
+		case strings.HasPrefix(e.Name(), change.GroupPrefix), slices.Contains(lanes, dir), v.told(root, dir):
+			return fs.SkipDir
+		}
+		list, _ := fs.ReadFile(v.Root, path.Join(name, "cpuset.cpus")) // none: not handed down yet, or gone
+		has, err := cpuset.Parse(trim(list))
+		if err != nil {
+			return fmt.Errorf("%s/cpuset.cpus: %w", dir, err)
+		}
+		to := has.Difference(p.CPUs())
+		if has.IsEmpty() { // all that its parent has
+			to = v.Host.Possible().Difference(p.CPUs())
+		}
+		if to.IsEmpty() { // the kernel empties none with processes
+			to = p.Housekeeping
+		}
+		if to != has {
+			steps = append(steps, optional(file(path.Join(dir, "cpuset.cpus"), to.String())))
+		}
+		return fs.SkipDir
+	})
+	return steps, err
+}
+
+// told says whether a cgroup is one whose CPUs systemd is told (units).
+func (v View) told(root, dir string) bool {
+	return path.Dir(dir) == root && slices.Contains(ManagedUnits(), path.Base(dir)) &&
+		exists(v.Root, "/run/systemd/system") // sd_booted(3)
+}

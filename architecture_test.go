@@ -159,7 +159,7 @@ claims/formula         150        5  out of claims/rules
 claims/row             950       45  out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
 claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cli                    300       15  exit codes and -o, out of cmd/isolane, also for the hub's commands
-cmd/isolane           1650        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
+cmd/isolane            1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cores                  650       15  an application is looked for before its lane; QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5

@@ -54,10 +54,16 @@ func TestAloneOnThisHost(t *testing.T) {
 			_ = cmd.Process.Kill() // and its cgroups, from the lowest
 			_ = cmd.Wait()
 			for at := dir; at != top; at = filepath.Dir(at) {
-				for end := time.Now().Add(10 * time.Second); os.Remove(at) != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				for end := time.After(10 * time.Second); os.Remove(at) != nil; {
 					if left, _ := filepath.Glob(at + "/*/"); len(left) > 0 {
 						break // others are still in it
 					}
+					select {
+					case <-time.After(10 * time.Millisecond):
+						continue
+					case <-end:
+					}
+					break
 				}
 			}
 		})

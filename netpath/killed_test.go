@@ -55,7 +55,7 @@ func byCalls(t *testing.T) killer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { state.Close() })
+	t.Cleanup(func() { _ = state.Close() })
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint, License: "GPL", Instructions: counting(state)})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func byCalls(t *testing.T) killer {
 	if err != nil {
 		t.Skip("skipped: needs the tracepoint sys_enter: ", err)
 	}
-	t.Cleanup(func() { on.Close() })
+	t.Cleanup(func() { _ = on.Close() })
 	return func(at int, w wanted) bool {
 		return w.killed(t, -1, func(pid int) {
 			if err := state.Put(uint32(0), [3]uint32{uint32(pid), uint32(at)}); err != nil {

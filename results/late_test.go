@@ -9,7 +9,9 @@ import (
 func TestAtMost(t *testing.T) {
 	for lagging, want := range map[int64]int64{1: 1_010_687, 0: 11_007} {
 		latency, lag := NewHistogram(), NewHistogram()
-		err := latency.RecordValue(10_000)
+		if latency.RecordValue(10_000) != nil {
+			t.Fatal("beyond the range")
+		}
 		for n := range int64(600) {
 			v := int64(1000)
 			if n < lagging {
@@ -21,6 +23,7 @@ func TestAtMost(t *testing.T) {
 		}
 		var m Measurement
 		s := Samples{Wanted: 600}
+		var err error
 		if s.Histogram, err = Encode(latency); err != nil {
 			t.Fatal(err)
 		}

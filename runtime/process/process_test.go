@@ -58,7 +58,9 @@ func becoming() (bool, error) {
 		return false, nil
 	}
 	before := HoldBack()
-	fmt.Println("prepares")
+	if _, err := os.Stdout.WriteString("prepares\n"); err != nil {
+		return true, err
+	}
 	if _, err := io.ReadAll(os.Stdin); err != nil {
 		return true, err
 	}

@@ -7,6 +7,7 @@ import (
 	factornoise "isolane.dev/isolane/factor/noise"
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
+	factorruntime "isolane.dev/isolane/factor/runtime"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
@@ -37,7 +38,7 @@ func edge(t *testing.T) scenario.Scenario {
 
 func kinds() scenario.Drivers {
 	names := map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": "", "ovs-dpdk": "", "direct": "", "sriov": "", "vpp": ""}
-	return scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, path.Driver{Names: names}},
+	return scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, path.Driver{Names: names}, factorruntime.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}}}
 }
 
@@ -66,14 +67,19 @@ type noVPP struct{ bridge.Path }
 func (noVPP) Name() string     { return "vpp" }
 func (noVPP) Supported() error { return errors.New("no VPP runs") }
 
+type noDPDK struct{ bridge.Path }
+
+func (noDPDK) Name() string     { return "ovs-dpdk" }
+func (noDPDK) Supported() error { return errors.New("no Open vSwitch with DPDK runs") }
+
 // Cells with a path that this host lacks, or with needs that fail, are none.
 func TestNeeds(t *testing.T) {
 	sc := edge(t)
 	s := results.Session{Cells: sc.AllCells()}
 	r := runner{Bed: testbed.Bed{Scenario: sc, Paths: []testbed.Path{direct.Path{}, bridge.Path{}, bridge.Path{GRO: true},
-		macvlan.Path{}, impossiblePath{}, possiblePath{}, sriov.Path{}, noVPP{}},
+		macvlan.Path{}, impossiblePath{}, possiblePath{}, sriov.Path{}, noVPP{}, noDPDK{}},
 		Layouts: map[string]layout.Layout{}}}
-	lacks := map[string]string{"express": "express needs Linux 5.10", "vpp": "no VPP runs", "sriov": "no network card has 2 free " +
+	lacks := map[string]string{"express": "express needs Linux 5.10", "vpp": "no VPP runs", "ovs-dpdk": "no Open vSwitch with DPDK runs", "sriov": "no network card has 2 free " +
 		"virtual functions, for the client and the application: echo N > /sys/class/net/CARD/device/sriov_numvfs"}
 	for _, c := range s.Cells[1:] { // the first is of another boot
 		r.Layouts[c.Name] = layout.Layout{}

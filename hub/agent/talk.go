@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
@@ -46,8 +46,7 @@ func (a *Agent) talk(ctx context.Context) {
 			a.watch(ctx)
 		}
 		if heard && a.watching.Load() {
-			calm := sites.Calm + rand.N(sites.Calm/5)
-			a.next = now.Add(max(call, min(calm, a.due.Sub(a.clock.hub()))))
+			a.next = now.Add(max(call, min(wait.Jitter(sites.Calm, 0.2), a.due.Sub(a.clock.hub()))))
 		}
 	case !now.Before(a.pulse):
 		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil || a.compare() {

@@ -14,7 +14,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -162,7 +162,8 @@ func (h *Host) listen(ctx context.Context) error {
 	defer h.listening.Store(false)
 	ticker := time.NewTicker(sites.Pulse)
 	defer ticker.Stop()
-	reads, says := mathrand.N(sites.Calm), mathrand.N(sites.Inventory) // hosts are not all as far
+	// Hosts are not all as far.
+	reads, says := wait.Jitter(sites.Calm, 1)-sites.Calm, wait.Jitter(sites.Inventory, 1)-sites.Inventory
 	for {
 		select {
 		case <-ticker.C:

@@ -73,29 +73,33 @@ func newProvider(t *testing.T, binary string, clients ...string) *provider {
 // token is that of somebody who logs in by a browser at a client: the authorization code flow.
 func (p *provider) token(t *testing.T, client, who string) string {
 	t.Helper()
-	follow := func(r *http.Response, err error) *url.URL {
+	follow := func(method, page string, form url.Values) *url.URL {
 		t.Helper()
+		ask, err := http.NewRequestWithContext(t.Context(), method, page, strings.NewReader(form.Encode()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		said, err := io.ReadAll(r.Body)
-		if cerr := r.Body.Close(); errors.Join(err, cerr) != nil {
-			t.Fatal(err, cerr)
+		ask.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r, err := p.web.Do(ask)
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer r.Body.Close()
 		at, err := r.Location()
 		if err != nil {
-			t.Fatalf("%s: %s: %v", r.Status, said, err)
+			said, rerr := io.ReadAll(r.Body)
+			t.Fatalf("%s: %s: %v", r.Status, said, errors.Join(err, rerr))
 		}
 		return at
 	}
 	const back = "http://127.0.0.1/callback"
-	login := follow(p.web.Get(p.URL + "/auth?" + url.Values{"client_id": {client}, "redirect_uri": {back}, "response_type": {"code"},
-		"scope": {"openid"}, "state": {"s"}}.Encode()))
-	done := follow(p.web.PostForm(p.URL+"/login/username", url.Values{"id": {login.Query().Get("authRequestID")}, "username": {who}, "password": {who}}))
+	login := follow(http.MethodGet, p.URL+"/auth?"+url.Values{"client_id": {client}, "redirect_uri": {back}, "response_type": {"code"},
+		"scope": {"openid"}, "state": {"s"}}.Encode(), nil)
+	done := follow(http.MethodPost, p.URL+"/login/username", url.Values{"id": {login.Query().Get("authRequestID")}, "username": {who}, "password": {who}})
 	if !done.IsAbs() {
 		done.Scheme, done.Host = login.Scheme, login.Host
 	}
-	code := follow(p.web.Get(done.String()))
+	code := follow(http.MethodGet, done.String(), nil)
 	r, err := p.web.PostForm(p.URL+"/oauth/token", url.Values{"grant_type": {"authorization_code"}, "code": {code.Query().Get("code")},
 		"redirect_uri": {back}, "client_id": {client}, "client_secret": {"secret"}})
 	if err != nil {

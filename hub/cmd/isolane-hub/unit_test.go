@@ -31,7 +31,7 @@ func TestUnit(t *testing.T) {
 				t.Fatalf("it starts %q, %v: expected a command of isolane-hub", line, err)
 			}
 			dir := cmd.Flag("dir").Value.String()
-			for _, want := range []string{strings.Replace(wants, "DIR", dir, -1), "StartLimitIntervalSec=0", "Restart=always"} {
+			for _, want := range []string{strings.ReplaceAll(wants, "DIR", dir), "StartLimitIntervalSec=0", "Restart=always"} {
 				if !strings.Contains(string(text), "\n"+want+"\n") {
 					t.Errorf("expected %s", want)
 				}

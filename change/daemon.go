@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -20,7 +21,8 @@ type daemon struct {
 	args []string
 }
 
-// Daemon is the operation of a step whose process is this program, called with the arguments.
+// Daemon is the operation of a step whose process is this program, called with the arguments and its cgroup,
+// in which it is not where who started it was killed.
 func Daemon(root string, args ...string) journal.Op { return daemon{processes{kernel{root}}, args} }
 
 // Write starts it, or lets it end: it may have something to put back. One that does not is killed.
@@ -31,9 +33,8 @@ func (d daemon) Write(ctx context.Context, s journal.Step, value string) error {
 		}
 		return d.processes.Write(ctx, s, value)
 	}
-	cmd := exec.Command("/proc/self/exe", d.args...)
-	cmd.Dir, cmd.Env = "/", []string{}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd := exec.Command("/proc/self/exe", append(slices.Clone(d.args), s.Target)...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", []string{}, &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%s: %w", s.Target, err)
 	}

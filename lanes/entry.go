@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"isolane.dev/isolane/enforce"
@@ -46,9 +48,9 @@ func Entry(ctx context.Context, o Options, args []string) (did bool, err error) 
 	case args[2] == becoming && len(args) > 6:
 		o.Dir = args[3]
 		return true, becomeIn(ctx, o, args[4], args[5], args[6:])
-	case args[2] == spreading && len(args) == 4:
+	case args[2] == spreading && len(args) == 5:
 		o.Dir = args[3]
-		return true, spreadThreads(ctx, o.Complete())
+		return true, spreadThreads(ctx, o.Complete(), args[4])
 	}
 	return true, fmt.Errorf("%s: expected %s, %s or %s, with arguments", entry, entering, becoming, spreading)
 }
@@ -65,8 +67,8 @@ func becomeIn(ctx context.Context, o Options, name, inside string, argv []string
 }
 
 // spreadThreads spreads the threads of lanes that the kernel does not balance, and has the sockets of those
-// poll that ask for it, until the context ends.
-func spreadThreads(ctx context.Context, o Options) error {
+// poll that ask for it, until the context ends, or this process is not in its cgroup: it is nobody's then.
+func spreadThreads(ctx context.Context, o Options, own string) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	poller := busypoll.New(o.root)
@@ -82,6 +84,9 @@ func spreadThreads(ctx context.Context, o Options) error {
 			if groups, err = l.Groups(); err != nil {
 				return err
 			}
+		}
+		if n >= 50 && n%20 == 0 && !isIn(o.root, own) { // who started it has had the time to put it there
+			return nil
 		}
 		for _, g := range groups {
 			if !g.Spread {
@@ -103,6 +108,12 @@ func spreadThreads(ctx context.Context, o Options) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// isIn says whether this process is in a cgroup.
+func isIn(root fs.FS, dir string) bool {
+	pids, err := cgroup.Processes(root, dir)
+	return err == nil && slices.Contains(pids, os.Getpid())
 }
 
 // pollSockets has the sockets of lanes poll that ask for it.

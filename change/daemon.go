@@ -14,8 +14,7 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// daemon is a process of this program that goes on by itself, in a cgroup of Isolane's that was made for it:
-// "" or "running".
+// daemon is a process of this program that goes on by itself in a cgroup made for it: "" or "running".
 type daemon struct {
 	processes
 	args []string

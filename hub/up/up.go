@@ -222,7 +222,9 @@ func (h *Hub) startAPI() error {
 		"--service-account-key-file=" + h.o.file("pki", "accounts.crt"),
 		"--service-account-signing-key-file=" + h.o.file("pki", "accounts.key"),
 		"--enable-garbage-collector=false", // a delete would wait for the collector, which there is none of
-		"--service-cluster-ip-range=10.0.0.0/24", "--profiling=false", "--watch-cache=false"})...)
+		"--service-cluster-ip-range=10.0.0.0/24", "--profiling=false",
+		"--watch-cache=false", // hosts watch their own namespaces only, and it has all that they report once more
+	})...)
 }
 
 // withoutPods are flags of an API server that has none and neither has what they need: each kind has a cache

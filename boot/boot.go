@@ -76,6 +76,10 @@ func (l Line) Write(w io.Writer) {
 	}
 }
 
+// parameters are all those that lanes may want.
+const parameters = "isolcpus irqaffinity nohz_full rcu_nocbs hugepagesz hugepages skew_tick " +
+	"rcutree.kthread_prio"
+
 func words(h host.Host, p plan.Placement) []Word {
 	lanes := p.CPUs()
 	if lanes.IsEmpty() {

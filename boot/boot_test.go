@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,11 @@ func TestWant(t *testing.T) {
 		got = append(got, w.Word+state)
 		if w.Reason == "" || w.Source == "" {
 			t.Errorf("%s has no reason or source", w.Word)
+		}
+		for _, f := range strings.Fields(w.Word) {
+			if !slices.Contains(strings.Fields(parameters), nameOf(f)) {
+				t.Errorf("%s would stay when that is undone", f)
+			}
 		}
 	}
 	want := `isolcpus=managed_irq,domain,1,5 now isolcpus=3

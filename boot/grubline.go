@@ -165,10 +165,7 @@ func undoGRUB(now, before string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ours := func(f string) bool {
-		return slices.Contains(strings.Fields("isolcpus irqaffinity nohz_full rcu_nocbs hugepages hugepagesz "+
-			"skew_tick rcutree.kthread_prio"), nameOf(f))
-	}
+	ours := func(f string) bool { return slices.Contains(strings.Fields(parameters), nameOf(f)) }
 	theirs := func(f string) bool { return !ours(f) }
 	keep, kept := slices.DeleteFunc(slices.Clone(fields), ours), slices.DeleteFunc(slices.Clone(words), ours)
 	switch {

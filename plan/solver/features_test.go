@@ -122,7 +122,7 @@ func TestPoolInUse(t *testing.T) {
 func TestFewerHugepages(t *testing.T) {
 	for lanes, want := range map[string]string{
 		"a: {cpus: {count: 1, numa: one}, memory: {hugepages: {2Mi: 100Gi}}}": "spec.memory.hugepages: 100Gi of 2Mi, where pools have 8Gi",
-		"a: {cpus: {count: 1}, memory: {hugepages: {16Mi: 32Mi}}}":              "; cheapest change: leave out spec.memory.hugepages.16Mi",
+		"a: {cpus: {count: 1}, memory: {hugepages: {16Mi: 32Mi}}}":            "; cheapest change: leave out spec.memory.hugepages.16Mi",
 	} {
 		declared := declare(t, lanes)
 		_, err := Solve(vector(t), plan.Placement{}, declared)

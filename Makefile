@@ -60,8 +60,8 @@ packages:
 	packaging/build bin/packages amd64 arm64
 
 # These, isolane-hub, and the programs that a hub starts, for this machine's kind only.
-hub-packages: kube-bin
-	PROGRAMS=$$(bin/kubebed build) packaging/build bin/packages $$($(GO) env GOARCH)
+hub-packages: kubebed
+	PROGRAMS=$$($(hub-programs)) packaging/build bin/packages $$($(GO) env GOARCH)
 	$(lintian)
 
 # Builds them twice, the second time with no build cache, and compares.
@@ -71,10 +71,15 @@ test-packages: packages
 	$(lintian)
 
 # Kubernetes, etcd, containerd and runc from Go modules, into a cache: ten minutes on two CPUs, once.
-kube-bin:
+kube-bin: kubebed
 	@$(call install,gcc libc6-dev libseccomp-dev pkg-config)
-	CGO_ENABLED=0 $(GO) -C test/kube build -trimpath -o ../../bin/kubebed ./cmd/kubebed
 	nice bin/kubebed build
+
+kubebed:
+	CGO_ENABLED=0 $(GO) -C test/kube build -trimpath -o ../../bin/kubebed ./cmd/kubebed
+
+# What of it a hub starts.
+hub-programs = nice bin/kubebed build etcd kube-apiserver kubectl
 
 # Tests on that Kubernetes (root). TestKilledAt alone takes six minutes, and pods that wait for the kubelet a minute each.
 test-kube: kube-bin
@@ -90,8 +95,8 @@ test-kube-lab: kube-bin lab
 	-m $(KUBE_MACHINE) --share bin/kube-guest --timeout 60m -- env $(KUBE_ENV) /host/run '$(KUBE_TESTS)'
 
 # A hub with the API server and the store of that Kubernetes, and a host that follows it (root).
-test-hub: kube-bin
-	ISOLANE_HUB_PROGRAMS=$$(bin/kubebed build) $(GO) -C hub test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
+test-hub: kubebed
+	ISOLANE_HUB_PROGRAMS=$$($(hub-programs)) $(GO) -C hub test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
 
 # Debian packages, installed only where they are missing.
 tools:
@@ -156,4 +161,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube hub prove lab test-lab test-workloads kube-bin kubebed test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden

@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/sites"
@@ -41,15 +40,15 @@ func (a *Agent) talk(ctx context.Context) {
 			heard = err == nil
 			return err
 		})
-		a.next, a.pulse, a.glance = now.Add(call), now.Add(sites.Pulse), now.Add(glance)
+		a.next, a.pulse, a.glance = now.Add(call), now.Add(sites.Pulse()), now.Add(glance)
 		if heard { // else the watch may wait for long
 			a.watch(ctx)
 		}
 		if heard && a.watching.Load() {
-			a.next = now.Add(max(call, min(wait.Jitter(sites.Calm, 0.2), a.due.Sub(a.clock.hub()))))
+			a.next = now.Add(max(call, min(sites.Calm(), a.due.Sub(a.clock.hub()))))
 		}
 	case !now.Before(a.pulse):
-		if a.pulse = now.Add(sites.Pulse); a.beat(brief) != nil || a.compare() {
+		if a.pulse = now.Add(sites.Pulse()); a.beat(brief) != nil || a.compare() {
 			a.next = now // the talk says why, or what is new
 		}
 	case !now.Before(a.glance):

@@ -160,19 +160,20 @@ func (h *Host) listen(ctx context.Context) error {
 	defer w.Stop()
 	h.listening.Store(true)
 	defer h.listening.Store(false)
-	ticker := time.NewTicker(sites.Pulse)
-	defer ticker.Stop()
-	// Hosts are not all as far.
-	reads, says := wait.Jitter(sites.Calm, 1)-sites.Calm, wait.Jitter(sites.Inventory, 1)-sites.Inventory
+	now, ahead := time.Now(), wait.Jitter(sites.Inventory, 1)-sites.Inventory // hosts are not all as far
+	reads, says := now.Add(ahead/2), now.Add(ahead)
+	pulse := time.NewTimer(sites.Pulse())
+	defer pulse.Stop()
 	for {
 		select {
-		case <-ticker.C:
-			reads, says = reads-sites.Pulse, says-sites.Pulse
+		case now = <-pulse.C:
+			pulse.Reset(sites.Pulse())
 			switch {
-			case says <= 0:
-				says, reads, err = says+sites.Inventory, sites.Calm, h.talk(ctx)
-			case reads <= 0:
-				reads += sites.Calm
+			case now.After(says):
+				reads, says = now.Add(sites.Calm()), now.Add(sites.Inventory)
+				err = h.talk(ctx)
+			case now.After(reads):
+				reads = now.Add(sites.Calm())
 				_, err = h.read(ctx)
 			}
 			err = errors.Join(err, h.beat(ctx))

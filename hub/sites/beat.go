@@ -9,24 +9,26 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"isolane.dev/isolane/hub/api"
 )
 
-// Pulse is how often a host says that it is there, and life how long the hub believes it.
-const (
-	Pulse = 2 * time.Minute
-	life  = 5 * time.Minute
-)
+// life is how long the hub believes that a host is there.
+const life = 5 * time.Minute
 
-// Calm is how often a host reads what a watch may have missed, at most a fifth later, so that those that came
-// back together do not read together for ever. Inventory is how often it says all that it is like, also where
-// nothing has changed but what always does.
-const (
-	Calm      = 10 * time.Minute
-	Inventory = time.Hour
-)
+// Inventory is how often a host says all that it is like, also where nothing has changed but what always
+// does.
+const Inventory = time.Hour
+
+// Pulse is after what time a host says again that it is there: each time another one, so that hosts that came
+// back together do not speak together for ever.
+func Pulse() time.Duration { return wait.Jitter(2*time.Minute, 0.2) }
+
+// Calm is after what time a host reads what a watch may have missed. The API server ends a watch itself after
+// half an hour to an hour.
+func Calm() time.Duration { return wait.Jitter(30*time.Minute, 0.2) }
 
 // Beat renews the Lease by which the hub sees that a host is there, for that host. last is what it returned
 // the time before, nil: nothing; what it returns with an error is nil.

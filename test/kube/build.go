@@ -4,6 +4,7 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -12,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -67,9 +69,33 @@ func steps() ([]step, error) {
 	}, nil
 }
 
+// only returns what of the steps makes the named programs; without names, all.
+func only(all []step, names []string) (some []step, err error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var known []string
+	for _, s := range all {
+		s.packages = slices.DeleteFunc(s.packages, func(pkg string) bool {
+			name := cmp.Or(strings.TrimSuffix(s.name, "/"), path.Base(pkg))
+			known = append(known, name)
+			return !slices.Contains(names, name)
+		})
+		if len(s.packages) > 0 {
+			some = append(some, s)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%s: expected one of %s", name, strings.Join(slices.Compact(known), ", "))
+		}
+	}
+	return some, nil
+}
+
 // Programs returns the folder with the programs, or an error where they are not built.
 func Programs() (string, error) {
-	dir, err := programs()
+	dir, err := programs(nil)
 	if err != nil {
 		return "", err
 	}
@@ -79,13 +105,16 @@ func Programs() (string, error) {
 	return dir, nil
 }
 
-// programs names the folder after all that the programs are made from.
-func programs() (string, error) {
+// programs names the folder of some programs, or of all, after all that they are made from.
+func programs(names []string) (string, error) {
 	cache, err := cache()
 	if err != nil {
 		return "", err
 	}
 	all, err := steps()
+	if err == nil {
+		all, err = only(all, names)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -117,12 +146,16 @@ func cache() (string, error) {
 	return filepath.Join(dir, "isolane-kube"), err
 }
 
-// Build builds the programs where they are not there yet, and returns their folder. It needs the network
-// once, gcc, pkg-config and libseccomp-dev. Of the folders made before, the last one stays.
-func Build(ctx context.Context, log io.Writer) (string, error) {
-	dir, err := programs()
+// Build builds the named programs, without names all, where they are not there yet, and returns their
+// folder, which may have others too. It needs the network once, and for runc gcc, pkg-config and
+// libseccomp-dev. Of the folders made before, the last one stays.
+func Build(ctx context.Context, log io.Writer, names ...string) (string, error) {
+	dir, err := programs(names)
 	if err != nil {
 		return "", err
+	}
+	if all, aerr := Programs(); aerr == nil {
+		dir = all
 	}
 	if err = os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
@@ -141,7 +174,7 @@ func Build(ctx context.Context, log io.Writer) (string, error) {
 	}
 	building := filepath.Join(filepath.Dir(dir), ".building")
 	if err = os.RemoveAll(building); err == nil { // what a build that was killed left
-		err = build(ctx, building, log)
+		err = build(ctx, building, log, names)
 	}
 	if err == nil {
 		err = os.Rename(filepath.Join(building, "bin"), dir)
@@ -152,8 +185,8 @@ func Build(ctx context.Context, log io.Writer) (string, error) {
 	return dir, err
 }
 
-// build builds all programs into the folder bin, in a module that has our go.mod and go.sum and no source.
-func build(ctx context.Context, dir string, log io.Writer) error {
+// build builds programs into the folder bin, in a module that has our go.mod and go.sum and no source.
+func build(ctx context.Context, dir string, log io.Writer, names []string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
 		return err
 	}
@@ -163,6 +196,9 @@ func build(ctx context.Context, dir string, log io.Writer) error {
 		}
 	}
 	all, err := steps()
+	if err == nil {
+		all, err = only(all, names)
+	}
 	if err != nil {
 		return err
 	}

@@ -49,11 +49,10 @@ func command() *cobra.Command {
 
 func buildCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "build",
-		Short: "Build the programs of Kubernetes, where they are not there yet, and print their folder",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := kube.Build(cmd.Context(), cmd.ErrOrStderr())
+		Use:   "build [PROGRAM...]",
+		Short: "Build programs of Kubernetes, or all, where they are not there yet, and print their folder",
+		RunE: func(cmd *cobra.Command, names []string) error {
+			dir, err := kube.Build(cmd.Context(), cmd.ErrOrStderr(), names...)
 			if err == nil {
 				fmt.Fprintln(cmd.OutOrStdout(), dir)
 			}

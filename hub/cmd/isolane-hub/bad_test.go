@@ -20,6 +20,7 @@ import (
 
 // What a hub was started with and its programs refuse ends it with one line that says what was expected.
 func TestUpRefused(t *testing.T) {
+	long(t)
 	b := withoutHost(t)
 	write := func(name, text string) string {
 		t.Helper()

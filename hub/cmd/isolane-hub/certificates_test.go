@@ -68,6 +68,7 @@ func outrun(t *testing.T, c *x509.Certificate) {
 // A certificate is renewed before it runs out; one that has run out while the host was away, by the same key; and not for a
 // host that the hub no longer has. What runs goes on all the time.
 func TestCertificates(t *testing.T) {
+	long(t)
 	f := unstarted(t)
 	f.more = []string{"--certificates", "25s"}
 	f.up, f.join = f.hub(t, "hub")
@@ -107,6 +108,7 @@ func TestCertificates(t *testing.T) {
 
 // A hub begins anew by itself, with certificates of its own that are new, and as the same process; the host follows it.
 func TestAnew(t *testing.T) {
+	long(t)
 	f := unstarted(t)
 	f.more = []string{"--anew", "30s"}
 	f.up, f.join = f.hub(t, "hub")

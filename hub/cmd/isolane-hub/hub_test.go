@@ -67,6 +67,14 @@ func withoutHost(t *testing.T) *bench {
 	return b
 }
 
+// long skips a test where there is little time.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("skipped: takes a minute or more: make test-hub")
+	}
+}
+
 // left takes back what a test that has failed has left on this machine.
 func left(t *testing.T) {
 	t.Helper()

@@ -256,6 +256,7 @@ func (f *trial) once(t *testing.T, victim string, at step, n int) {
 // Agent, hub, API server and store are killed at each step of reserve, apply and release: one owner, no reservation left, the
 // program has begun once, and the host is as before at the end.
 func TestKills(t *testing.T) {
+	long(t)
 	f := &trial{fleet: newFleet(t)}
 	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
 	f.agent = f.fleet.agent(t)

@@ -160,6 +160,7 @@ func (w *writer) lost(t *testing.T, hub kubernetes.Interface) (lost []string) {
 
 // Each of three hubs is killed while there are writes: none that was acknowledged is lost at any of them.
 func TestWrites(t *testing.T) {
+	long(t)
 	h := newThree(t, withoutHost(t))
 	w, said, stop := h.writing(t)
 	seed := rand.Uint64()
@@ -216,6 +217,7 @@ func (h *three) writing(t *testing.T) (w *writer, said <-chan time.Time, stop fu
 // Three hubs are one: one is replaced, and two are lost. What runs at the site goes on, and the
 // host finds the hubs that are left.
 func TestThreeHubs(t *testing.T) {
+	long(t)
 	h := newThree(t, newBench(t))
 	h.run(t, append(slices.Clone(h.join), "--dir", h.file("agent"), "--name", "one")...)
 	h.agent(t)
@@ -276,6 +278,7 @@ func TestThreeHubs(t *testing.T) {
 // Three hubs of an older program become three of this one under writes, one after another, also while one is away; a
 // host whose agent is as old follows all the time, and then is a newer one too.
 func TestUpgrade(t *testing.T) {
+	long(t)
 	old := os.Getenv("ISOLANE_HUB_BEFORE")
 	if old == "" {
 		t.Skip("skipped: needs an isolane-hub of an older version: ISOLANE_HUB_BEFORE=FILE")

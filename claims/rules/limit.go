@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/claims/formula"
+	"isolane.dev/isolane/claims/role"
 	"isolane.dev/isolane/claims/row"
 )
 
@@ -43,7 +44,7 @@ func (t *table) limited() []hit {
 	var hits []hit
 	use := func(w *row.Row) bool {
 		return w.Qualifier == "limit" && w.Unit.Dim == row.BitRate || w.Measured() && w.Unit.Dim == row.Share &&
-			w.Has("rel") && w.Has(strings.Fields(movedWords)...)
+			w.Has("rel") && w.Has(strings.Fields(role.Moved)...)
 	}
 	for _, rows := range t.groups(use, func(w *row.Row) string { return w.Group }) {
 		k := slices.IndexFunc(rows, func(w *row.Row) bool { return w.Qualifier == "limit" })
@@ -93,38 +94,6 @@ func (t *table) notIsolated() []hit {
 		}
 	}
 	return hits
-}
-
-// places are the names of CPUs, of ways and of power.
-func places() map[string]*role {
-	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
-	lengths := []row.Dimension{row.Length}
-	whatever := []string{"", "min", "mean", "percentile", "max"}
-	const cpus = "cpus cpu cores core vcpus vcpu pcpus threads count number of host"
-	return map[string]*role{
-		"taken":        {dims: counts, words: "isolated isolcpus pinned dedicated housekeeping", only: cpus},
-		"isolated":     {dims: counts, words: "isolated isolcpus", only: cpus},
-		"housekeeping": {dims: counts, words: "housekeeping", only: cpus},
-		"cpu_at":       {dims: []row.Dimension{row.ID}, words: "cpu cpus core affinity", asked: true},
-		"host_cpus": {dims: counts, words: "cpus threads hyperthreads processors",
-			only: "logical hardware online total number of count host server", fastest: true},
-		"distance": {dims: lengths, not: "fibre fiber"},
-		"fibre":    {dims: lengths, words: "fibre fiber", not: "hollow"},
-		"one_way": {dims: durations, words: "latency delay owd", stats: whatever,
-			not: notOnTheWay + " rtt ping round"},
-		"round_trip": {dims: durations, words: "rtt ping roundtrip round", not: notOnTheWay, stats: whatever},
-		"fetch": {dims: durations, words: "latency response", stats: whatever,
-			not: notOnTheWay + " rtt first byte ttfb connect dns tls handshake"},
-		"message": {dims: []row.Dimension{row.Size}, words: "frame packet message payload", nominal: true,
-			stats:    []string{""},
-			settings: "frame,frame size,packet,packet size,message,message size,payload,payload size"},
-		"power":     {dims: []row.Dimension{row.Power}, not: "rated tdp idle peak limit cap"},
-		"energy":    {dims: []row.Dimension{row.Energy}, not: "rel"},
-		"per_power": {dims: []row.Dimension{row.PerPower}},
-		"downtime":  {dims: durations, words: "downtime"},
-		"available": {dims: []row.Dimension{row.Share}, words: "availability uptime"},
-		"observed":  {dims: durations, words: "period duration observation"},
-	}
 }
 
 // hosts are the laws of what a host has.

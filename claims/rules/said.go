@@ -52,10 +52,10 @@ type links struct {
 func (t *table) linksOf(rows []*row.Row) links {
 	var l links
 	for _, w := range rows {
-		if t.roles["links"].fits(w) {
+		if t.roles["links"].Fits(w) {
 			l.number = max(l.number, w.Value.Mid)
 		}
-		if w.IsSetup() || w.Unit.Dim == row.Text || t.roles["link"].fits(w) {
+		if w.IsSetup() || w.Unit.Dim == row.Text || t.roles["link"].Fits(w) {
 			l.number = max(l.number, w.Links())
 			l.bond = l.bond || saysBond.MatchString(w.Prose)
 		}
@@ -118,7 +118,7 @@ func isLess(i instance) bool {
 
 // isCounted is for a loss of which what was received says more.
 func isCounted(i instance) bool {
-	return i.says(saysMany) || slices.ContainsFunc(i.t.of[i.rows["lost"]], i.t.roles["received"].fits)
+	return i.says(saysMany) || slices.ContainsFunc(i.t.of[i.rows["lost"]], i.t.roles["received"].Fits)
 }
 
 // isSized is for packets whose size another law looks at.
@@ -190,7 +190,7 @@ func isInTotal(i instance) bool {
 
 // ofRequests is for hits of which the number of requests says more.
 func ofRequests(i instance) bool {
-	return slices.ContainsFunc(i.t.of[i.rows["hits"]], i.t.roles["requests"].fits)
+	return slices.ContainsFunc(i.t.of[i.rows["hits"]], i.t.roles["requests"].Fits)
 }
 
 // isTimes is for a reduction by a factor: 4x less.

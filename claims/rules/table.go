@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/claims/role"
 	"isolane.dev/isolane/claims/row"
 )
 
@@ -16,13 +17,13 @@ type table struct {
 	cells  []cell
 	of     map[*row.Row]cell
 	binary map[[2]string]bool // source and unit whose prefix means powers of 1,024
-	roles  map[string]*role
+	roles  map[string]*place
 	links  map[string]links // by source
 }
 
 // tableOf puts the rows of a configuration together.
 func tableOf(rows []*row.Row) *table {
-	t := &table{rows: rows, of: map[*row.Row]cell{}, binary: map[[2]string]bool{}, roles: roles(),
+	t := &table{rows: rows, of: map[*row.Row]cell{}, binary: map[[2]string]bool{}, roles: map[string]*place{},
 		links: map[string]links{}}
 	t.cells = row.Grouped[cell](rows, byConditions)
 	for _, c := range t.cells {
@@ -30,10 +31,11 @@ func tableOf(rows []*row.Row) *table {
 			t.of[w] = c
 		}
 	}
-	for _, r := range t.roles {
-		r.own, r.setup = map[*row.Row][]*row.Row{}, map[string][]*row.Row{}
+	for name, is := range role.All() {
+		r := &place{*is, map[*row.Row][]*row.Row{}, map[string][]*row.Row{}}
+		t.roles[name] = r
 		for _, w := range rows {
-			if !r.fits(w) {
+			if !r.Fits(w) {
 				continue
 			}
 			first := t.of[w][0]
@@ -41,7 +43,7 @@ func tableOf(rows []*row.Row) *table {
 			if len(w.Parts) == 0 {
 				r.setup[w.Group] = append(r.setup[w.Group], w)
 			}
-			if w.IsSetup() || r.fastest {
+			if w.IsSetup() || r.Fastest {
 				r.setup[w.Source] = append(r.setup[w.Source], w)
 			}
 		}
@@ -91,48 +93,24 @@ func (t *table) like(w *row.Row, v float64) string {
 	return row.Number(v/t.scale(w)) + strings.TrimSuffix(t.printed(&as), " ")
 }
 
-// role is which figures take a place in a formula.
-type role struct {
-	dims             []row.Dimension
-	words, not, only string                  // of the metric: one of these, none of those; no other
-	stats            []string                // none and mean where there are none
-	settings         string                  // conditions that say it too, by comma
-	nominal          bool                    // exact, however it is printed
-	asked            bool                    // also what is claimed, a limit or a bound
-	fastest          bool                    // of the source, however many there are
-	change           bool                    // also a difference between two figures
-	own              map[*row.Row][]*row.Row // by the first row of a cell
-	setup            map[string][]*row.Row   // that hold for other cells too, by group or source
-}
-
-// fits says whether a row can take the place.
-func (r *role) fits(w *row.Row) bool {
-	if !slices.Contains(r.dims, w.Unit.Dim) || w.Unit.Points || w.IsEach() && r.only == "" && r.words != "" {
-		return false
-	}
-	words := strings.Fields(r.words)
-	stats := r.stats
-	if stats == nil {
-		stats = []string{"", "mean"}
-	}
-	event, _, _ := strings.Cut(strings.ToLower(w.UnitText), "/") // also of the unit: req/s, Mpps
-	return slices.Contains(stats, w.Stat.Kind) &&
-		(r.asked || w.Measured()) && (len(words) == 0 || w.Has(words...) || slices.Contains(words, event)) &&
-		!w.Has(strings.Fields(r.not)...) && (r.only == "" || len(row.Drop(w.Words, append(words,
-		strings.Fields(r.only)...))) == 0) && (!w.IsChange() || r.change)
+// place is the figures of a role.
+type place struct {
+	role.Role
+	own   map[*row.Row][]*row.Row // by the first row of a cell
+	setup map[string][]*row.Row   // that hold for other cells too, by group or source
 }
 
 // find is the figure of a role for a cell: its own, else that of its scenario without
 // conditions, else the setup's. Where there are several values it is none.
 func (t *table) find(c cell, name string, fits func(*row.Row) bool) *row.Row {
 	r, at := t.roles[name], c[0]
-	if own := row.Keep(r.own[at], fits); len(own) > 0 && !r.fastest {
+	if own := row.Keep(r.own[at], fits); len(own) > 0 && !r.Fastest {
 		return t.only(own)
 	}
-	if said := at.Said(r.dims[0], strings.Split(r.settings, ",")...); said != nil {
+	if said := at.Said(r.Dims[0], strings.Split(r.Settings, ",")...); said != nil {
 		return said
 	}
-	if r.fastest {
+	if r.Fastest {
 		var most *row.Row
 		for _, w := range r.setup[at.Source] {
 			if most == nil || t.base(w).Mid > t.base(most).Mid {

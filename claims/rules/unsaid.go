@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/claims/role"
 	"isolane.dev/isolane/claims/row"
 	"isolane.dev/isolane/quantity"
 )
@@ -136,7 +137,7 @@ func (t *table) lacksOfConditions() []lack {
 			so: "How much noise there was depends on the moment and on the machine: two runs do not have the same."},
 		{rule: "no-result", of: func(w *row.Row) bool {
 			return w.Unit.Dim == row.Count && isResult(w) && !w.IsSetup() && len(w.Parts) > 0 &&
-				!w.Has(strings.Fields(countedWords+" for")...) &&
+				!w.Has(strings.Fields(role.Counted+" for")...) &&
 				!slices.ContainsFunc(w.General, func(s string) bool { return s == "each" || s == "all" || s == "both" })
 		}, by: byConditions, has: func(w *row.Row) bool {
 			return slices.ContainsFunc(t.rows, func(o *row.Row) bool {
@@ -202,7 +203,7 @@ func (t *table) unbounded(w *row.Row) string {
 	case loops != nil && interval != nil && t.base(loops).Mid*t.base(interval).Mid > row.Year:
 		return fmt.Sprintf("%s × %s = %s is no duration of a run", t.printed(loops), t.printed(interval),
 			row.Show(row.Duration, t.base(loops).Mid*t.base(interval).Mid))
-	case samples == nil && t.find(c, "sampled", nil) == nil && !slices.ContainsFunc(c, t.roles["sampled"].fits):
+	case samples == nil && t.find(c, "sampled", nil) == nil && !slices.ContainsFunc(c, t.roles["sampled"].Fits):
 		return "no duration and no number of samples"
 	default:
 		return ""

@@ -43,7 +43,8 @@ func imports() map[string][]string {
 		"claims":        {"quantity", "terminal"},
 		"claims/row":    {"claims"}, "claims/formula": {"claims/row"},
 		"claims/role":  {"claims/row"},
-		"claims/rules": {"claims", "claims/formula", "claims/role", "claims/row", "quantity"},
+		"claims/cells": {"claims/role", "claims/row"},
+		"claims/rules": {"claims", "claims/cells", "claims/formula", "claims/role", "claims/row", "quantity"},
 		"plan":         {"cpuset", "host", "lane", "quantity"},
 		"plan/stock":   {"cpuset", "host", "lane", "plan"}, // only for the two below
 		"plan/search":  {"cpuset", "host", "lane", "plan", "plan/stock", "quantity"},
@@ -157,8 +158,9 @@ change/netdev/queues   400       10  out of change/netdev: which CPUs handle the
 change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/formula         150        5  out of claims/rules
-claims/role            250        5  out of claims/rules
-claims/row             950       45  out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
+claims/cells           200        5  out of claims/rules: the rows by their configurations
+claims/role            350        5  out of claims/rules: the names of formulas, also of machines, failures and money
+claims/row            1000       50  conditions that name one of several parts; out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
 claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cli                    300       15  exit codes and -o, out of cmd/isolane, also for the hub's commands
 cmd/isolane            1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)

@@ -18,11 +18,14 @@ type Role struct {
 	Asked            bool     // also what is claimed, a limit or a bound
 	Fastest          bool     // of the source, however many there are
 	Change           bool     // also a difference between two figures
+	Each             string   // only a figure of each of these: "cycles per packet", or in cycles/packet
 }
 
 // Fits says whether a row can take the place.
 func (r *Role) Fits(w *row.Row) bool {
-	if !slices.Contains(r.Dims, w.Unit.Dim) || w.Unit.Points || w.IsEach() && r.Only == "" && r.Words != "" {
+	if !slices.Contains(r.Dims, w.Unit.Dim) || w.Unit.Points ||
+		r.Each != "" && !slices.Contains(strings.Fields(r.Each), w.Of()) ||
+		r.Each == "" && r.Only == "" && r.Words != "" && w.IsEach() {
 		return false
 	}
 	words := strings.Fields(r.Words)

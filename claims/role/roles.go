@@ -60,7 +60,8 @@ func All() map[string]*Role {
 		"packets":  {Dims: counts, Words: packetWords, Not: failedWords},
 		"reduced": {Dims: shares, Words: "reduction decrease saving savings", Asked: true, Change: true,
 			Stats: []string{"", "min", "mean", "percentile", "max"}},
-		"part": {Dims: shares, Words: "hit miss success failure availability coverage", Not: "rel over"},
+		"part": {Dims: shares, Words: "hit miss success failure availability coverage " +
+			"fairness jain correlation r2 residency", Not: "rel over"},
 		"hit":  {Dims: shares, Words: "hit success", Not: "rel over ratio"},
 		"miss": {Dims: shares, Words: "miss failure", Not: "rel over ratio"},
 		"cpu_use": {Dims: shares, Words: "cpu cpus", Not: "rel over per client host total system steal " +
@@ -74,10 +75,9 @@ func All() map[string]*Role {
 		"link": {Dims: bitRates, Words: "link nic port interface line", Not: Moved, Asked: true,
 			Nominal: true, Fastest: true},
 	}
-	maps.Copy(all, balances())
-	maps.Copy(all, statistics())
-	maps.Copy(all, parts())
-	maps.Copy(all, places())
+	for _, more := range []map[string]*Role{balances(), statistics(), parts(), places(), machines(), others()} {
+		maps.Copy(all, more)
+	}
 	for name, words := range Events() {
 		all[name+"_rate"] = &Role{Dims: rates, Words: words, Not: failedWords}
 		all[name] = &Role{Dims: counts, Words: words, Not: failedWords}
@@ -200,5 +200,97 @@ func places() map[string]*Role {
 		"downtime":  {Dims: durations, Words: "downtime"},
 		"available": {Dims: []row.Dimension{row.Share}, Words: "availability uptime"},
 		"observed":  {Dims: durations, Words: "period duration observation"},
+	}
+}
+
+// machines are the names of what CPUs, memory and cards have and do.
+func machines() map[string]*Role {
+	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
+	sizes := []row.Dimension{row.Size}
+	shares, other := []row.Dimension{row.Share}, []row.Dimension{row.Other}
+	const number = "count number of per cpu total"
+	const mix, accesses = "mix share ratio of io ops", "numa memory access accesses share node traffic pages"
+	return map[string]*Role{
+		"clock": {Dims: []row.Dimension{row.Frequency}, Words: "frequency clock freq ghz tsc speed cpu",
+			Not: "memory uncore timer ddr ram turbo boost max"},
+		"used": {Dims: counts, Words: "cpus cores workers lcores pmds", Only: "worker used data plane pmd",
+			Settings: "cpus,cores,workers,lcores,pmds"},
+		"packet_cycles": {Dims: []row.Dimension{row.Other, row.Count}, Words: "cycles", Each: "packet pkt frame"},
+		"packet_time": {Dims: durations, Words: "time cost cpu work", Not: row.LatencyWords,
+			Each: "packet pkt frame"},
+		"budget":       {Dims: durations, Words: "budget", Not: row.LatencyWords, Each: "packet pkt frame"},
+		"ipc":          {Dims: []row.Dimension{row.Share, row.Count, row.Other}, Words: "ipc"},
+		"instructions": {Dims: counts, Words: "instructions", Only: "total retired count"},
+		"cycles":       {Dims: counts, Words: "cycles", Only: "total cpu unhalted count"},
+		"transfers":    {Dims: other, Words: "mt"},
+		"channels":     {Dims: counts, Words: "channels", Only: "memory ddr dimm populated " + number},
+		"memory": {Dims: []row.Dimension{row.SizeRate}, Words: "memory dram ddr ram stream",
+			Not: "cache rel llc l3"},
+		"pcie":         {Dims: other, Words: "gt"},
+		"lanes":        {Dims: counts, Words: "lanes", Only: "pcie slot width nic " + number, Settings: "lanes"},
+		"logical":      {Dims: counts, Words: "logical", Only: "cpus cpu threads processors host server " + number},
+		"sockets":      {Dims: counts, Words: "sockets", Only: number},
+		"socket_cores": {Dims: counts, Words: "cores", Each: "socket package cpu processor"},
+		"core_threads": {Dims: counts, Words: "threads", Each: "core"},
+		"pages":        {Dims: counts, Words: "hugepages pages", Only: "huge 1g 2m reserved " + number},
+		"page":         {Dims: sizes, Words: "hugepage page", Only: "huge size", Nominal: true},
+		"reserved":     {Dims: sizes, Words: "hugepages hugepage", Only: "memory reserved total huge pages"},
+		"quota":        {Dims: durations, Words: "quota", Only: "cpu cfs"},
+		"quota_period": {Dims: durations, Words: "period", Only: "cpu cfs quota", Nominal: true},
+		"cpu_limit":    {Dims: []row.Dimension{row.Count, row.Share}, Words: "limit", Only: "cpu cpus cores"},
+		"mtu":          {Dims: sizes, Words: "mtu", Settings: "mtu", Nominal: true},
+		"mss":          {Dims: sizes, Words: "mss", Nominal: true},
+		"local":        {Dims: shares, Words: "local", Only: accesses},
+		"remote":       {Dims: shares, Words: "remote", Only: accesses},
+		"read_part":    {Dims: shares, Words: "read reads", Only: mix},
+		"write_part":   {Dims: shares, Words: "write writes", Only: mix},
+	}
+}
+
+// others are the names of failures and money, of windows, and of what is said twice.
+func others() map[string]*Role {
+	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
+	sizes := []row.Dimension{row.Size}
+	shares, other := []row.Dimension{row.Share}, []row.Dimension{row.Other}
+	rates, moved := []row.Dimension{row.Rate}, []row.Dimension{row.SizeRate, row.BitRate}
+	loads := []row.Dimension{row.Rate, row.SizeRate, row.BitRate}
+	whatever := []string{"", "min", "mean", "percentile", "max"}
+	const calls, number = "calls sessions connections flows", "number of count total"
+	const money = "cost costs price energy power opex total tco per of"
+	return map[string]*Role{
+		"mtbf":         {Dims: durations, Words: "mtbf mttf"},
+		"mttr":         {Dims: durations, Words: "mttr"},
+		"failures":     {Dims: counts, Words: "failures outages", Only: number},
+		"devices":      {Dims: counts, Words: "devices units nodes hosts servers drives", Only: number},
+		"yearly_fails": {Dims: shares, Words: "afr annualized annualised"},
+		"round_rate":   {Dims: rates, Words: "transaction transactions tps rr " + requestWords, Not: failedWords},
+		"bdp":          {Dims: sizes, Words: "bdp product"},
+		"window":       {Dims: sizes, Words: "window cwnd rwnd", Settings: "window"},
+		"streams":      {Dims: counts, Words: "streams flows connections", Settings: "streams,flows,connections"},
+		"cv":           {Dims: shares, Words: "cv cov rsd"},
+		"stderr":       {Dims: append(durations, loads...), Words: "stderr sem"},
+		"runs":         {Dims: counts, Words: "runs repetitions trials", Settings: "runs,repetitions,trials"},
+		"pue":          {Dims: []row.Dimension{row.Share, row.Count}, Words: "pue"},
+		"speedup":      {Dims: shares, Words: "speedup faster", Asked: true, Change: true, Stats: whatever},
+		"gain": {Dims: shares, Words: "gain increase", Not: "loss reduction decrease", Asked: true, Change: true,
+			Stats: whatever},
+		"way_back":     {Dims: durations, Words: "rtt ping roundtrip round", Not: notOnTheWay},
+		"first_byte":   {Dims: durations, Words: "ttfb byte", Stats: whatever},
+		"owd":          {Dims: durations, Words: "owd oneway way", Not: "two jitter variation", Stats: whatever},
+		"offered_rate": {Dims: rates, Words: "offered", Not: notArrived},
+		"carried_rate": {Dims: rates, Words: "received delivered forwarded carried achieved", Not: notArrived},
+		"offered_load": {Dims: moved, Words: "offered", Only: "load rate traffic " + Moved},
+		"ndr":          {Dims: loads, Words: "ndr", Stats: []string{""}},
+		"pdr":          {Dims: loads, Words: "pdr", Stats: []string{""}},
+		"late":         {Dims: counts, Words: "missed late overruns deadline", Not: "cache llc tlb branch"},
+		"late_share":   {Dims: shares, Words: "missed late overruns deadline", Not: "rel cache llc tlb branch hit"},
+		"begun":        {Dims: rates, Words: calls + " call cps", Not: failedWords + " concurrent"},
+		"hold":         {Dims: durations, Words: "hold holding", Only: "call session connection flow time"},
+		"concurrent":   {Dims: counts, Words: "concurrent simultaneous", Only: calls},
+		"monthly":      {Dims: other, Words: "month monthly", Only: money},
+		"yearly":       {Dims: other, Words: "year yearly annual annually", Only: money},
+		"capex":        {Dims: other, Words: "capex", Only: "cost"},
+		"opex":         {Dims: other, Words: "opex", Only: "cost"},
+		"tco":          {Dims: other, Words: "tco total", Only: "cost costs of ownership"},
 	}
 }

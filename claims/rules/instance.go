@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/cells"
 	"isolane.dev/isolane/claims/formula"
 	"isolane.dev/isolane/claims/row"
 )
@@ -24,7 +26,7 @@ type instance struct {
 // instances are the figures of the table for which a law must hold.
 func (t *table) instances(l law) []instance {
 	names := slices.DeleteFunc(append(l.right.Names(), l.left.Names()...), func(name string) bool {
-		return t.roles[name] == nil
+		return t.Roles[name] == nil
 	})
 	if l.each == "" && l.sign != "=" && !l.once && len(l.left.Names()) == 1 {
 		l.each = string(l.left)
@@ -33,10 +35,10 @@ func (t *table) instances(l law) []instance {
 		names = append(names, l.each)
 	}
 	var all []instance
-	for _, c := range t.cells {
+	for _, c := range t.Cells {
 		each := []*row.Row{nil}
 		if l.each != "" {
-			each = t.roles[l.each].own[c[0]]
+			each = t.Roles[l.each].Own[c[0]]
 		}
 		for _, w := range each {
 			i := instance{l, t, names, map[string]*row.Row{}, c[0]}
@@ -53,17 +55,19 @@ func (t *table) instances(l law) []instance {
 }
 
 // fill finds the figures, false where one is missing.
-func (i instance) fill(c cell, each *row.Row) bool {
+func (i instance) fill(c cells.Cell, each *row.Row) bool {
 	own := 0
 	var like []string
 	if each != nil {
-		like = i.rest(i.each, each)
+		like, i.rows[i.each] = i.rest(i.each, each), each
 	}
 	for _, name := range i.names {
 		w := each
 		if name != i.each {
-			w = i.t.find(c, name, func(w *row.Row) bool {
-				return !i.same || like == nil || slices.Equal(i.rest(name, w), like)
+			w = i.t.Find(c, name, func(w *row.Row) bool {
+				return each == nil && like == nil || !i.stat && !i.same || i.isFree(name) ||
+					(!i.stat || w.Stat == each.Stat) &&
+						(!i.same || slices.Equal(i.rest(name, w), like) && i.isAlike(name, w))
 			})
 		}
 		if w == nil {
@@ -73,7 +77,7 @@ func (i instance) fill(c cell, each *row.Row) bool {
 			like = i.rest(name, w)
 		}
 		i.rows[name] = w
-		if first, ok := i.t.of[w]; ok && first[0] == c[0] || !ok && i.once {
+		if first, ok := i.t.Of[w]; ok && first[0] == c[0] || !ok && i.once {
 			own++
 		}
 	}
@@ -88,14 +92,33 @@ func (i instance) fill(c cell, each *row.Row) bool {
 	}
 }
 
+func (i instance) isFree(name string) bool { return slices.Contains(strings.Fields(i.free), name) }
+
+// isAlike says whether a figure is in bytes, in packets or whatever the others are in, where that is open.
+func (i instance) isAlike(name string, w *row.Row) bool {
+	of := func(w *row.Row) string {
+		if w.Unit.Dim == row.SizeRate {
+			return strconv.Itoa(int(row.BitRate))
+		}
+		return w.Measure()
+	}
+	for other, o := range i.rows {
+		open := len(i.t.Roles[other].Dims) > 1 && len(i.t.Roles[name].Dims) > 1 && !i.isFree(other)
+		if open && of(w) != of(o) {
+			return false
+		}
+	}
+	return true
+}
+
 // other finds what the other right side needs beside the figures of the law; without it there is none.
-func (i *instance) other(c cell) {
+func (i *instance) other(c cells.Cell) {
 	all := i.or.Alternatives()
 	i.or = ""
 	for _, f := range all {
 		missing := slices.ContainsFunc(f.Names(), func(name string) bool {
 			if i.rows[name] == nil {
-				i.rows[name] = i.t.find(c, name, nil)
+				i.rows[name] = i.t.Find(c, name, nil)
 			}
 			return i.rows[name] == nil
 		})
@@ -106,10 +129,10 @@ func (i *instance) other(c cell) {
 }
 
 // also adds to the left side what its configuration has of a law's further parts.
-func (i *instance) also(c cell) {
+func (i *instance) also(c cells.Cell) {
 	for name := range strings.FieldsSeq(i.plus) {
 		like := i.rest(i.each, i.rows[i.each])
-		w := i.t.find(c, name, func(w *row.Row) bool { return slices.Equal(i.rest(name, w), like) })
+		w := i.t.Find(c, name, func(w *row.Row) bool { return slices.Equal(i.rest(name, w), like) })
 		if w != nil {
 			i.rows[name], i.left = w, i.left+" + "+formula.Formula(name)
 			i.names = slices.Concat(i.names, []string{name})
@@ -120,7 +143,7 @@ func (i *instance) also(c cell) {
 // rest is what a metric has beside the words of its role and the statistic: packet of packets_sent.
 func (i instance) rest(name string, w *row.Row) []string {
 	words := []string{}
-	generic := append(strings.Fields(i.t.roles[name].Words), "rate", "ratio")
+	generic := append(strings.Fields(i.t.Roles[name].Words), "rate", "ratio")
 	for _, word := range row.Drop(row.WordsOf(w.Stem), generic) {
 		words = append(words, strings.TrimSuffix(word, "s"))
 	}
@@ -134,11 +157,11 @@ func (i instance) get(name string) row.Span {
 	case name == "below":
 		return row.Exactly(i.rows[i.each].Stat.Rank / 100)
 	case name == "link":
-		return row.Exactly(i.t.base(i.rows[name]).Mid * i.times())
-	case i.t.roles[name].Nominal:
-		return row.Exactly(i.t.base(i.rows[name]).Mid)
+		return row.Exactly(i.t.Base(i.rows[name]).Mid * i.times())
+	case i.t.Roles[name].Nominal:
+		return row.Exactly(i.t.Base(i.rows[name]).Mid)
 	default:
-		return i.t.base(i.rows[name])
+		return i.t.Base(i.rows[name])
 	}
 }
 
@@ -182,10 +205,10 @@ func (i instance) text(name string) string {
 		return row.Percent(i.rows[i.each].Stat.Rank / 100)
 	case "link":
 		if n := i.times(); n > 1 {
-			return i.t.printed(i.rows[name]) + " × " + row.Number(n)
+			return i.t.Printed(i.rows[name]) + " × " + row.Number(n)
 		}
 	}
-	return i.t.printed(i.rows[name])
+	return i.t.Printed(i.rows[name])
 }
 
 // side writes out one side of an inequality.
@@ -193,7 +216,7 @@ func (i instance) side(f formula.Formula) string {
 	names, s := f.Names(), f.Text(i.text)
 	value := row.Show(i.in, f.Value(i.get).Mid)
 	if like := i.rows[string(i.left)]; i.in == row.Text && like != nil {
-		value = i.t.like(like, f.Value(i.get).Mid)
+		value = i.t.Like(like, f.Value(i.get).Mid)
 	}
 	switch {
 	case len(names) == 1 && string(f) == names[0] && i.in == row.BitRate &&
@@ -213,7 +236,7 @@ func (i instance) sum() string {
 	switch i.sign {
 	case "=":
 		w := i.rows[string(i.left)]
-		return i.right.Text(i.text) + " = " + i.t.like(w, i.right.Value(i.get).Mid) + ", printed " + i.t.printed(w)
+		return i.right.Text(i.text) + " = " + i.t.Like(w, i.right.Value(i.get).Mid) + ", printed " + i.t.Printed(w)
 	case "whole":
 		return i.left.Text(i.text) + " = " + row.Number(i.left.Value(i.get).Mid) + ", no whole number"
 	default:
@@ -249,15 +272,15 @@ func (t *table) alike(l law) [][]instance {
 
 // reading takes units of a source as binary, and returns what takes them back.
 func (t *table) reading(source string, units []string) (undo func()) {
-	was := t.binary
-	t.binary = map[[2]string]bool{}
+	was := t.Binary
+	t.Binary = map[[2]string]bool{}
 	for k, v := range was {
-		t.binary[k] = v && k[0] != source
+		t.Binary[k] = v && k[0] != source
 	}
 	for _, u := range units {
-		t.binary[[2]string{source, u}] = true
+		t.Binary[[2]string{source, u}] = true
 	}
-	return func() { t.binary = was }
+	return func() { t.Binary = was }
 }
 
 // agree is how many instances hold.
@@ -302,10 +325,10 @@ func (t *table) binaryUnits() []hit {
 
 // asBinary takes units as binary for good, and says why.
 func (t *table) asBinary(group []instance, source string, units []string, printed int) (h hit) {
-	was, before := group[0].sum(), t.binary
+	was, before := group[0].sum(), t.Binary
 	t.reading(source, units)
 	for key, is := range before {
-		t.binary[key] = t.binary[key] || is
+		t.Binary[key] = t.Binary[key] || is
 	}
 	var names []string
 	for _, u := range units {
@@ -349,7 +372,7 @@ func (t *table) broken(rule string) []hit {
 
 // hit is a finding, with how many of its kind have none.
 func (i instance) hit(agree, all int) hit {
-	h := hit{rows: i.figures(), sum: []string{i.sum()}, so: i.so}
+	h := hit{rows: i.figures(), sum: []string{i.sum()}, so: cmp.Or(i.so, wrong)}
 	if i.soft != nil {
 		if so := i.soft(i); so != "" {
 			h.severity, h.so = claims.Suspicious, so

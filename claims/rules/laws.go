@@ -18,7 +18,8 @@ type law struct {
 	right      formula.Formula
 	each       string          // the name that takes each figure of a configuration; else each has one
 	once       bool            // the left side has one value in a configuration
-	same       bool            // the metrics are the same but for the words of their roles
+	same, stat bool            // the metrics are the same but for the words of their roles; the statistics are
+	free       string          // names that need not be the same
 	plus       string          // names that add to the left side where the configuration has them
 	more, less formula.Formula // that the right side may be, besides the printed digits
 	or         formula.Formula // other right sides, where their figures are there: then any must hold
@@ -29,6 +30,8 @@ type law struct {
 	soft       func(i instance) string // why a finding is only suspicious, "" where it is not
 }
 
+const asked = 0.02 // a run is seldom as long as asked for
+
 // Conclusions of several laws.
 const (
 	wrong  = "One of the figures is wrong, or means something else."
@@ -38,39 +41,38 @@ const (
 )
 
 // laws are in base units: seconds, bytes, and per second of them.
-func laws() []law { return slices.Concat(products(), sums(), spreads(), limits(), hosts(), ways()) }
+func laws() []law {
+	return slices.Concat(products(), sums(), spreads(), limits(), hosts(), ways(), machines(), others(), twice())
+}
 
 // products are the laws of rates, sizes and times.
 func products() []law {
-	const asked = 0.02 // a run is seldom as long as asked for
 	all := []law{
 		{rule: "product", left: "moved_bytes", sign: "=", right: "request_rate × object",
-			more: "request_rate × head", so: wrong, unless: isLess},
+			more: "request_rate × head", unless: isLess},
 		{rule: "product", left: "moved_bits", sign: "=", right: "request_rate × object × bits",
-			more: "request_rate × head + request_rate × object × framing", so: wrong, unless: isLess},
+			more: "request_rate × head + request_rate × object × framing", unless: isLess},
 		{rule: "product", left: "moved", sign: "=", right: "packet_rate × packet", more: "packet_rate × around",
-			less: "packet_rate × around", so: wrong},
+			less: "packet_rate × around"},
 		{rule: "product", left: "moved", sign: "=", right: "packet_rate × frame", more: "packet_rate × wire",
-			less: "packet_rate × around", so: wrong, unless: saying(saysOutside)},
-		{rule: "product", left: "stored", sign: "=", right: "iops × block", so: wrong},
-		{rule: "product", left: "requests", sign: "=", right: "request_rate × run", about: asked, so: wrong,
+			less: "packet_rate × around", unless: saying(saysOutside)},
+		{rule: "product", left: "stored", sign: "=", right: "iops × block"},
+		{rule: "product", left: "requests", sign: "=", right: "request_rate × run", about: asked,
 			unless: saying(saysNotMean)},
-		{rule: "product", left: "packets", sign: "=", right: "packet_rate × run", about: asked, so: wrong,
+		{rule: "product", left: "packets", sign: "=", right: "packet_rate × run", about: asked,
 			unless: saying(saysNotMean)},
-		{rule: "product", left: "volume", sign: "=", right: "moved × run", about: asked, so: wrong,
+		{rule: "product", left: "volume", sign: "=", right: "moved × run", about: asked,
 			unless: saying(saysNotMean)},
 		{rule: "product", left: "run", sign: "=", right: "loops × interval", about: asked,
-			or: "loops × interval ÷ workers", so: wrong},
+			or: "loops × interval ÷ workers"},
 		{rule: "product", left: "energy", sign: "=", right: "power × run", about: asked, soft: maybeApart,
-			so: wrong, unless: saying(saysNotMean)},
-		{rule: "product", left: "per_power", sign: "=", right: "moved ÷ power", about: asked, soft: maybeApart,
-			so: wrong},
-		{rule: "product", left: "downtime", sign: "=", right: "( all − available ) × observed", about: asked,
-			so: wrong},
+			unless: saying(saysNotMean)},
+		{rule: "product", left: "per_power", sign: "=", right: "moved ÷ power", about: asked, soft: maybeApart},
+		{rule: "product", left: "downtime", sign: "=", right: "( all − available ) × observed", about: asked},
 	}
 	for _, name := range slices.Sorted(maps.Keys(role.Events())) {
 		all = append(all, law{rule: "product", left: formula.Formula(name), sign: "=", about: asked, same: true,
-			right: formula.Formula(name + "_rate × run"), so: wrong, unless: saying(saysNotMean)})
+			right: formula.Formula(name + "_rate × run"), unless: saying(saysNotMean)})
 	}
 	return all
 }
@@ -81,28 +83,27 @@ func sums() []law {
 	const used = " − user − system − iowait − irq − softirq − steal"
 	return []law{
 		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true,
-			or: "sent − received + duplicates", unless: saying(saysMany), soft: maybeOthers, so: wrong},
+			or: "sent − received + duplicates", unless: saying(saysMany), soft: maybeOthers},
 		{rule: "balance", left: "lost_share", sign: "=", right: "( sent − received ) ÷ sent", same: true,
-			or: "( sent − received + duplicates ) ÷ sent", unless: saying(saysMany), soft: maybeOthers, so: wrong},
+			or: "( sent − received + duplicates ) ÷ sent", unless: saying(saysMany), soft: maybeOthers},
 		{rule: "balance", left: "lost_share", sign: "=", right: "lost ÷ sent", same: true,
-			or: "lost ÷ ( sent + lost )", unless: isCounted, so: wrong},
+			or: "lost ÷ ( sent + lost )", unless: isCounted},
 		{rule: "balance", left: "lost_share", sign: "=", right: "( sent_rate − received_rate ) ÷ sent_rate",
-			or: "( received_rate − sent_rate ) ÷ received_rate", unless: saying(saysMany), soft: maybeOthers,
-			so: wrong},
+			or: "( received_rate − sent_rate ) ÷ received_rate", unless: saying(saysMany), soft: maybeOthers},
 		{rule: "balance", left: "lost_share", sign: "=", right: "( tx_count − rx_count ) ÷ tx_count",
-			or: "( rx_count − tx_count ) ÷ rx_count", unless: saying(saysMany), soft: maybeOthers, so: wrong},
+			or: "( rx_count − tx_count ) ÷ rx_count", unless: saying(saysMany), soft: maybeOthers},
 		{rule: "balance", left: "lost_rate", sign: "=", right: "sent_rate − received_rate",
-			or: "received_rate − sent_rate", unless: saying(saysMany), soft: maybeOthers, so: wrong},
+			or: "received_rate − sent_rate", unless: saying(saysMany), soft: maybeOthers},
 		{rule: "balance", left: "failed_share", sign: "=", right: "failed ÷ requests",
-			or: "failed ÷ ( requests + failed )", so: wrong},
+			or: "failed ÷ ( requests + failed )"},
 		{rule: "balance", left: "resent_share", sign: "=", right: "resent ÷ sent",
-			or: "resent ÷ ( sent + resent )", so: wrong},
+			or: "resent ÷ ( sent + resent )"},
 		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ requests",
-			or: "hits ÷ ( hits + misses )", so: wrong},
+			or: "hits ÷ ( hits + misses )"},
 		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ ( hits + misses )", same: true,
-			unless: ofRequests, so: wrong},
+			unless: ofRequests},
 		{rule: "balance", left: "miss_rate", sign: "=", right: "misses ÷ ( hits + misses )", same: true,
-			unless: ofRequests, so: wrong},
+			unless: ofRequests},
 		{rule: "whole", left: "lost", sign: "≤", right: "sent", same: true, in: row.Count, so: whole},
 		{rule: "whole", left: "cpu_use", sign: "≤", right: "cpus × all", in: row.Share,
 			so: "A CPU is busy 100% of the time at most."},
@@ -117,12 +118,12 @@ func sums() []law {
 		{rule: "whole", left: "goodput", sign: "≤", right: "throughput", same: true, about: 0.01, in: row.BitRate,
 			unless: saying(saysLess), so: whole},
 		{rule: "total", left: "all_ways", sign: "=", right: "upward + downward", same: true,
-			unless: isBothAtOnce, soft: maybeAlone, so: wrong},
-		{rule: "total", left: "all_ways", sign: "=", right: "read + written", same: true, so: wrong,
+			unless: isBothAtOnce, soft: maybeAlone},
+		{rule: "total", left: "all_ways", sign: "=", right: "read + written", same: true,
 			soft: maybeApart},
 		{rule: "total", left: "idle", sign: "=", right: "all" + used, or: "cpus" + used + " or all" + used +
 			" − nice or all" + used + " − guest or all" + used + " − nice − guest or all" + used +
-			" − nice − guest − gnice", same: true, unless: severalCPUs, so: wrong},
+			" − nice − guest − gnice", same: true, unless: severalCPUs},
 		{rule: "whole", left: "part", sign: "≤", right: "all", in: row.Share, so: whole},
 		{rule: "whole", left: "lost_share", sign: "≤", right: "all", in: row.Share, so: whole},
 	}
@@ -136,12 +137,11 @@ func spreads() []law {
 			so:   "Bytes and bits are not the same quantity, even with frames of MTU 1500; smaller ones add more."},
 		{rule: "same-quantity", left: "moved_bits", sign: "≥", right: "moved_bytes × bits", in: row.BitRate,
 			once: true, so: "Bytes and bits are not the same quantity."},
-		{rule: "mean", left: "mean", sign: "≥", right: "min", same: true, so: wrong},
-		{rule: "mean", left: "mean", sign: "≤", right: "max", same: true, so: wrong},
-		{rule: "mean", left: "mean", sign: "≥", right: "percentile × above", each: "percentile", same: true,
-			so: wrong},
+		{rule: "mean", left: "mean", sign: "≥", right: "min", same: true},
+		{rule: "mean", left: "mean", sign: "≤", right: "max", same: true},
+		{rule: "mean", left: "mean", sign: "≥", right: "percentile × above", each: "percentile", same: true},
 		{rule: "mean", left: "mean", sign: "≤", right: "percentile × below + max × above", each: "percentile",
-			same: true, so: wrong},
+			same: true},
 		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ root2", same: true,
 			so: "No samples within this range deviate so much."},
 		{rule: "deviation", left: "jitter", sign: "≤", right: "delay_max − delay_min", soft: maybeApart,
@@ -179,5 +179,87 @@ func limits() []law {
 			unless: isSized, so: beyond},
 		{rule: "threads", left: "threads ÷ cores", sign: "whole", so: "Cores of one kind have the same number of " +
 			"threads each: unless the CPU has several kinds of cores, one of the two is a misprint."},
+	}
+}
+
+// machines are the laws of what CPUs, memory and cards have and do.
+func machines() []law {
+	const none = "No CPU does more than its time and clock allow: a figure is wrong, or it is of other CPUs."
+	return []law{
+		{rule: "whole", left: "packet_cycles × packet_rate", sign: "≤", right: "clock × used", about: 0.02,
+			unless: saying(saysTurbo), in: row.Frequency, soft: suspect("No CPU has more cycles than its clock " +
+				"gives, unless it ran faster than printed, or it is the clock of other CPUs.")},
+		{rule: "whole", left: "packet_time × packet_rate", sign: "≤", right: "used", about: 0.02, in: row.Count,
+			soft: suspect(none)},
+		{rule: "product", left: "budget", sign: "=", right: "1 ÷ packet_rate", about: 0.01,
+			or: "used ÷ packet_rate", soft: maybeApart},
+		{rule: "product", left: "ipc", sign: "=", right: "instructions ÷ cycles", about: 0.01},
+		{rule: "over-line", left: "memory", sign: "≤", right: "transfers × bus × channels", in: row.BitRate,
+			or: "transfers × bus × channels × sockets", so: "A memory channel moves 8 bytes at a time."},
+		{rule: "over-line", left: "moved", sign: "≤", right: "pcie × wide × lanes", in: row.BitRate,
+			unless: isNoSlot, so: "The slot carries less: a figure is wrong, or it was several slots."},
+		{rule: "derived", left: "logical", sign: "=", right: "sockets × socket_cores × core_threads"},
+		{rule: "derived", left: "cpu_limit", sign: "=", right: "quota ÷ quota_period"},
+		{rule: "product", left: "reserved", sign: "=", right: "pages × page"},
+		{rule: "whole", left: "mss", sign: "≤", right: "mtu − 40", in: row.Size,
+			so: "A segment has 40 bytes of headers at least."},
+		{rule: "whole", left: "local + remote", sign: "≤", right: "all", in: row.Share, soft: maybeApart},
+		{rule: "whole", left: "read_part + write_part", sign: "≤", right: "all", in: row.Share, soft: maybeApart},
+	}
+}
+
+// others are the laws of failures and money, of windows and of statistics.
+func others() []law {
+	return []law{
+		{rule: "product", left: "available", sign: "=", right: "mtbf ÷ ( mtbf + mttr )",
+			or: "( mtbf − mttr ) ÷ mtbf", soft: maybeApart},
+		{rule: "product", left: "yearly_fails", sign: "=", right: "year ÷ mtbf", about: asked,
+			or: "year ÷ ( mtbf + year ÷ 2 )", soft: maybeApart}, // of those that still run
+		{rule: "product", left: "mtbf", sign: "=", right: "observed ÷ failures", about: asked,
+			or: "( observed − downtime ) ÷ failures or devices × observed ÷ failures", soft: maybeApart},
+		{rule: "product", left: "latency_mean", sign: "=", right: "1 ÷ round_rate", about: asked,
+			or: "streams ÷ round_rate or connections ÷ round_rate or workers ÷ round_rate", unless: isNotInTurns,
+			soft: suspect("Where one follows the other, the time of each is 1 ÷ their rate: a figure is wrong, or " +
+				"several were under way at once.")},
+		{rule: "product", left: "bdp", sign: "=", right: "moved × way_back", about: asked,
+			or: "link × way_back", soft: maybeApart},
+		{rule: "product", left: "bdp", sign: "=", right: "link × way_back", about: asked,
+			or: "moved × way_back", soft: maybeApart},
+		{rule: "product", left: "concurrent", sign: "=", right: "begun × hold", about: 0.05, soft: maybeApart},
+		{rule: "product", left: "yearly", sign: "=", right: "monthly × 12", about: 0.01,
+			soft: suspect("One of the two is wrong, or a year is cheaper than its months.")},
+		{rule: "over-window", left: "moved", sign: "≤", right: "window ÷ way_back", in: row.BitRate, about: asked,
+			or: "streams × window ÷ way_back or connections × window ÷ way_back or workers × window ÷ way_back",
+			so: "A connection sends a window each round trip at most: it had a larger one, or there were several."},
+		{rule: "deviation", left: "stderr", sign: "=", right: "deviation ÷ √ ( samples )", about: asked,
+			same: true, free: "samples",
+			or: "deviation ÷ √ ( runs ) or deviation ÷ √ ( runs − 1 )", soft: maybeApart},
+		{rule: "derived", left: "cv", sign: "=", right: "deviation ÷ mean", same: true},
+	}
+}
+
+// twice are the laws of what is said twice, and of an order between figures.
+func twice() []law {
+	const many = "More arrived than was offered: a figure is wrong, or they are of different places or times."
+	return []law{
+		{rule: "whole", left: "pue", sign: "≥", right: "1", in: row.Count, so: whole},
+		{rule: "comparison", left: "speedup", each: "speedup", sign: "=", right: "1 ÷ ( 1 − reduced )", same: true,
+			stat: true,
+			or:   "1 + gain", unless: isNotTwice},
+		{rule: "comparison", left: "speedup", each: "speedup", sign: "=", right: "1 + gain", same: true, stat: true,
+			or: "1 ÷ ( 1 − reduced )", unless: isNotTwice},
+		{rule: "order", left: "first_byte", sign: "≤", right: "fetch", stat: true, in: row.Duration,
+			soft: maybeApart},
+		{rule: "order", left: "owd", sign: "≤", right: "round_trip", stat: true, in: row.Duration,
+			soft: maybeApart},
+		{rule: "order", left: "ndr", sign: "≤", right: "pdr", same: true, in: row.Rate,
+			so: "What loses nothing loses no more than some: the partial drop rate is the higher one."},
+		{rule: "balance", left: "moved", sign: "≤", right: "offered_load", in: row.BitRate, about: 0.01,
+			unless: isMore, soft: suspect(many)},
+		{rule: "balance", left: "carried_rate", sign: "≤", right: "offered_rate", same: true, about: 0.01,
+			in:     row.Rate,
+			unless: isMore, soft: suspect(many)},
+		{rule: "balance", left: "late_share", sign: "=", right: "late ÷ samples", soft: maybeApart},
+		{rule: "total", left: "tco", sign: "=", right: "capex + opex", soft: maybeApart},
 	}
 }

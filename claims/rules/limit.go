@@ -24,7 +24,7 @@ func (t *table) atLimit() []hit {
 	for _, i := range t.instances(carried) {
 		w, link := i.rows["moved"], i.rows["link"]
 		full := i.get("link").Mid
-		v := t.base(w).Mid / full
+		v := t.Base(w).Mid / full
 		for _, c := range ceilings {
 			if math.Abs(v/c.share-1) > near || v > 1 && c.share < 1 {
 				continue
@@ -46,18 +46,18 @@ func (t *table) limited() []hit {
 		return w.Qualifier == "limit" && w.Unit.Dim == row.BitRate || w.Measured() && w.Unit.Dim == row.Share &&
 			w.Has("rel") && w.Has(strings.Fields(role.Moved)...)
 	}
-	for _, rows := range t.groups(use, func(w *row.Row) string { return w.Group }) {
+	for _, rows := range t.Groups(use, func(w *row.Row) string { return w.Group }) {
 		k := slices.IndexFunc(rows, func(w *row.Row) bool { return w.Qualifier == "limit" })
 		shares := slices.DeleteFunc(slices.Clone(rows), func(w *row.Row) bool { return w.Qualifier == "limit" })
 		if k < 0 || len(shares) < 2 {
 			continue
 		}
-		_, most := t.extremes(shares)
+		_, most := t.Extremes(shares)
 		hits = append(hits, hit{rows: []*row.Row{rows[k], most}, sum: []string{fmt.Sprintf(
-			"%s of the baseline is %s at most: %s ÷ %s = %s is the baseline at most", t.printed(most),
-			t.printed(rows[k]), t.printed(rows[k]), row.Percent(t.base(most).Mid),
-			row.Show(row.BitRate, t.base(rows[k]).Mid/t.base(most).Mid))},
-			so: fmt.Sprintf("The table names a limit: read it as \"at least %s\".", t.printed(most))})
+			"%s of the baseline is %s at most: %s ÷ %s = %s is the baseline at most", t.Printed(most),
+			t.Printed(rows[k]), t.Printed(rows[k]), row.Percent(t.Base(most).Mid),
+			row.Show(row.BitRate, t.Base(rows[k]).Mid/t.Base(most).Mid))},
+			so: fmt.Sprintf("The table names a limit: read it as \"at least %s\".", t.Printed(most))})
 	}
 	return hits
 }
@@ -65,19 +65,19 @@ func (t *table) limited() []hit {
 // notIsolated holds the CPU that a measurement is bound to against those that are said to be isolated.
 func (t *table) notIsolated() []hit {
 	var hits []hit
-	for _, w := range t.rows {
+	for _, w := range t.Rows {
 		if w.Unit.Dim != row.ID || !w.Has("affinity") {
 			continue
 		}
 		h := hit{so: "Bound so where those CPUs are isolated, it measured a CPU that everybody uses."}
 		var inside []string
-		for _, c := range t.cells {
+		for _, c := range t.Cells {
 			named := slices.Contains(c[0].General, "isolcpus") || slices.Contains(c[0].General, "isolated")
 			ids := row.Keep(c, func(o *row.Row) bool { return o.Unit.Dim == row.ID && o.Has("cpu", "cpus") })
 			if !named || c[0].Source != w.Source || len(ids) == 0 || len(h.sum) == mostSums {
 				continue
 			}
-			first, last := t.extremes(ids)
+			first, last := t.Extremes(ids)
 			where := fmt.Sprintf("%s-%s (%s)", first.Text, last.Text, c[0].Config)
 			if first == last {
 				where = fmt.Sprintf("%s (%s)", first.Text, c[0].Config)

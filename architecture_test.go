@@ -42,7 +42,9 @@ func imports() map[string][]string {
 		"audit":         {"cpuset", "host", "host/settings", "host/task", "quantity", "terminal"},
 		"claims":        {"quantity", "terminal"},
 		"claims/row":    {"claims"}, "claims/formula": {"claims/row"},
-		"claims/rules": {"claims", "claims/formula", "claims/row", "quantity"},
+		"claims/role":  {"claims/row"},
+		"claims/cells": {"claims/role", "claims/row"},
+		"claims/rules": {"claims", "claims/cells", "claims/formula", "claims/role", "claims/row", "quantity"},
 		"plan":         {"cpuset", "host", "lane", "quantity"},
 		"plan/stock":   {"cpuset", "host", "lane", "plan"}, // only for the two below
 		"plan/search":  {"cpuset", "host", "lane", "plan", "plan/stock", "quantity"},
@@ -156,7 +158,9 @@ change/netdev/queues   400       10  out of change/netdev: which CPUs handle the
 change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/formula         150        5  out of claims/rules
-claims/row             950       45  out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
+claims/cells           200        5  out of claims/rules: the rows by their configurations
+claims/role            350        5  out of claims/rules: the names of formulas, also of machines, failures and money
+claims/row            1000       50  conditions that name one of several parts; out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
 claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cli                    300       15  exit codes and -o, out of cmd/isolane, also for the hub's commands
 cmd/isolane            1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
@@ -204,7 +208,7 @@ hub/simulate           350        5  what agents tell of a machine; many hosts o
 hub/sites              900       17  how often hosts read and say all; who revokes a host takes its rights; tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
 hub/up                1300       10  why a hub that cannot start does not; an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 hub/workload          1600       10  what ran before a change that cannot be, a cluster that never answers, what a tenant may read; out of hub/agent, which had what is done for Instances beside what is told of a machine; pods of a cluster, services and containers in lanes, as users without privileges; ends aside what takes its time, goes on where its disk takes nothing; what a lane lacks, and what its release has left, on disk; lanes of before a boot together
-journal               1150       25  a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement
+journal               1200       25  where the step of each of thousands of threads is; a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement
 knob                  1900       35  others are kept off lanes that are no partitions, on cgroup v2; interrupts that come later; cgroups of pods that were made while lanes were in force
 kube/ask              1200       15  fields that are twice; memory that a pod asks for too, and what no node could answer otherwise; the pod that a claim was answered for, and what containers of other drivers use up; whether the kubelet lets a lane's containers have its hugepages, and a pod later than the one that was asked for; pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
 kube/cmd/isolane-kube   150        0  pods get lanes

@@ -233,17 +233,7 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	if err != nil {
 		return err
 	}
-	known := map[string]cpuset.Set{}
-	all := func(tid int) cpuset.Set {
-		dir, gone := h.Of(root, task.Dir(tid))
-		if gone != nil {
-			return cpuset.Set{}
-		}
-		if _, ok := known[dir]; !ok {
-			known[dir], _ = h.CPUs(root, dir) // removed meanwhile: none
-		}
-		return known[dir]
-	}
+	place := places(h)
 	processes, err := task.Processes(root)
 	if err != nil {
 		return err
@@ -254,7 +244,9 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 			if !ok {
 				continue
 			}
-			if err = do(t, func() cpuset.Set { return all(tid) }); err != nil {
+			// None where it has ended, or its cgroup is removed.
+			all := func() cpuset.Set { _, cpus, _ := place(tid); return cpus }
+			if err = do(t, all); err != nil {
 				return fmt.Errorf("thread %d: %w", tid, err)
 			}
 		}
@@ -264,7 +256,7 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 
 // movable is false for a thread that has ended, that nobody may move, or that follows its interrupt.
 func movable(pid, tid int) (thread, bool) {
-	f, err := task.ReadStat(host.Live(), task.Dir(tid))
+	f, err := task.ReadThread(host.Live(), tid)
 	if err != nil || !f.Movable() {
 		return thread{}, false
 	}

@@ -41,23 +41,23 @@ func (own pin) fits(all, online cpuset.Set) bool {
 
 // of returns what a thread has of its own.
 func (p pins) of(tid int) (pin, bool) {
-	start, err := task.StartTime(host.Live(), tid)
-	if err != nil {
-		return pin{}, false // it has ended
+	if len(p) == 0 {
+		return pin{}, false
 	}
+	start, err := task.StartTime(host.Live(), tid)
 	own, ok := p[TaskTarget(tid, start)]
-	return own, ok
+	return own, ok && err == nil // else it has ended
 }
 
 // pinsOf reads them of threads whose main thread is in the cgroup dir.
 func pinsOf(tids []int, h cgroup.Hierarchy, dir string) (pins, error) {
-	p := pins{}
+	p, place := pins{}, places(h)
 	for _, tid := range tids {
 		start, err := task.StartTime(host.Live(), tid)
 		if err != nil {
 			continue // it has ended
 		}
-		group, all, err := placeOf(tid, h)
+		group, all, err := place(tid)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -82,14 +82,22 @@ func pinsOf(tids []int, h cgroup.Hierarchy, dir string) (pins, error) {
 	return p, nil
 }
 
-// placeOf returns the cgroup of a thread, and the CPUs that this gives it; fs.ErrNotExist when it has ended.
-func placeOf(tid int, h cgroup.Hierarchy) (string, cpuset.Set, error) {
-	group, err := h.Of(host.Live(), task.Dir(tid))
-	if err != nil {
-		return "", cpuset.Set{}, err
+// places returns what finds the cgroup of a thread, and the CPUs that this gives it, which it reads once;
+// fs.ErrNotExist when the thread has ended.
+func places(h cgroup.Hierarchy) func(tid int) (string, cpuset.Set, error) {
+	known := map[string]cpuset.Set{}
+	return func(tid int) (string, cpuset.Set, error) {
+		group, err := h.Of(host.Live(), task.Dir(tid))
+		if err != nil {
+			return "", cpuset.Set{}, err
+		}
+		cpus, is := known[group]
+		if !is {
+			cpus, err = h.CPUs(host.Live(), group)
+			known[group] = cpus
+		}
+		return group, cpus, err
 	}
-	cpus, err := h.CPUs(host.Live(), group)
-	return group, cpus, err
 }
 
 // restore gives each thread the CPUs that it had of its own, where its cpuset has them, and all
@@ -99,9 +107,9 @@ func (p pins) restore(tids []int, h cgroup.Hierarchy) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs, place := []error(nil), places(h)
 	for _, tid := range tids {
-		_, all, err := placeOf(tid, h)
+		_, all, err := place(tid)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

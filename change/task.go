@@ -105,7 +105,7 @@ func (t taskCPUs) ofKernel(target string) bool {
 	if err != nil {
 		return false
 	}
-	stat, err := task.ReadStat(t.root, task.Dir(tid))
+	stat, err := task.ReadThread(t.root, tid)
 	return err == nil && stat.Kernel
 }
 
@@ -122,7 +122,7 @@ func (t taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	}
 	if value == s.Before && !t.ofKernel(s.Target) {
 		h, herr := cpusets()
-		_, all, perr := placeOf(tid, h)
+		_, all, perr := places(h)(tid)
 		if errors.Join(herr, perr) == nil && !all.IsEmpty() && all.IsSubsetOf(set) {
 			return task.Ended(task.ResetAffinity(tid))
 		}

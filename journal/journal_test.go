@@ -375,13 +375,13 @@ func TestRemoveState(t *testing.T) {
 func TestTornLog(t *testing.T) {
 	const whole = `{"boot":"b"}` + "\n" + `{"done":{"kind":"fake","target":"a","before":"","after":"x"}}` + "\n"
 	steps, err := replay([]byte(whole+`{"done":{"ki`), "b")
-	if err != nil || len(steps) != 1 {
+	if err != nil || len(steps.steps) != 1 {
 		t.Errorf("got %v, %v", steps, err)
 	}
 	if _, err := replay([]byte("{}}\n"), "b"); err == nil {
 		t.Error("a damaged line passed")
 	}
-	if steps, err := replay([]byte(whole), "another"); err != nil || len(steps) > 0 {
+	if steps, err := replay([]byte(whole), "another"); err != nil || len(steps.steps) > 0 {
 		t.Errorf("steps of another boot were believed: %v, %v", steps, err)
 	}
 }

@@ -25,10 +25,10 @@ const suffix = ".journal"
 
 // log is the file: one JSON record a line, appended and flushed before the host is touched.
 type log struct {
-	f     *os.File
-	head  int64 // bytes of its first record
-	size  int64
-	steps []Step // done and not undone
+	f    *os.File
+	head int64 // bytes of its first record
+	size int64
+	list
 }
 
 type record struct {
@@ -143,7 +143,7 @@ func Look(dir, name string, ops map[string]Op) (*Journal, error) {
 	if err = errors.Join(err, berr); err != nil {
 		return nil, err
 	}
-	if j.log.steps, err = replay(data, boot); err != nil {
+	if j.log.list, err = replay(data, boot); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name+suffix), err)
 	}
 	return j, nil
@@ -221,7 +221,7 @@ func (l *log) load(boot string, check func(Step) error) error {
 		return fmt.Errorf("expected at most %d MiB: keep the file elsewhere, then isolane recover --adopt",
 			most>>20)
 	}
-	if l.steps, err = replay(data, boot); err != nil {
+	if l.list, err = replay(data, boot); err != nil {
 		return err
 	}
 	for _, s := range l.steps {
@@ -243,15 +243,15 @@ func (l *log) load(boot string, check func(Step) error) error {
 
 // replay returns the steps that are done and not undone, if they are of this boot. A last line without
 // its end was being written when the process died, before the host was touched: it does not count.
-func replay(data []byte, boot string) ([]Step, error) {
-	l := &log{}
+func replay(data []byte, boot string) (list, error) {
+	var l list
 	now := false
 	lines := bufio.NewScanner(bytes.NewReader(data[:bytes.LastIndexByte(data, '\n')+1]))
 	lines.Buffer(nil, 64<<20) // a step may hold all threads of the machine
 	for n := 1; lines.Scan(); n++ {
 		var r record
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return l, fmt.Errorf("line %d: %w", n, err)
 		}
 		switch {
 		case r.Boot != "":
@@ -263,30 +263,7 @@ func replay(data []byte, boot string) ([]Step, error) {
 			l.drop(*r.Undone)
 		}
 	}
-	return l.steps, lines.Err()
-}
-
-func (l *log) index(s Step) int { return slices.IndexFunc(l.steps, s.Same) }
-
-func (l *log) find(s Step) (Step, bool) {
-	if i := l.index(s); i >= 0 {
-		return l.steps[i], true
-	}
-	return Step{}, false
-}
-
-func (l *log) put(s Step) {
-	if i := l.index(s); i >= 0 {
-		l.steps[i] = s
-		return
-	}
-	l.steps = append(l.steps, s)
-}
-
-func (l *log) drop(s Step) {
-	if i := l.index(s); i >= 0 {
-		l.steps = slices.Delete(l.steps, i, i+1)
-	}
+	return l, lines.Err()
 }
 
 func (l *log) done(s Step) error {
@@ -339,8 +316,6 @@ func encode(records []record) (lines []byte, err error) {
 	}
 	return lines, nil
 }
-
-func (l *log) open() []Step { return slices.Clone(l.steps) }
 
 func (l *log) close() error {
 	if l.f == nil {

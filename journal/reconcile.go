@@ -23,17 +23,23 @@ func (l *LeftAlone) Error() string {
 // Reconcile makes the steps that are done equal to those that are wanted: what is no longer wanted is
 // taken back, the last first, and then what is missing is done. What is left alone is no error.
 func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*LeftAlone, error) {
-	wanted := map[[2]string]string{}
-	for _, s := range want {
-		wanted[[2]string{s.Kind, s.Target}] = s.After
-	}
+	wanted := byTarget(want)
 	left, err := j.UndoWhere(ctx, func(s Step) bool {
-		after, is := wanted[[2]string{s.Kind, s.Target}]
+		after, is := wanted[s.key()]
 		_, anew := j.ops[s.Kind].(maker)
 		return !is || anew && after != s.After
 	})
 	refused, aerr := j.Apply(ctx, want)
 	return refused, left, errors.Join(err, aerr)
+}
+
+// byTarget is what steps want, the last of each target.
+func byTarget(steps []Step) map[[2]string]string {
+	all := map[[2]string]string{}
+	for _, s := range steps {
+		all[s.key()] = s.After
+	}
+	return all
 }
 
 // UnreadError are targets that this user may not read, so that it is not known whether they are missing.
@@ -47,9 +53,11 @@ func (u *UnreadError) Error() string {
 // those to do. It changes nothing. With a *UnreadError it returns those that it could read.
 func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 	var missing []Step
+	wanted := byTarget(want)
 	for _, s := range slices.Backward(j.log.open()) {
+		_, stays := wanted[s.key()]
 		d, is := j.ops[s.Kind].(dependent)
-		if slices.ContainsFunc(want, s.Same) || is && d.UndoneWithOther(s) {
+		if stays || is && d.UndoneWithOther(s) {
 			continue
 		}
 		if _, _, err := j.InForce(ctx, s); !errors.Is(err, fs.ErrNotExist) { // a task may have ended

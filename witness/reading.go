@@ -109,7 +109,7 @@ func (c *collector) running(ownThreads func() func(tid, cpu int) bool) ([]cpuSta
 			own = ownThreads()
 		}
 		tid := int(s.Task.ID)
-		st, err := task.ReadStat(c.root, task.Dir(tid))
+		st, err := task.ReadThread(c.root, tid)
 		if own(tid, cpu) || err != nil || ticks(st.Start) != bootTicks(s.Start) {
 			continue
 		}

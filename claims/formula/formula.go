@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// Formula is such as "( sent − received ) ÷ sent", separated by spaces: + − × ÷ ( ), numbers, constants, and
-// names for which the caller has values and texts.
+// Formula is such as "( sent − received ) ÷ sent", separated by spaces: + − × ÷ √ ( ), numbers, constants,
+// and names for which the caller has values and texts.
 type Formula string
 
 type constant struct {
@@ -33,6 +33,8 @@ func constants() map[string]constant {
 		"glass":    {204_190_000, "204,190 km/s"},  // light in fibre
 		"wire":     {24, "24 bytes"},               // the gap and a checksum
 		"all":      {1, "100%"},
+		"bus":      {8e6, "8 bytes"},                            // a transfer of memory; in MT/s
+		"wide":     {1e9 / 8, "1 bit"},                          // a transfer of a lane; in GT/s
 		"bits":     {1, "8"},                                    // all values are in bytes
 		"head":     {1024, "1 KiB"},                             // of a reply, at most
 		"around":   {90, "90 bytes"},                            // headers, preamble and gap, about a packet
@@ -54,7 +56,7 @@ func (f Formula) Names() []string {
 	for _, word := range strings.Fields(string(f)) {
 		_, known := constants()[word]
 		_, err := strconv.ParseFloat(word, 64)
-		if !known && err != nil && !strings.Contains("+−×÷()", word) && !slices.Contains(names, word) {
+		if !known && err != nil && !strings.Contains("+−×÷√()", word) && !slices.Contains(names, word) {
 			names = append(names, word)
 		}
 	}
@@ -82,12 +84,12 @@ func (f Formula) Text(of func(name string) string) string {
 			words[k] = of(word)
 		}
 	}
-	return strings.NewReplacer("( ", "(", " )", ")").Replace(strings.Join(words, " "))
+	return strings.NewReplacer("√ ", "√", "( ", "(", " )", ")").Replace(strings.Join(words, " "))
 }
 
 // Value is what it gives. It is an expression of Go, but for its signs.
 func (f Formula) Value(of func(name string) row.Span) row.Span {
-	e, err := parser.ParseExpr(strings.NewReplacer("−", "-", "×", "*", "÷", "/").Replace(string(f)))
+	e, err := parser.ParseExpr(strings.NewReplacer("−", "-", "×", "*", "÷", "/", "√", "root").Replace(string(f)))
 	if err != nil {
 		panic(err) // a formula of ours is wrong
 	}
@@ -98,6 +100,9 @@ func calculated(e ast.Expr, of func(name string) row.Span) row.Span {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
 		return calculated(e.X, of)
+	case *ast.CallExpr: // the root
+		v := calculated(e.Args[0], of)
+		return row.Span{Low: math.Sqrt(v.Low), Mid: math.Sqrt(v.Mid), High: math.Sqrt(v.High)}
 	case *ast.BinaryExpr:
 		return row.Combine(calculated(e.X, of), calculated(e.Y, of), operation(e.Op))
 	case *ast.BasicLit:

@@ -19,6 +19,13 @@ func TestFormula(t *testing.T) {
 	if got := f.Text(func(name string) string { return row.Number(figures[name]) }); got != "(200 − 150) ÷ 200 × 100%" {
 		t.Error(got)
 	}
+	root := Formula("sent ÷ √ ( received × 6 )")
+	if got := root.Value(func(name string) row.Span { return row.Exactly(figures[name]) }); got.Mid != 200./30 {
+		t.Error(got)
+	}
+	if got := root.Text(func(name string) string { return name }); got != "sent ÷ √(received × 6)" {
+		t.Error(got)
+	}
 	if got := Formula("a or b ÷ 2").Alternatives(); !slices.Equal(got, []Formula{"a", "b ÷ 2"}) {
 		t.Error(got)
 	}

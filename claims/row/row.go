@@ -146,6 +146,15 @@ func (w *Row) IsEach() bool {
 		slices.ContainsFunc(w.Parts, func(p Part) bool { return p.Key == "" && strings.HasPrefix(p.Value, "per ") })
 }
 
+// Of is what a figure is of each of, by its metric or its unit: packet of "cycles per packet", cycles/packet.
+func (w *Row) Of() string {
+	of := w.After("per")
+	if k := strings.LastIndex(w.UnitText, "/"); w.Unit.Dim == Other && k > 0 && of == "" {
+		of = strings.ToLower(w.UnitText[k+1:])
+	}
+	return of
+}
+
 // IsInTable says whether a row has a line; what a configuration says has none.
 func (w *Row) IsInTable() bool { return w.Line > 0 }
 

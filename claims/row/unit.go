@@ -18,8 +18,8 @@ const (
 	Count
 	Share // percent and ratios
 	Duration
-	frequency
-	Rate // events a second
+	Frequency // in hertz
+	Rate      // events a second
 	Size
 	Bits
 	SizeRate
@@ -64,14 +64,15 @@ func units() map[string]Unit {
 		"h hour hours":                           {Dim: Duration, Factor: 3600},
 		"d day days":                             {Dim: Duration, Factor: 86400},
 		"years":                                  {Dim: Duration, Factor: Year},
-		"Hz":                                     {Dim: frequency, Factor: 1}, "kHz": {Dim: frequency, Factor: 1e3},
-		"MHz": {Dim: frequency, Factor: 1e6}, "GHz": {Dim: frequency, Factor: 1e9},
+		"Hz":                                     {Dim: Frequency, Factor: 1}, "kHz": {Dim: Frequency, Factor: 1e3},
+		"MHz": {Dim: Frequency, Factor: 1e6}, "GHz": {Dim: Frequency, Factor: 1e9},
 		"V A C °C K dB dBm score points USD EUR lines rpm MT/s GT/s": {Dim: Other, Factor: 1},
 		"m metre metres meter meters":                                {Dim: Length, Factor: 1},
 		"km kilometre kilometres kilometer kilometers":               {Dim: Length, Factor: 1e3},
 		"mi mile miles": {Dim: Length, Factor: 1609.344},
 		"W watt watts":  {Dim: Power, Factor: 1}, "kW": {Dim: Power, Factor: 1e3},
 		"J joule joules": {Dim: Energy, Factor: 1}, "kJ": {Dim: Energy, Factor: 1e3},
+		"nJ": {Dim: Energy, Factor: 1e-9}, "uJ µJ": {Dim: Energy, Factor: 1e-6}, "mJ": {Dim: Energy, Factor: 1e-3},
 		"Wh": {Dim: Energy, Factor: 3600}, "kWh": {Dim: Energy, Factor: 3.6e6},
 		"millicores millicore": {Dim: Count, Factor: 0.001},
 	}

@@ -34,7 +34,7 @@ var saysBase = regexp.MustCompile(`(?i)^(?:baseline|default|before|original|vani
 func (t *table) comparisons() []comparison {
 	measures := strings.Fields(row.ChangeWords + " claimed ratio over factor times faster slower vs versus")
 	var all []comparison
-	for _, w := range t.rows {
+	for _, w := range t.Rows {
 		c := comparison{Row: w}
 		c.a, c.b, c.fixed, c.minus = w.Sides()
 		if k := slices.IndexFunc(w.Words, isVersus); c.a == nil && k > 0 && w.Has(namesRatio()...) {
@@ -46,7 +46,7 @@ func (t *table) comparisons() []comparison {
 		c.words = row.Drop(w.Words, slices.Concat(measures, row.WordsOf(strings.Join(append(c.a, c.b...), " "))))
 		if c.Has("max", "maximum", "min", "minimum") { // of the gains, where no figure has that word itself
 			named := func(o *row.Row) bool { return o != w && sameFigure(o.Words, c.words) }
-			if !slices.ContainsFunc(t.rows, named) {
+			if !slices.ContainsFunc(t.Rows, named) {
 				c.words = row.Drop(c.words, []string{"max", "maximum", "min", "minimum"})
 			}
 		}
@@ -65,7 +65,7 @@ func namesRatio() []string      { return strings.Fields(row.ChangeWords + " rati
 func (t *table) takeBase(c *comparison, base string) {
 	for k, p := range c.Parts {
 		fixed := slices.Delete(slices.Clone(c.Parts), k, k+1)
-		if slices.ContainsFunc(t.rows, func(o *row.Row) bool {
+		if slices.ContainsFunc(t.Rows, func(o *row.Row) bool {
 			rest, is := row.Without(o.Parts, row.IsOne(base))
 			return is && o.Source == c.Source && row.Unordered(rest) == row.Unordered(fixed)
 		}) {
@@ -86,7 +86,7 @@ func (t *table) pairs(c comparison) (pairs [][2]*row.Row, loosely bool) {
 	ofB := map[string][]*row.Row{} // by all but the side
 	var sideA, sideB []*row.Row
 	var keysA []string
-	for _, w := range t.rows {
+	for _, w := range t.Rows {
 		if !sameFigure(w.Words, c.words) || w == c.Row || w.Source != c.Source ||
 			w.Unit.Dim == row.Text || !w.Measured() || !row.Covers(c.fixed, w.Parts) {
 			continue
@@ -181,7 +181,7 @@ func (t *table) compared() []hit {
 		for k, f := range c.formulas(pairs[0][0].Unit.Dim) {
 			all := make([]row.Span, len(pairs))
 			for n, p := range pairs {
-				all[n] = f.Value(func(name string) row.Span { return t.base(p[strings.Index("ab", name)]) })
+				all[n] = f.Value(func(name string) row.Span { return t.Base(p[strings.Index("ab", name)]) })
 			}
 			so := t.verdict(c, all, loosely)
 			if so == "" {
@@ -196,7 +196,7 @@ func (t *table) compared() []hit {
 				if h.rows = append(h.rows, p[0], p[1]); n < mostSums {
 					sum := f.Text(func(name string) string { return row.Thousands(p[strings.Index("ab", name)].Text) })
 					h.sum = append(h.sum, fmt.Sprintf("lines %d and %d: %s = %s", p[0].Line, p[1].Line, sum,
-						t.like(c.Row, all[n].Mid)))
+						t.Like(c.Row, all[n].Mid)))
 				}
 			}
 		}
@@ -213,7 +213,7 @@ func (t *table) compared() []hit {
 
 // verdict holds what is claimed against what the figures give: "" where they agree, or there is no result.
 func (t *table) verdict(c comparison, all []row.Span, loosely bool) string {
-	claim := t.base(c.Row)
+	claim := t.Base(c.Row)
 	least, most, given := all[0], all[0], false
 	for _, v := range all {
 		if !v.Finite() {
@@ -236,13 +236,13 @@ func (t *table) verdict(c comparison, all []row.Span, loosely bool) string {
 	case loosely, len(all) == 1 && given, upTo && most.Meets(claim), from && least.Meets(claim):
 		return ""
 	case len(all) == 1:
-		return fmt.Sprintf("Printed as %s, the figures give %s.", t.printed(c.Row), t.like(c.Row, all[0].Mid))
+		return fmt.Sprintf("Printed as %s, the figures give %s.", t.Printed(c.Row), t.Like(c.Row, all[0].Mid))
 	case upTo && least.Meets(claim):
 		return fmt.Sprintf("\"Up to\" %s is the least of %d, not the most: they are from %s to %s.",
-			t.printed(c.Row), len(all), t.like(c.Row, least.Mid), t.like(c.Row, most.Mid))
+			t.Printed(c.Row), len(all), t.Like(c.Row, least.Mid), t.Like(c.Row, most.Mid))
 	case upTo, from, claim.Below(least), most.Below(claim):
-		return fmt.Sprintf("Printed as %s, the figures are from %s to %s.", t.printed(c.Row),
-			t.like(c.Row, least.Mid), t.like(c.Row, most.Mid))
+		return fmt.Sprintf("Printed as %s, the figures are from %s to %s.", t.Printed(c.Row),
+			t.Like(c.Row, least.Mid), t.Like(c.Row, most.Mid))
 	}
 	return ""
 }
@@ -252,14 +252,14 @@ func (t *table) others(pairs [][2]*row.Row) []string {
 	ends := map[string][2]float64{}
 	var names, lines []string
 	for _, p := range pairs {
-		for _, a := range t.of[p[0]] {
-			k := slices.IndexFunc(t.of[p[1]], func(b *row.Row) bool {
+		for _, a := range t.Of[p[0]] {
+			k := slices.IndexFunc(t.Of[p[1]], func(b *row.Row) bool {
 				return a.Metric == b.Metric && a.Unit == b.Unit
 			})
-			if a.Metric == p[0].Metric || a.Unit.Dim != row.Duration || k < 0 || t.base(t.of[p[1]][k]).Low <= 0 {
+			if a.Metric == p[0].Metric || a.Unit.Dim != row.Duration || k < 0 || t.Base(t.Of[p[1]][k]).Low <= 0 {
 				continue
 			}
-			r := t.base(a).Mid / t.base(t.of[p[1]][k]).Mid
+			r := t.Base(a).Mid / t.Base(t.Of[p[1]][k]).Mid
 			was, known := ends[a.Metric]
 			if !known {
 				names, was = append(names, a.Metric), [2]float64{r, r}
@@ -290,7 +290,7 @@ func (t *table) confounded() []hit {
 			return fmt.Sprintf("only line %d: %s", w.Line, row.List(rest))
 		}
 		hits = append(hits, hit{rows: []*row.Row{c.Row, a, b}, sum: []string{only(a, b), only(b, a)},
-			so: fmt.Sprintf("%s is the effect of all of it together, not of %s alone.", t.printed(c.Row), c.a[0])})
+			so: fmt.Sprintf("%s is the effect of all of it together, not of %s alone.", t.Printed(c.Row), c.a[0])})
 	}
 	return hits
 }
@@ -304,31 +304,31 @@ func (t *table) sameGoal() []hit {
 		k := slices.Index(w.Words, "for")
 		return k > 0 && k+1 < len(w.Words) && w.Unit.Dim == row.Count && w.Measured()
 	}
-	for _, rows := range t.groups(use, byMetric) {
+	for _, rows := range t.Groups(use, byMetric) {
 		slices.SortStableFunc(rows, func(a, b *row.Row) int { return cmp.Compare(b.Value.Mid, a.Value.Mid) })
 		for _, b := range rows[1:] {
 			h := hit{rows: []*row.Row{rows[0], b}}
 			for _, x := range t.goal(rows[0]) {
 				for _, y := range t.goal(b) {
-					small, large := t.base(x).Mid, t.base(y).Mid
+					small, large := t.Base(x).Mid, t.Base(y).Mid
 					if !slices.Equal(x.Words, y.Words) || x.Unit != y.Unit || small <= 0 || rows[0].Value.Mid <= 0 ||
 						math.Abs(large/small-1) < about {
 						continue
 					}
-					each := func(n, w *row.Row) float64 { return t.base(w).Mid / n.Value.Mid }
+					each := func(n, w *row.Row) float64 { return t.Base(w).Mid / n.Value.Mid }
 					h.rows = append(h.rows, x, y)
 					if x.Unit.Dim == row.SizeRate {
-						h.sum = append(h.sum, fmt.Sprintf("%s × 8 = %s, %s × 8 = %s", t.printed(x),
-							row.Show(row.BitRate, small), t.printed(y), row.Show(row.BitRate, large)))
+						h.sum = append(h.sum, fmt.Sprintf("%s × 8 = %s, %s × 8 = %s", t.Printed(x),
+							row.Show(row.BitRate, small), t.Printed(y), row.Show(row.BitRate, large)))
 					}
-					h.sum = append(h.sum, fmt.Sprintf("%s ÷ %s = %s", t.printed(y), t.printed(x), row.Number(large/small)),
-						fmt.Sprintf("%s ÷ %s = %s each, %s ÷ %s = %s each: × %s", t.printed(y), b.Text,
-							t.like(y, each(b, y)), t.printed(x), rows[0].Text, t.like(x, each(rows[0], x)),
+					h.sum = append(h.sum, fmt.Sprintf("%s ÷ %s = %s", t.Printed(y), t.Printed(x), row.Number(large/small)),
+						fmt.Sprintf("%s ÷ %s = %s each, %s ÷ %s = %s each: × %s", t.Printed(y), b.Text,
+							t.Like(y, each(b, y)), t.Printed(x), rows[0].Text, t.Like(x, each(rows[0], x)),
 							row.Number(each(b, y)/each(rows[0], x))))
 				}
 			}
 			h.so = "They did not reach the same, so these numbers cannot be compared as they are."
-			if len(h.rows) > 2 && t.base(h.rows[3]).Mid > t.base(h.rows[2]).Mid {
+			if len(h.rows) > 2 && t.Base(h.rows[3]).Mid > t.Base(h.rows[2]).Mid {
 				h.so += " The smaller number reached more: for the same, they differ by more than printed."
 			}
 			if h.sum != nil {
@@ -343,7 +343,7 @@ func (t *table) sameGoal() []hit {
 func (t *table) goal(claim *row.Row) []*row.Row {
 	number := row.Part{Key: strings.Join(claim.Words[:slices.Index(claim.Words, "for")], " "), Value: claim.Text}
 	want := row.Unordered(append(slices.Clone(claim.Parts), number))
-	return slices.DeleteFunc(slices.Clone(t.rows), func(w *row.Row) bool {
+	return slices.DeleteFunc(slices.Clone(t.Rows), func(w *row.Row) bool {
 		return w.Conditions != claim.Group+"\x00"+want || !w.Measured() ||
 			!slices.Contains([]row.Dimension{row.Rate, row.SizeRate, row.BitRate}, w.Unit.Dim)
 	})

@@ -1,373 +1,265 @@
 package rules
 
 import (
-	"cmp"
-	"fmt"
-	"math"
+	"maps"
 	"slices"
-	"strings"
 
-	"isolane.dev/isolane/claims"
 	"isolane.dev/isolane/claims/formula"
+	"isolane.dev/isolane/claims/role"
 	"isolane.dev/isolane/claims/row"
 )
 
-// instance is a law with the figures of a cell.
-type instance struct {
-	law
-	t     *table
-	names []string
-	rows  map[string]*row.Row
-	first *row.Row // of the configuration
+// law is what holds between figures of one configuration. Where the left side is one figure, the right side
+// is another way to compute it, or its limit. Equal sides need two figures of the configuration itself.
+type law struct {
+	rule       string
+	left       formula.Formula
+	sign       string // = ≤ ≥, or "whole" where the left side is a whole number and not 0
+	right      formula.Formula
+	each       string          // the name that takes each figure of a configuration; else each has one
+	once       bool            // the left side has one value in a configuration
+	same, stat bool            // the metrics are the same but for the words of their roles; the statistics are
+	free       string          // names that need not be the same
+	plus       string          // names that add to the left side where the configuration has them
+	more, less formula.Formula // that the right side may be, besides the printed digits
+	or         formula.Formula // other right sides, where their figures are there: then any must hold
+	about      float64         // share of the right side that it may be off
+	in         row.Dimension   // of the sides, to print them
+	so         string
+	unless     func(i instance) bool   // the table says what takes the law's ground away
+	soft       func(i instance) string // why a finding is only suspicious, "" where it is not
 }
 
-// instances are the figures of the table for which a law must hold.
-func (t *table) instances(l law) []instance {
-	names := slices.DeleteFunc(append(l.right.Names(), l.left.Names()...), func(name string) bool {
-		return t.roles[name] == nil
-	})
-	if l.each == "" && l.sign != "=" && !l.once && len(l.left.Names()) == 1 {
-		l.each = string(l.left)
+const asked = 0.02 // a run is seldom as long as asked for
+
+// Conclusions of several laws.
+const (
+	wrong  = "One of the figures is wrong, or means something else."
+	whole  = "A part is never more than the whole."
+	beyond = "The unit or a figure is wrong, or it was several links, or none of those that the table names."
+	few    = "Less than one sample is above it: this is the maximum, or computed between two samples."
+)
+
+// laws are in base units: seconds, bytes, and per second of them.
+func laws() []law {
+	return slices.Concat(products(), sums(), spreads(), limits(), hosts(), ways(), machines(), others(), twice())
+}
+
+// products are the laws of rates, sizes and times.
+func products() []law {
+	all := []law{
+		{rule: "product", left: "moved_bytes", sign: "=", right: "request_rate × object",
+			more: "request_rate × head", unless: isLess},
+		{rule: "product", left: "moved_bits", sign: "=", right: "request_rate × object × bits",
+			more: "request_rate × head + request_rate × object × framing", unless: isLess},
+		{rule: "product", left: "moved", sign: "=", right: "packet_rate × packet", more: "packet_rate × around",
+			less: "packet_rate × around"},
+		{rule: "product", left: "moved", sign: "=", right: "packet_rate × frame", more: "packet_rate × wire",
+			less: "packet_rate × around", unless: saying(saysOutside)},
+		{rule: "product", left: "stored", sign: "=", right: "iops × block"},
+		{rule: "product", left: "requests", sign: "=", right: "request_rate × run", about: asked,
+			unless: saying(saysNotMean)},
+		{rule: "product", left: "packets", sign: "=", right: "packet_rate × run", about: asked,
+			unless: saying(saysNotMean)},
+		{rule: "product", left: "volume", sign: "=", right: "moved × run", about: asked,
+			unless: saying(saysNotMean)},
+		{rule: "product", left: "run", sign: "=", right: "loops × interval", about: asked,
+			or: "loops × interval ÷ workers"},
+		{rule: "product", left: "energy", sign: "=", right: "power × run", about: asked, soft: maybeApart,
+			unless: saying(saysNotMean)},
+		{rule: "product", left: "per_power", sign: "=", right: "moved ÷ power", about: asked, soft: maybeApart},
+		{rule: "product", left: "downtime", sign: "=", right: "( all − available ) × observed", about: asked},
 	}
-	if l.each != "" && !slices.Contains(names, l.each) {
-		names = append(names, l.each)
-	}
-	var all []instance
-	for _, c := range t.cells {
-		each := []*row.Row{nil}
-		if l.each != "" {
-			each = t.roles[l.each].own[c[0]]
-		}
-		for _, w := range each {
-			i := instance{l, t, names, map[string]*row.Row{}, c[0]}
-			if !i.fill(c, w) {
-				continue
-			}
-			if i.also(c); l.unless == nil || !l.unless(i) {
-				i.other(c)
-				all = append(all, i)
-			}
-		}
+	for _, name := range slices.Sorted(maps.Keys(role.Events())) {
+		all = append(all, law{rule: "product", left: formula.Formula(name), sign: "=", about: asked, same: true,
+			right: formula.Formula(name + "_rate × run"), unless: saying(saysNotMean)})
 	}
 	return all
 }
 
-// fill finds the figures, false where one is missing.
-func (i instance) fill(c cell, each *row.Row) bool {
-	own := 0
-	var like []string
-	if each != nil {
-		like = i.rest(i.each, each)
-	}
-	for _, name := range i.names {
-		w := each
-		if name != i.each {
-			w = i.t.find(c, name, func(w *row.Row) bool {
-				return !i.same || like == nil || slices.Equal(i.rest(name, w), like)
-			})
-		}
-		if w == nil {
-			return false
-		}
-		if like == nil {
-			like = i.rest(name, w)
-		}
-		i.rows[name] = w
-		if first, ok := i.t.of[w]; ok && first[0] == c[0] || !ok && i.once {
-			own++
-		}
-	}
-	a, b := i.rows[i.names[0]], i.rows[i.names[len(i.names)-1]]
-	switch i.sign {
-	case "=":
-		return own >= 2
-	case "whole":
-		return own >= 2 && a.Quoted == b.Quoted && (a.Quoted != "" || a.IsSetup()) // of one CPU
-	default:
-		return own >= 1
-	}
-}
-
-// other finds what the other right side needs beside the figures of the law; without it there is none.
-func (i *instance) other(c cell) {
-	all := i.or.Alternatives()
-	i.or = ""
-	for _, f := range all {
-		missing := slices.ContainsFunc(f.Names(), func(name string) bool {
-			if i.rows[name] == nil {
-				i.rows[name] = i.t.find(c, name, nil)
-			}
-			return i.rows[name] == nil
-		})
-		if !missing {
-			i.or = formula.Formula(strings.TrimPrefix(string(i.or+" or "+f), " or "))
-		}
-	}
-}
-
-// also adds to the left side what its configuration has of a law's further parts.
-func (i *instance) also(c cell) {
-	for name := range strings.FieldsSeq(i.plus) {
-		like := i.rest(i.each, i.rows[i.each])
-		w := i.t.find(c, name, func(w *row.Row) bool { return slices.Equal(i.rest(name, w), like) })
-		if w != nil {
-			i.rows[name], i.left = w, i.left+" + "+formula.Formula(name)
-			i.names = slices.Concat(i.names, []string{name})
-		}
+// sums are the laws of parts and wholes.
+func sums() []law {
+	// With nice and guests where a tool shows them: their time is in that of the user (top), or not (mpstat).
+	const used = " − user − system − iowait − irq − softirq − steal"
+	return []law{
+		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true,
+			or: "sent − received + duplicates", unless: saying(saysMany), soft: maybeOthers},
+		{rule: "balance", left: "lost_share", sign: "=", right: "( sent − received ) ÷ sent", same: true,
+			or: "( sent − received + duplicates ) ÷ sent", unless: saying(saysMany), soft: maybeOthers},
+		{rule: "balance", left: "lost_share", sign: "=", right: "lost ÷ sent", same: true,
+			or: "lost ÷ ( sent + lost )", unless: isCounted},
+		{rule: "balance", left: "lost_share", sign: "=", right: "( sent_rate − received_rate ) ÷ sent_rate",
+			or: "( received_rate − sent_rate ) ÷ received_rate", unless: saying(saysMany), soft: maybeOthers},
+		{rule: "balance", left: "lost_share", sign: "=", right: "( tx_count − rx_count ) ÷ tx_count",
+			or: "( rx_count − tx_count ) ÷ rx_count", unless: saying(saysMany), soft: maybeOthers},
+		{rule: "balance", left: "lost_rate", sign: "=", right: "sent_rate − received_rate",
+			or: "received_rate − sent_rate", unless: saying(saysMany), soft: maybeOthers},
+		{rule: "balance", left: "failed_share", sign: "=", right: "failed ÷ requests",
+			or: "failed ÷ ( requests + failed )"},
+		{rule: "balance", left: "resent_share", sign: "=", right: "resent ÷ sent",
+			or: "resent ÷ ( sent + resent )"},
+		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ requests",
+			or: "hits ÷ ( hits + misses )"},
+		{rule: "balance", left: "hit_rate", sign: "=", right: "hits ÷ ( hits + misses )", same: true,
+			unless: ofRequests},
+		{rule: "balance", left: "miss_rate", sign: "=", right: "misses ÷ ( hits + misses )", same: true,
+			unless: ofRequests},
+		{rule: "whole", left: "lost", sign: "≤", right: "sent", same: true, in: row.Count, so: whole},
+		{rule: "whole", left: "cpu_use", sign: "≤", right: "cpus × all", in: row.Share,
+			so: "A CPU is busy 100% of the time at most."},
+		{rule: "whole", left: "miss", sign: "≤", right: "all − hit", same: true, in: row.Share,
+			so: "The two are parts of one whole."},
+		{rule: "whole", left: "idle", plus: "user nice system iowait irq softirq steal", sign: "≤", right: "all",
+			or: "cpus", same: true, in: row.Share, unless: isInTotal, so: "They are parts of one whole."},
+		{rule: "whole", left: "busy + idle", sign: "≤", right: "all", or: "cpus", same: true, in: row.Share,
+			unless: severalCPUs, so: "The two are parts of one whole."},
+		{rule: "whole", left: "reduced", sign: "≤", right: "all", in: row.Share, unless: isTimes,
+			so: "What is never negative cannot become less by more than all of it."},
+		{rule: "whole", left: "goodput", sign: "≤", right: "throughput", same: true, about: 0.01, in: row.BitRate,
+			unless: saying(saysLess), so: whole},
+		{rule: "total", left: "all_ways", sign: "=", right: "upward + downward", same: true,
+			unless: isBothAtOnce, soft: maybeAlone},
+		{rule: "total", left: "all_ways", sign: "=", right: "read + written", same: true,
+			soft: maybeApart},
+		{rule: "total", left: "idle", sign: "=", right: "all" + used, or: "cpus" + used + " or all" + used +
+			" − nice or all" + used + " − guest or all" + used + " − nice − guest or all" + used +
+			" − nice − guest − gnice", same: true, unless: severalCPUs},
+		{rule: "whole", left: "part", sign: "≤", right: "all", in: row.Share, so: whole},
+		{rule: "whole", left: "lost_share", sign: "≤", right: "all", in: row.Share, so: whole},
 	}
 }
 
-// rest is what a metric has beside the words of its role and the statistic: packet of packets_sent.
-func (i instance) rest(name string, w *row.Row) []string {
-	words := []string{}
-	generic := append(strings.Fields(i.t.roles[name].words), "rate", "ratio")
-	for _, word := range row.Drop(row.WordsOf(w.Stem), generic) {
-		words = append(words, strings.TrimSuffix(word, "s"))
-	}
-	return words
-}
-
-func (i instance) get(name string) row.Span {
-	switch {
-	case name == "above":
-		return row.Exactly(1 - i.rows[i.each].Stat.Rank/100)
-	case name == "below":
-		return row.Exactly(i.rows[i.each].Stat.Rank / 100)
-	case name == "link":
-		return row.Exactly(i.t.base(i.rows[name]).Mid * i.times())
-	case i.t.roles[name].nominal:
-		return row.Exactly(i.t.base(i.rows[name]).Mid)
-	default:
-		return i.t.base(i.rows[name])
-	}
-}
-
-// holds says whether the figures agree within their digits, and with what else the law allows.
-func (i instance) holds() bool {
-	left := i.left.Value(i.get)
-	for _, f := range i.or.Alternatives() {
-		either := i
-		if either.right, either.or = f, ""; either.holds() {
-			return true
-		}
-	}
-	if i.sign == "whole" {
-		return !left.Finite() || left.Mid >= 1 && left.Mid == math.Trunc(left.Mid)
-	}
-	right := i.right.Value(i.get)
-	if i.more != "" {
-		right.High += i.more.Value(i.get).High
-	}
-	if i.less != "" {
-		right.Low = max(0, right.Low-i.less.Value(i.get).High)
-	}
-	right.Low, right.High = right.Low*(1-i.about), right.High*(1+i.about)
-	switch {
-	case !left.Finite() || !right.Finite():
-		return true
-	case i.sign == "≤":
-		return !right.Below(left)
-	case i.sign == "≥":
-		return !left.Below(right)
-	default:
-		return left.Meets(right)
+// spreads are the laws of statistics, and of one quantity in two units.
+func spreads() []law {
+	return []law{
+		{rule: "same-quantity", left: "stated_bits", sign: "≤", right: "moved_bytes × bits ÷ tcp", in: row.BitRate,
+			once: true,
+			so:   "Bytes and bits are not the same quantity, even with frames of MTU 1500; smaller ones add more."},
+		{rule: "same-quantity", left: "moved_bits", sign: "≥", right: "moved_bytes × bits", in: row.BitRate,
+			once: true, so: "Bytes and bits are not the same quantity."},
+		{rule: "mean", left: "mean", sign: "≥", right: "min", same: true},
+		{rule: "mean", left: "mean", sign: "≤", right: "max", same: true},
+		{rule: "mean", left: "mean", sign: "≥", right: "percentile × above", each: "percentile", same: true},
+		{rule: "mean", left: "mean", sign: "≤", right: "percentile × below + max × above", each: "percentile",
+			same: true},
+		{rule: "deviation", left: "deviation", sign: "≤", right: "( max − min ) ÷ root2", same: true,
+			so: "No samples within this range deviate so much."},
+		{rule: "deviation", left: "jitter", sign: "≤", right: "delay_max − delay_min", soft: maybeApart,
+			so: "No two samples within this range differ so much."},
+		{rule: "in-flight", left: "latency_mean", sign: "≤", right: "connections ÷ request_rate", about: 0.25,
+			in: row.Duration, unless: isOpenLoop, so: "So many requests a second cannot each take this long on " +
+				"average (Little's law), unless a connection carries several at once, or the time before a request " +
+				"could be sent is counted."},
 	}
 }
 
-func (i instance) text(name string) string {
-	switch name {
-	case "above":
-		return "(1 − " + row.Percent(i.rows[i.each].Stat.Rank/100) + ")"
-	case "below":
-		return row.Percent(i.rows[i.each].Stat.Rank / 100)
-	case "link":
-		if n := i.times(); n > 1 {
-			return i.t.printed(i.rows[name]) + " × " + row.Number(n)
-		}
-	}
-	return i.t.printed(i.rows[name])
-}
-
-// side writes out one side of an inequality.
-func (i instance) side(f formula.Formula) string {
-	names, s := f.Names(), f.Text(i.text)
-	value := row.Show(i.in, f.Value(i.get).Mid)
-	if like := i.rows[string(i.left)]; i.in == row.Text && like != nil {
-		value = i.t.like(like, f.Value(i.get).Mid)
-	}
-	switch {
-	case len(names) == 1 && string(f) == names[0] && i.in == row.BitRate &&
-		i.rows[names[0]].Unit.Dim == row.SizeRate:
-		return s + " × 8 = " + value
-	case !strings.Contains(string(f), " ") && !strings.Contains(s, " × "):
-		return s
-	case i.in == row.Duration && f.Value(i.get).Mid > 86400:
-		return s + " = " + row.Number(f.Value(i.get).Mid) + " s = " + value
-	default:
-		return s + " = " + value
+// limits are the laws of time, of samples and of links.
+func limits() []law {
+	return []law{
+		{rule: "too-long", left: "run", sign: "≤", right: "year", in: row.Duration,
+			so: "The unit or the figure is wrong."},
+		{rule: "too-long", left: "loops × interval", sign: "≤", right: "year", in: row.Duration,
+			so: "Whatever was measured ended earlier: how long it was and how many samples it has is not known."},
+		{rule: "longer-than-run", left: "latency", sign: "≤", right: "run", in: row.Duration,
+			so: "A unit or a figure is wrong, or the measurement went on after its end."},
+		{rule: "too-few-samples", left: "samples × above", sign: "≥", right: "1", each: "percentile_time", so: few},
+		{rule: "too-few-samples", left: "probes × above", sign: "≥", right: "1", each: "percentile_time", so: few},
+		{rule: "too-few-samples", left: "request_rate × run × above", sign: "≥", right: "1",
+			each: "percentile_time", so: few},
+		{rule: "over-line", left: "moved", sign: "≤", right: "link", in: row.BitRate, unless: offLink, so: beyond},
+		{rule: "over-line", left: "packet_rate × ( packet + gap )", sign: "≤", right: "link", in: row.BitRate,
+			unless: offLink, so: beyond},
+		{rule: "over-line", left: "packet_rate × ( frame + gap )", sign: "≤", right: "link", in: row.BitRate,
+			unless: offLink, so: beyond},
+		{rule: "over-line", left: "moved_both", sign: "≤", right: "link", in: row.BitRate, unless: offLink,
+			so: beyond},
+		{rule: "over-line", left: "moved", sign: "≤", right: "link_use × link", in: row.BitRate, unless: offLink,
+			so: "The use of the link, its rate or what it carried is wrong, or they are of different times."},
+		{rule: "over-line", left: "packet_rate", sign: "≤", right: "link ÷ bits ÷ ( smallest + gap )",
+			unless: isSized, so: beyond},
+		{rule: "threads", left: "threads ÷ cores", sign: "whole", so: "Cores of one kind have the same number of " +
+			"threads each: unless the CPU has several kinds of cores, one of the two is a misprint."},
 	}
 }
 
-// sum writes out what does not hold.
-func (i instance) sum() string {
-	switch i.sign {
-	case "=":
-		w := i.rows[string(i.left)]
-		return i.right.Text(i.text) + " = " + i.t.like(w, i.right.Value(i.get).Mid) + ", printed " + i.t.printed(w)
-	case "whole":
-		return i.left.Text(i.text) + " = " + row.Number(i.left.Value(i.get).Mid) + ", no whole number"
-	default:
-		return i.side(i.left) + map[string]string{"≤": " > ", "≥": " < "}[i.sign] + i.side(i.right)
+// machines are the laws of what CPUs, memory and cards have and do.
+func machines() []law {
+	const none = "No CPU does more than its time and clock allow: a figure is wrong, or it is of other CPUs."
+	return []law{
+		{rule: "whole", left: "packet_cycles × packet_rate", sign: "≤", right: "clock × used", about: 0.02,
+			unless: saying(saysTurbo), in: row.Frequency, soft: suspect("No CPU has more cycles than its clock " +
+				"gives, unless it ran faster than printed, or it is the clock of other CPUs.")},
+		{rule: "whole", left: "packet_time × packet_rate", sign: "≤", right: "used", about: 0.02, in: row.Count,
+			soft: suspect(none)},
+		{rule: "product", left: "budget", sign: "=", right: "1 ÷ packet_rate", about: 0.01,
+			or: "used ÷ packet_rate", soft: maybeApart},
+		{rule: "product", left: "ipc", sign: "=", right: "instructions ÷ cycles", about: 0.01},
+		{rule: "over-line", left: "memory", sign: "≤", right: "transfers × bus × channels", in: row.BitRate,
+			or: "transfers × bus × channels × sockets", so: "A memory channel moves 8 bytes at a time."},
+		{rule: "over-line", left: "moved", sign: "≤", right: "pcie × wide × lanes", in: row.BitRate,
+			unless: isNoSlot, so: "The slot carries less: a figure is wrong, or it was several slots."},
+		{rule: "derived", left: "logical", sign: "=", right: "sockets × socket_cores × core_threads"},
+		{rule: "derived", left: "cpu_limit", sign: "=", right: "quota ÷ quota_period"},
+		{rule: "product", left: "reserved", sign: "=", right: "pages × page"},
+		{rule: "whole", left: "mss", sign: "≤", right: "mtu − 40", in: row.Size,
+			so: "A segment has 40 bytes of headers at least."},
+		{rule: "whole", left: "local + remote", sign: "≤", right: "all", in: row.Share, soft: maybeApart},
+		{rule: "whole", left: "read_part + write_part", sign: "≤", right: "all", in: row.Share, soft: maybeApart},
 	}
 }
 
-// figures are the rows of an instance; what a configuration says is none, and shown by its first row.
-func (i instance) figures() []*row.Row {
-	var rows []*row.Row
-	if i.once && !i.rows[i.names[len(i.names)-1]].IsInTable() {
-		rows = append(rows, i.first)
+// others are the laws of failures and money, of windows and of statistics.
+func others() []law {
+	return []law{
+		{rule: "product", left: "available", sign: "=", right: "mtbf ÷ ( mtbf + mttr )",
+			or: "( mtbf − mttr ) ÷ mtbf", soft: maybeApart},
+		{rule: "product", left: "yearly_fails", sign: "=", right: "year ÷ mtbf", about: asked,
+			or: "year ÷ ( mtbf + year ÷ 2 )", soft: maybeApart}, // of those that still run
+		{rule: "product", left: "mtbf", sign: "=", right: "observed ÷ failures", about: asked,
+			or: "( observed − downtime ) ÷ failures or devices × observed ÷ failures", soft: maybeApart},
+		{rule: "product", left: "latency_mean", sign: "=", right: "1 ÷ round_rate", about: asked,
+			or: "streams ÷ round_rate or connections ÷ round_rate or workers ÷ round_rate", unless: isNotInTurns,
+			soft: suspect("Where one follows the other, the time of each is 1 ÷ their rate: a figure is wrong, or " +
+				"several were under way at once.")},
+		{rule: "product", left: "bdp", sign: "=", right: "moved × way_back", about: asked,
+			or: "link × way_back", soft: maybeApart},
+		{rule: "product", left: "bdp", sign: "=", right: "link × way_back", about: asked,
+			or: "moved × way_back", soft: maybeApart},
+		{rule: "product", left: "concurrent", sign: "=", right: "begun × hold", about: 0.05, soft: maybeApart},
+		{rule: "product", left: "yearly", sign: "=", right: "monthly × 12", about: 0.01,
+			soft: suspect("One of the two is wrong, or a year is cheaper than its months.")},
+		{rule: "over-window", left: "moved", sign: "≤", right: "window ÷ way_back", in: row.BitRate, about: asked,
+			or: "streams × window ÷ way_back or connections × window ÷ way_back or workers × window ÷ way_back",
+			so: "A connection sends a window each round trip at most: it had a larger one, or there were several."},
+		{rule: "deviation", left: "stderr", sign: "=", right: "deviation ÷ √ ( samples )", about: asked,
+			same: true, free: "samples",
+			or: "deviation ÷ √ ( runs ) or deviation ÷ √ ( runs − 1 )", soft: maybeApart},
+		{rule: "derived", left: "cv", sign: "=", right: "deviation ÷ mean", same: true},
 	}
-	for _, name := range i.names {
-		if w := i.rows[name]; w.IsInTable() && !slices.Contains(rows, w) {
-			rows = append(rows, w)
-		}
-	}
-	slices.SortFunc(rows, func(a, b *row.Row) int { return cmp.Compare(a.Line, b.Line) })
-	return rows
 }
 
-// alike are the instances of a law with the same units in one source.
-func (t *table) alike(l law) [][]instance {
-	return row.Grouped(t.instances(l), func(i instance) string {
-		key := i.rows[i.names[0]].Source
-		for _, name := range i.names {
-			key += "\x00" + i.rows[name].UnitText
-		}
-		return key
-	})
-}
-
-// reading takes units of a source as binary, and returns what takes them back.
-func (t *table) reading(source string, units []string) (undo func()) {
-	was := t.binary
-	t.binary = map[[2]string]bool{}
-	for k, v := range was {
-		t.binary[k] = v && k[0] != source
+// twice are the laws of what is said twice, and of an order between figures.
+func twice() []law {
+	const many = "More arrived than was offered: a figure is wrong, or they are of different places or times."
+	return []law{
+		{rule: "whole", left: "pue", sign: "≥", right: "1", in: row.Count, so: whole},
+		{rule: "comparison", left: "speedup", each: "speedup", sign: "=", right: "1 ÷ ( 1 − reduced )", same: true,
+			stat: true,
+			or:   "1 + gain", unless: isNotTwice},
+		{rule: "comparison", left: "speedup", each: "speedup", sign: "=", right: "1 + gain", same: true, stat: true,
+			or: "1 ÷ ( 1 − reduced )", unless: isNotTwice},
+		{rule: "order", left: "first_byte", sign: "≤", right: "fetch", stat: true, in: row.Duration,
+			soft: maybeApart},
+		{rule: "order", left: "owd", sign: "≤", right: "round_trip", stat: true, in: row.Duration,
+			soft: maybeApart},
+		{rule: "order", left: "ndr", sign: "≤", right: "pdr", same: true, in: row.Rate,
+			so: "What loses nothing loses no more than some: the partial drop rate is the higher one."},
+		{rule: "balance", left: "moved", sign: "≤", right: "offered_load", in: row.BitRate, about: 0.01,
+			unless: isMore, soft: suspect(many)},
+		{rule: "balance", left: "carried_rate", sign: "≤", right: "offered_rate", same: true, about: 0.01,
+			in:     row.Rate,
+			unless: isMore, soft: suspect(many)},
+		{rule: "balance", left: "late_share", sign: "=", right: "late ÷ samples", soft: maybeApart},
+		{rule: "total", left: "tco", sign: "=", right: "capex + opex", soft: maybeApart},
 	}
-	for _, u := range units {
-		t.binary[[2]string{source, u}] = true
-	}
-	return func() { t.binary = was }
-}
-
-// agree is how many instances hold.
-func agree(group []instance) (n int) {
-	for _, i := range group {
-		if i.holds() {
-			n++
-		}
-	}
-	return n
-}
-
-// binaryUnits finds units whose figures agree only if their prefixes mean powers of 1,024. The rules after it
-// read them so.
-func (t *table) binaryUnits() []hit {
-	var hits []hit
-	for _, l := range slices.DeleteFunc(laws(), func(l law) bool { return l.sign != "=" }) {
-		for _, group := range t.alike(l) {
-			source := group[0].figures()[0].Source
-			readings := [][]string{nil, nil} // as printed, all units binary, each alone
-			for _, w := range group[0].figures() {
-				if w.Unit.Binary != 0 && !slices.Contains(readings[1], w.UnitText) {
-					readings[1] = append(readings[1], w.UnitText)
-					readings = append(readings, []string{w.UnitText})
-				}
-			}
-			best, counts := 0, make([]int, len(readings))
-			for k, units := range readings {
-				undo := t.reading(source, units)
-				if counts[k] = agree(group); counts[k] > counts[best] {
-					best = k
-				}
-				undo()
-			}
-			if best > 0 {
-				hits = append(hits, t.asBinary(group, source, readings[best], counts[0]))
-			}
-		}
-	}
-	return hits
-}
-
-// asBinary takes units as binary for good, and says why.
-func (t *table) asBinary(group []instance, source string, units []string, printed int) (h hit) {
-	was, before := group[0].sum(), t.binary
-	t.reading(source, units)
-	for key, is := range before {
-		t.binary[key] = t.binary[key] || is
-	}
-	var names []string
-	for _, u := range units {
-		known, _ := row.UnitOf(u)
-		more := 100 * (known.Binary/known.Factor - 1)
-		names = append(names, fmt.Sprintf("%s as %s, which is %.1f%% more", u, row.BinaryName(u), more))
-	}
-	for _, i := range group {
-		if i.holds() {
-			h.rows = append(h.rows, i.figures()...)
-		}
-	}
-	h.sum = []string{"as printed: " + was, "as binary:  " + group[0].sum(), fmt.Sprintf(
-		"%d of %d figures with these units agree as binary, %d as printed", agree(group), len(group), printed)}
-	h.so = "Read " + strings.Join(names, ", and ") + "."
-	return h
-}
-
-// broken are the figures for which the laws of a rule do not hold.
-func (t *table) broken(rule string) []hit {
-	var hits []hit
-	seen := map[*row.Row]bool{} // figures that an earlier law has
-	for _, l := range laws() {
-		if l.rule != rule {
-			continue
-		}
-		for _, group := range t.alike(l) {
-			agree := agree(group)
-			for _, i := range group {
-				key := i.rows[i.names[len(i.names)-1]]
-				if i.holds() || seen[key] {
-					continue
-				}
-				seen[key] = true
-				hits = append(hits, i.hit(agree, len(group)))
-			}
-		}
-	}
-	return hits
-}
-
-// hit is a finding, with how many of its kind have none.
-func (i instance) hit(agree, all int) hit {
-	h := hit{rows: i.figures(), sum: []string{i.sum()}, so: i.so}
-	if i.soft != nil {
-		if so := i.soft(i); so != "" {
-			h.severity, h.so = claims.Suspicious, so
-			return h
-		}
-	}
-	if i.sign != "=" {
-		return h
-	}
-	source := h.rows[0].Source
-	undo := i.t.reading(source, nil)
-	if i.holds() {
-		h.sum = append(h.sum, "in decimal units: "+i.sum())
-		h.so += " This one agrees if its prefixes are decimal, the others only if they are binary."
-	}
-	undo()
-	if agree > 0 {
-		h.so += fmt.Sprintf(" %d of %d of the kind agree.", agree, all)
-	}
-	return h
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/claims/formula"
+	"isolane.dev/isolane/claims/role"
 	"isolane.dev/isolane/claims/row"
 )
 
@@ -23,7 +24,7 @@ func (t *table) atLimit() []hit {
 	for _, i := range t.instances(carried) {
 		w, link := i.rows["moved"], i.rows["link"]
 		full := i.get("link").Mid
-		v := t.base(w).Mid / full
+		v := t.Base(w).Mid / full
 		for _, c := range ceilings {
 			if math.Abs(v/c.share-1) > near || v > 1 && c.share < 1 {
 				continue
@@ -43,20 +44,20 @@ func (t *table) limited() []hit {
 	var hits []hit
 	use := func(w *row.Row) bool {
 		return w.Qualifier == "limit" && w.Unit.Dim == row.BitRate || w.Measured() && w.Unit.Dim == row.Share &&
-			w.Has("rel") && w.Has(strings.Fields(movedWords)...)
+			w.Has("rel") && w.Has(strings.Fields(role.Moved)...)
 	}
-	for _, rows := range t.groups(use, func(w *row.Row) string { return w.Group }) {
+	for _, rows := range t.Groups(use, func(w *row.Row) string { return w.Group }) {
 		k := slices.IndexFunc(rows, func(w *row.Row) bool { return w.Qualifier == "limit" })
 		shares := slices.DeleteFunc(slices.Clone(rows), func(w *row.Row) bool { return w.Qualifier == "limit" })
 		if k < 0 || len(shares) < 2 {
 			continue
 		}
-		_, most := t.extremes(shares)
+		_, most := t.Extremes(shares)
 		hits = append(hits, hit{rows: []*row.Row{rows[k], most}, sum: []string{fmt.Sprintf(
-			"%s of the baseline is %s at most: %s ÷ %s = %s is the baseline at most", t.printed(most),
-			t.printed(rows[k]), t.printed(rows[k]), row.Percent(t.base(most).Mid),
-			row.Show(row.BitRate, t.base(rows[k]).Mid/t.base(most).Mid))},
-			so: fmt.Sprintf("The table names a limit: read it as \"at least %s\".", t.printed(most))})
+			"%s of the baseline is %s at most: %s ÷ %s = %s is the baseline at most", t.Printed(most),
+			t.Printed(rows[k]), t.Printed(rows[k]), row.Percent(t.Base(most).Mid),
+			row.Show(row.BitRate, t.Base(rows[k]).Mid/t.Base(most).Mid))},
+			so: fmt.Sprintf("The table names a limit: read it as \"at least %s\".", t.Printed(most))})
 	}
 	return hits
 }
@@ -64,19 +65,19 @@ func (t *table) limited() []hit {
 // notIsolated holds the CPU that a measurement is bound to against those that are said to be isolated.
 func (t *table) notIsolated() []hit {
 	var hits []hit
-	for _, w := range t.rows {
+	for _, w := range t.Rows {
 		if w.Unit.Dim != row.ID || !w.Has("affinity") {
 			continue
 		}
 		h := hit{so: "Bound so where those CPUs are isolated, it measured a CPU that everybody uses."}
 		var inside []string
-		for _, c := range t.cells {
+		for _, c := range t.Cells {
 			named := slices.Contains(c[0].General, "isolcpus") || slices.Contains(c[0].General, "isolated")
 			ids := row.Keep(c, func(o *row.Row) bool { return o.Unit.Dim == row.ID && o.Has("cpu", "cpus") })
 			if !named || c[0].Source != w.Source || len(ids) == 0 || len(h.sum) == mostSums {
 				continue
 			}
-			first, last := t.extremes(ids)
+			first, last := t.Extremes(ids)
 			where := fmt.Sprintf("%s-%s (%s)", first.Text, last.Text, c[0].Config)
 			if first == last {
 				where = fmt.Sprintf("%s (%s)", first.Text, c[0].Config)
@@ -93,38 +94,6 @@ func (t *table) notIsolated() []hit {
 		}
 	}
 	return hits
-}
-
-// places are the names of CPUs, of ways and of power.
-func places() map[string]*role {
-	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
-	lengths := []row.Dimension{row.Length}
-	whatever := []string{"", "min", "mean", "percentile", "max"}
-	const cpus = "cpus cpu cores core vcpus vcpu pcpus threads count number of host"
-	return map[string]*role{
-		"taken":        {dims: counts, words: "isolated isolcpus pinned dedicated housekeeping", only: cpus},
-		"isolated":     {dims: counts, words: "isolated isolcpus", only: cpus},
-		"housekeeping": {dims: counts, words: "housekeeping", only: cpus},
-		"cpu_at":       {dims: []row.Dimension{row.ID}, words: "cpu cpus core affinity", asked: true},
-		"host_cpus": {dims: counts, words: "cpus threads hyperthreads processors",
-			only: "logical hardware online total number of count host server", fastest: true},
-		"distance": {dims: lengths, not: "fibre fiber"},
-		"fibre":    {dims: lengths, words: "fibre fiber", not: "hollow"},
-		"one_way": {dims: durations, words: "latency delay owd", stats: whatever,
-			not: notOnTheWay + " rtt ping round"},
-		"round_trip": {dims: durations, words: "rtt ping roundtrip round", not: notOnTheWay, stats: whatever},
-		"fetch": {dims: durations, words: "latency response", stats: whatever,
-			not: notOnTheWay + " rtt first byte ttfb connect dns tls handshake"},
-		"message": {dims: []row.Dimension{row.Size}, words: "frame packet message payload", nominal: true,
-			stats:    []string{""},
-			settings: "frame,frame size,packet,packet size,message,message size,payload,payload size"},
-		"power":     {dims: []row.Dimension{row.Power}, not: "rated tdp idle peak limit cap"},
-		"energy":    {dims: []row.Dimension{row.Energy}, not: "rel"},
-		"per_power": {dims: []row.Dimension{row.PerPower}},
-		"downtime":  {dims: durations, words: "downtime"},
-		"available": {dims: []row.Dimension{row.Share}, words: "availability uptime"},
-		"observed":  {dims: durations, words: "period duration observation"},
-	}
 }
 
 // hosts are the laws of what a host has.

@@ -18,10 +18,11 @@ import (
 	"syscall"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/cells"
 	"isolane.dev/isolane/claims/row"
 )
 
-// rule is one kind of finding. One without check has its laws in laws(), or what figures need in lacks().
+// rule is one kind of finding. Beside its check it has laws in laws(), or what figures need in lacks().
 type rule struct {
 	id, title string
 	severity  claims.Severity
@@ -44,11 +45,13 @@ func rules() []rule {
 		{"product", "two figures multiplied do not give the third", claims.Contradiction, nil},
 		{"balance", "what was sent is not what was received and lost", claims.Contradiction, nil},
 		{"total", "the parts do not add up to the total", claims.Contradiction, (*table).totals},
+		{"summary", "the mean, median or extreme of rows is not theirs", claims.Contradiction, (*table).summaries},
 		{"derived", "a figure per CPU, or relative to another one, is not what the two give", claims.Contradiction,
 			(*table).derived},
 		{"comparison", "a comparison is not that of the figures it compares", claims.Contradiction,
 			(*table).compared},
-		{"whole", "a share is more than the whole, or two parts together are", claims.Impossible, nil},
+		{"whole", "a part, or parts together, are more than the whole", claims.Impossible,
+			(*table).breakdowns},
 		{"order", "a lower statistic, or end of a range, is above a higher one", claims.Impossible, (*table).order},
 		{"deviation", "the deviation is larger than the range allows", claims.Impossible, nil},
 		{"too-long", "nobody has measured for so long", claims.Impossible, nil},
@@ -63,6 +66,7 @@ func rules() []rule {
 		{"averaged", "a mean of percentiles", claims.Suspicious, (*table).averaged},
 		{"longer-than-run", "a latency is longer than the run", claims.Suspicious, nil},
 		{"over-line", "more than the link carries", claims.Suspicious, nil},
+		{"over-window", "more than a window each round trip", claims.Suspicious, nil},
 		{"at-limit", "a value at the limit of the link: it is at least this", claims.Suspicious, (*table).atLimit},
 		{"threads", "the threads are no multiple of the cores", claims.Suspicious, nil},
 		{"wall-clock", "latency was measured with the wall clock", claims.Suspicious, nil},
@@ -84,10 +88,11 @@ func rules() []rule {
 
 // hits are what a rule finds in a table.
 func (r rule) hits(t *table) []hit {
+	var hits []hit
 	if r.check != nil {
-		return r.check(t)
+		hits = r.check(t)
 	}
-	return append(t.broken(r.id), t.lacking(r.id)...)
+	return append(append(hits, t.broken(r.id)...), t.lacking(r.id)...)
 }
 
 // Audit reads a table, as docs/claims.md describes it, and checks it. An error names the line.
@@ -97,7 +102,7 @@ func Audit(ctx context.Context, from io.Reader) (claims.Report, error) {
 		return claims.Report{}, err
 	}
 	r := claims.Report{APIVersion: "isolane.dev/v1alpha2", Kind: "Claims", Rows: len(rows),
-		Findings: []claims.Finding{}, Sources: len(row.Grouped[cell](rows, bySource))}
+		Findings: []claims.Finding{}, Sources: len(row.Grouped[cells.Cell](rows, bySource))}
 	for _, w := range rows {
 		r.Table = append(r.Table, w.AsFigure())
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/claims/cells"
 	"isolane.dev/isolane/claims/row"
 )
 
@@ -38,9 +39,15 @@ var (
 	saysMemory  = regexp.MustCompile(`\b(?:memory|memcpy|copy|disks?|nvme|ssd|cache|pcie|dma|storage)\b`)
 	saysSeveral = regexp.MustCompile(`\b(?:nodes|hosts|servers|machines|clusters?|vms|pods|guests|each|all)\b`)
 	saysEcho    = regexp.MustCompile(`\b(?:ping|echo|icmp|sockperf|ping pong)\b`)
-	saysPoints  = regexp.MustCompile(`\b(?:pp|percent(age)? points?)\b`)
-	saysAlone   = regexp.MustCompile(`\b(?:alone|separate(ly)?|one at a time|one by one|each by itself)\b`)
-	saysNone    = regexp.MustCompile(`\b(?:(no|without) \w+|\w+ (off|no|none|disabled))\b`)
+	saysOverlap = regexp.MustCompile(`\b(?:cumulative|cdf|inclusive|children|overlap\w*|at (least|most)|below|` +
+		`above|under|over|within|up to|multiple|per cpu|each|busy|util\w*|usage)\b`)
+	saysWeak    = regexp.MustCompile(`\bweak\b`)
+	saysTurbo   = regexp.MustCompile(`\b(?:turbo|boost)\b`)
+	saysInTurns = regexp.MustCompile(`\b(?:(tcp|udp|sctp) ?c?rr|request response|ping pong|` +
+		`(one|1|single) (request|transaction|message|outstanding)( at a time)?)\b`)
+	saysPoints = regexp.MustCompile(`\b(?:pp|percent(age)? points?)\b`)
+	saysAlone  = regexp.MustCompile(`\b(?:alone|separate(ly)?|one at a time|one by one|each by itself)\b`)
+	saysNone   = regexp.MustCompile(`\b(?:(no|without) \w+|\w+ (off|no|none|disabled))\b`)
 )
 
 // links are how many a source has, as its setup, its links and its texts say, and whether they are one bond.
@@ -49,13 +56,28 @@ type links struct {
 	bond   bool
 }
 
+// table is what the rules look at.
+type table struct {
+	*cells.Table
+	links map[string]links  // by source
+	known map[*row.Row]bool // what paired gives
+}
+
+func tableOf(rows []*row.Row) *table {
+	t := &table{Table: cells.Of(rows), links: map[string]links{}}
+	for _, c := range row.Grouped[cells.Cell](rows, bySource) {
+		t.links[c[0].Source] = t.linksOf(c)
+	}
+	return t
+}
+
 func (t *table) linksOf(rows []*row.Row) links {
 	var l links
 	for _, w := range rows {
-		if t.roles["links"].fits(w) {
+		if t.Roles["links"].Fits(w) {
 			l.number = max(l.number, w.Value.Mid)
 		}
-		if w.IsSetup() || w.Unit.Dim == row.Text || t.roles["link"].fits(w) {
+		if w.IsSetup() || w.Unit.Dim == row.Text || t.Roles["link"].Fits(w) {
 			l.number = max(l.number, w.Links())
 			l.bond = l.bond || saysBond.MatchString(w.Prose)
 		}
@@ -99,7 +121,7 @@ func (i instance) says(what *regexp.Regexp) bool {
 	says := func(w *row.Row) bool { return what.MatchString(saysNone.ReplaceAllString(w.Prose, "")) }
 	for _, w := range i.rows {
 		texts := func(o *row.Row) bool { return o.Unit.Dim == row.Text && says(o) }
-		if says(w) || slices.ContainsFunc(i.t.of[w], texts) {
+		if says(w) || slices.ContainsFunc(i.t.Of[w], texts) {
 			return true
 		}
 	}
@@ -111,6 +133,43 @@ func saying(what *regexp.Regexp) func(instance) bool {
 	return func(i instance) bool { return i.says(what) }
 }
 
+// suspect is a law's soft: a conclusion that is not sure.
+func suspect(so string) func(instance) string { return func(instance) string { return so } }
+
+// isNotInTurns is for requests of which nobody says that one waits for the other.
+func isNotInTurns(i instance) bool { return !i.says(saysInTurns) || isOpenLoop(i) }
+
+// isNotTwice is for a factor and a percentage that do not say the same, or that figures are beside.
+func isNotTwice(i instance) bool {
+	percent := cmp.Or(i.rows["reduced"], i.rows["gain"])
+	return i.rows["speedup"].Unit.Factor != 1 || percent.Unit.Factor == 1 || percent.Unit.Points ||
+		i.t.paired()[i.rows["speedup"]]
+}
+
+// paired are the comparisons whose figures the table has.
+func (t *table) paired() map[*row.Row]bool {
+	if t.known == nil {
+		t.known = map[*row.Row]bool{}
+		for _, c := range t.comparisons() {
+			pairs, _ := t.pairs(c)
+			t.known[c.Row] = len(pairs) > 0
+		}
+	}
+	return t.known
+}
+
+// isNoSlot is for traffic that one slot does not carry, or in both directions at once.
+func isNoSlot(i instance) bool { return offLink(i) || i.times() > 1 || i.says(saysBothWays) }
+
+// isMore is for what may become more on its way, and for what another law finds.
+func isMore(i instance) bool {
+	c := i.t.Of[i.rows[i.names[len(i.names)-1]]]
+	lost := slices.ContainsFunc(c, func(w *row.Row) bool {
+		return i.t.Roles["lost_share"].Fits(w) || i.t.Roles["lost_rate"].Fits(w)
+	})
+	return lost || i.says(saysMany) || i.says(saysOutside) || i.says(saysLess)
+}
+
 // isLess is for replies that are compressed or come out of a cache: fewer bytes than objects.
 func isLess(i instance) bool {
 	return i.says(saysLess) && i.left.Value(i.get).Below(i.right.Value(i.get))
@@ -118,17 +177,17 @@ func isLess(i instance) bool {
 
 // isCounted is for a loss of which what was received says more.
 func isCounted(i instance) bool {
-	return i.says(saysMany) || slices.ContainsFunc(i.t.of[i.rows["lost"]], i.t.roles["received"].fits)
+	return i.says(saysMany) || slices.ContainsFunc(i.t.Of[i.rows["lost"]], i.t.Roles["received"].Fits)
 }
 
 // isSized is for packets whose size another law looks at.
 func isSized(i instance) bool {
-	c := i.t.of[i.rows["packet_rate"]]
-	return offLink(i) || i.t.find(c, "frame", nil) != nil || i.t.find(c, "packet", nil) != nil
+	c := i.t.Of[i.rows["packet_rate"]]
+	return offLink(i) || i.t.Find(c, "frame", nil) != nil || i.t.Find(c, "packet", nil) != nil
 }
 
 func isOpenLoop(i instance) bool {
-	return i.says(saysOpenLoop) || slices.ContainsFunc(i.t.of[i.rows["latency_mean"]], func(w *row.Row) bool {
+	return i.says(saysOpenLoop) || slices.ContainsFunc(i.t.Of[i.rows["latency_mean"]], func(w *row.Row) bool {
 		return w.Unit.Dim == row.Rate && w.Has("target", "offered", "planned", "intended")
 	})
 }
@@ -139,7 +198,7 @@ func isBothAtOnce(i instance) bool {
 	w := i.rows["all_ways"]
 	words := strings.Join(slices.Concat(w.Words, row.WordsOf(w.Quoted)), " ")
 	return (saysBothWays.MatchString(words) || strings.Contains(words, "at once")) &&
-		i.t.base(w).Below(i.right.Value(i.get).Scaled(about))
+		i.t.Base(w).Below(i.right.Value(i.get).Scaled(about))
 }
 
 // maybeOthers says why what was sent and what was received may not be the same traffic.
@@ -148,7 +207,7 @@ func maybeOthers(i instance) string {
 		{"tx_count", "rx_count"}} {
 		switch sent, received := i.rows[p[0]], i.rows[p[1]]; {
 		case sent == nil || received == nil:
-		case i.t.base(sent).Below(i.t.base(received)):
+		case i.t.Base(sent).Below(i.t.Base(received)):
 			return "More was received than sent: copies or several receivers, or the two were counted at different " +
 				"places or times. Nothing can be said of what was lost."
 		case sent.Has("tx") || received.Has("rx"):
@@ -163,7 +222,7 @@ func maybeOthers(i instance) string {
 func severalCPUs(i instance) bool {
 	sum, most := 0., 0.
 	for _, w := range i.rows {
-		if v := i.t.base(w).Mid; w.Unit.Dim == row.Share {
+		if v := i.t.Base(w).Mid; w.Unit.Dim == row.Share {
 			sum, most = sum+v, max(most, v)
 		}
 	}
@@ -190,7 +249,7 @@ func isInTotal(i instance) bool {
 
 // ofRequests is for hits of which the number of requests says more.
 func ofRequests(i instance) bool {
-	return slices.ContainsFunc(i.t.of[i.rows["hits"]], i.t.roles["requests"].fits)
+	return slices.ContainsFunc(i.t.Of[i.rows["hits"]], i.t.Roles["requests"].Fits)
 }
 
 // isTimes is for a reduction by a factor: 4x less.

@@ -27,7 +27,7 @@ func (t *table) order() []hit {
 		return w.Unit.Dim > row.Text && w.Qualifier != "limit" &&
 			slices.Contains([]string{"", "min", "percentile", "max"}, w.Stat.Kind)
 	}
-	for _, rows := range t.groups(use, func(w *row.Row) string {
+	for _, rows := range t.Groups(use, func(w *row.Row) string {
 		stem := row.Drop(row.WordsOf(w.Stem), ends)
 		return fmt.Sprint(w.Conditions, "\x00", stem, w.Measure(), w.Stat.Kind == "",
 			w.Unit.Dim == row.ID || !w.Has(ends...))
@@ -35,17 +35,17 @@ func (t *table) order() []hit {
 		slices.SortStableFunc(rows, func(a, b *row.Row) int { return cmp.Compare(a.Rank(), b.Rank()) })
 		repeated := false
 		for k := 1; k < len(rows); k++ {
-			repeated = repeated || rows[k-1].Rank() == rows[k].Rank() && t.base(rows[k-1]) != t.base(rows[k]) &&
+			repeated = repeated || rows[k-1].Rank() == rows[k].Rank() && t.Base(rows[k-1]) != t.Base(rows[k]) &&
 				!isSameStat(rows[k-1], rows[k])
 		}
 		for k := 1; k < len(rows) && !repeated; k++ {
 			a, b := rows[k-1], rows[k]
-			if isSameStat(a, b) && t.base(a).Below(t.base(b)) {
+			if isSameStat(a, b) && t.Base(a).Below(t.Base(b)) {
 				a, b = b, a
 			}
-			if t.base(b).Below(t.base(a)) {
+			if t.Base(b).Below(t.Base(a)) {
 				hits = append(hits, hit{rows: []*row.Row{a, b}, sum: []string{fmt.Sprintf("%s %s > %s %s", a.Metric,
-					t.printed(a), b.Metric, t.printed(b))},
+					t.Printed(a), b.Metric, t.Printed(b))},
 					so: "One of the two is wrong, or has the other's name or unit."})
 			}
 		}
@@ -64,22 +64,22 @@ func (t *table) averaged() []hit {
 	isTail := func(w *row.Row) bool {
 		return w.Stat.Rank > 50 && w.Stat.Rank < 100 && w.Unit.Dim == row.Duration
 	}
-	var hits []hit
+	hits := t.ofParts(t.unlabelled)
 	use := func(w *row.Row) bool { return isMean(w) && isTail(w) && !w.IsChange() }
-	for _, w := range row.Keep(t.rows, use) {
-		h := hit{rows: []*row.Row{w}, sum: []string{w.Metric + " " + t.printed(w) + " is a mean of percentiles"},
+	for _, w := range row.Keep(t.Rows, use) {
+		h := hit{rows: []*row.Row{w}, sum: []string{w.Metric + " " + t.Printed(w) + " is a mean of percentiles"},
 			so: "A mean of percentiles is no percentile: that of all samples together is anywhere between the least " +
 				"and the largest of them."}
 		var terms []string
-		parts := row.Keep(t.rows, func(o *row.Row) bool {
+		parts := row.Keep(t.Rows, func(o *row.Row) bool {
 			return o.Group == w.Group && o.Stem == w.Stem && o.Measured() && o.Stat.Rank == w.Stat.Rank && !isMean(o)
 		})
 		for _, p := range parts {
 			terms = append(terms, row.Thousands(p.Text))
 		}
-		if mean := t.sum(parts).Scaled(1 / float64(len(parts))); len(parts) > 1 && mean.Meets(t.base(w)) {
+		if mean := t.Sum(parts).Scaled(1 / float64(len(parts))); len(parts) > 1 && mean.Meets(t.Base(w)) {
 			h.rows, h.sum = append(parts, w), []string{fmt.Sprintf("(%s) ÷ %d = %s, printed %s",
-				strings.Join(terms, " + "), len(parts), t.like(w, mean.Mid), t.printed(w))}
+				strings.Join(terms, " + "), len(parts), t.Like(w, mean.Mid), t.Printed(w))}
 		}
 		hits = append(hits, h)
 	}
@@ -89,7 +89,7 @@ func (t *table) averaged() []hit {
 // intervals finds means outside of their own confidence interval: rtt_mean, rtt_ci95_low, rtt_ci95_high.
 func (t *table) intervals() []hit {
 	var hits []hit
-	for _, c := range t.cells {
+	for _, c := range t.Cells {
 		for _, end := range c {
 			stem := confidence.ReplaceAllString(strings.Join(end.Words, " "), "")
 			isLow, isHigh := end.Has("low", "lower", "min"), end.Has("high", "upper", "max")
@@ -101,16 +101,16 @@ func (t *table) intervals() []hit {
 				return w.Measured() && w.Unit.Dim == end.Unit.Dim && w.Stem == of && (w.Stat.Kind == "mean" ||
 					w.Stat.Rank == 50 && around.Kind == "")
 			})
-			w := t.only(middles)
+			w := t.Only(middles)
 			if w != nil && (w.Stat.Kind != "mean" || around.Kind != "" && around.Kind != "mean") {
 				continue
 			}
-			if w == nil || isLow && !t.base(w).Below(t.base(end)) || isHigh && !t.base(end).Below(t.base(w)) {
+			if w == nil || isLow && !t.Base(w).Below(t.Base(end)) || isHigh && !t.Base(end).Below(t.Base(w)) {
 				continue
 			}
 			sign := map[bool]string{true: " < ", false: " > "}[isLow]
 			hits = append(hits, hit{rows: []*row.Row{w, end}, so: "A mean lies inside of its own interval.",
-				sum: []string{w.Metric + " " + t.printed(w) + sign + end.Metric + " " + t.printed(end)}})
+				sum: []string{w.Metric + " " + t.Printed(w) + sign + end.Metric + " " + t.Printed(end)}})
 		}
 	}
 	return hits
@@ -120,16 +120,16 @@ func (t *table) intervals() []hit {
 func (t *table) repeats() []hit {
 	var hits []hit
 	use := func(w *row.Row) bool { return w.Unit.Dim > row.Other && !w.IsBound() && w.Qualifier != "limit" }
-	for _, rows := range t.groups(use, func(w *row.Row) string {
+	for _, rows := range t.Groups(use, func(w *row.Row) string {
 		return fmt.Sprint(byFigure(w), w.Unit.Dim, w.IsChange() && w.Unit.Factor == 1) // 75% less is 4x less
 	}) {
-		least, most := t.extremes(rows)
-		if !t.base(least).Below(t.base(most)) {
+		least, most := t.Extremes(rows)
+		if !t.Base(least).Below(t.Base(most)) {
 			continue
 		}
-		sum := quantity.Count(len(rows), "value") + ", from " + t.printed(least) + " to " + t.printed(most)
-		if low := t.base(least).Mid; low > 0 {
-			sum += ": " + t.printed(most) + " ÷ " + t.printed(least) + " = " + row.Number(t.base(most).Mid/low)
+		sum := quantity.Count(len(rows), "value") + ", from " + t.Printed(least) + " to " + t.Printed(most)
+		if low := t.Base(least).Mid; low > 0 {
+			sum += ": " + t.Printed(most) + " ÷ " + t.Printed(least) + " = " + row.Number(t.Base(most).Mid/low)
 		}
 		hits = append(hits, hit{rows: rows, sum: []string{sum},
 			so: "They are repeated measurements, or differ in what the table does not say, or one is wrong."})
@@ -147,7 +147,7 @@ func (t *table) oddUnit() []hit {
 			!saysMemory.MatchString(w.Prose) &&
 			slices.Contains([]row.Dimension{row.SizeRate, row.BitRate}, w.Unit.Dim)
 	}
-	for _, rows := range t.groups(use, byMetric) {
+	for _, rows := range t.Groups(use, byMetric) {
 		for _, w := range rows {
 			rest := row.Keep(rows, func(o *row.Row) bool { return o != w })
 			if len(rest) < others || slices.ContainsFunc(rest, func(o *row.Row) bool {
@@ -155,49 +155,43 @@ func (t *table) oddUnit() []hit {
 			}) || !strings.EqualFold(w.UnitText[:1], rest[0].UnitText[:1]) {
 				continue
 			}
-			least, most := t.extremes(rest)
-			if v := t.base(w); w.Value.Mid < least.Value.Mid || w.Value.Mid > most.Value.Mid ||
-				v.Mid < apart*t.base(most).Mid && v.Mid*apart > t.base(least).Mid {
+			least, most := t.Extremes(rest)
+			if v := t.Base(w); w.Value.Mid < least.Value.Mid || w.Value.Mid > most.Value.Mid ||
+				v.Mid < apart*t.Base(most).Mid && v.Mid*apart > t.Base(least).Mid {
 				continue
 			}
 			hits = append(hits, hit{rows: append(rest, w), sum: []string{fmt.Sprintf(
-				"%s = %s; the others are from %s to %s", t.printed(w), row.Show(row.BitRate, t.base(w).Mid),
-				t.printed(least), t.printed(most))},
+				"%s = %s; the others are from %s to %s", t.Printed(w), row.Show(row.BitRate, t.Base(w).Mid),
+				t.Printed(least), t.Printed(most))},
 				so: "In " + rest[0].UnitText + " it is one of them: the unit may be a misprint."})
 		}
 	}
 	return hits
 }
 
-// extremes are the least and the largest figure.
-func (t *table) extremes(rows []*row.Row) (least, most *row.Row) {
-	byBase := func(a, b *row.Row) int { return cmp.Compare(t.base(a).Mid, t.base(b).Mid) }
-	return slices.MinFunc(rows, byBase), slices.MaxFunc(rows, byBase)
-}
-
 // derived holds "throughput per cpu" against the throughput and the CPUs, and "throughput rel quiet", in
 // percent, against the throughput here and where it is 100%.
 func (t *table) derived() []hit {
 	const f formula.Formula = "a ÷ b"
-	var hits []hit
+	hits := append(t.scaled(), t.quotients()...)
 	use := func(w *row.Row) bool {
 		return w.Measured() && (w.After("rel") != "" && w.Unit.Dim == row.Share || w.After("per") != "")
 	}
-	for _, rows := range t.groups(use, byMetric) {
+	for _, rows := range t.Groups(use, byMetric) {
 		whole := t.whole(rows)
 		for _, w := range rows {
 			a, b := t.total(w), whole
 			if w.After("per") != "" {
 				b = t.number(w, w.After("per"))
 			}
-			same := row.Keep(t.of[w], func(o *row.Row) bool { return slices.Equal(o.Words, w.Words) })
-			if a == nil || b == nil || t.only(same) == nil || w.After("rel") != "" && a.Unit.Dim != b.Unit.Dim {
+			same := row.Keep(t.Of[w], func(o *row.Row) bool { return slices.Equal(o.Words, w.Words) })
+			if a == nil || b == nil || t.Only(same) == nil || w.After("rel") != "" && a.Unit.Dim != b.Unit.Dim {
 				continue
 			}
-			v := f.Value(func(name string) row.Span { return t.base([]*row.Row{a, b}[strings.Index("ab", name)]) })
+			v := f.Value(func(name string) row.Span { return t.Base([]*row.Row{a, b}[strings.Index("ab", name)]) })
 			own := isOfLoad(w.After("per"))
-			if !v.Finite() || v.Meets(t.base(w)) || own && v.Scaled(1/ofLoad).Below(t.base(w)) &&
-				t.base(w).Below(v.Scaled(ofLoad)) {
+			if !v.Finite() || v.Meets(t.Base(w)) || own && v.Scaled(1/ofLoad).Below(t.Base(w)) &&
+				t.Base(w).Below(v.Scaled(ofLoad)) {
 				continue
 			}
 			h := hit{rows: row.Keep([]*row.Row{a, b, w}, (*row.Row).IsInTable), so: "One of the three is wrong."}
@@ -205,8 +199,8 @@ func (t *table) derived() []hit {
 				h.severity, h.so = claims.Suspicious, "A load generator takes it over intervals of each: it is seldom "+
 					"the total by their number, but not so far off."
 			}
-			h.sum = []string{t.printed(a) + " ÷ " + t.printed(b) + " = " + t.like(w, v.Mid) +
-				", printed " + t.printed(w)}
+			h.sum = []string{t.Printed(a) + " ÷ " + t.Printed(b) + " = " + t.Like(w, v.Mid) +
+				", printed " + t.Printed(w)}
 			hits = append(hits, h)
 		}
 	}
@@ -223,7 +217,7 @@ func isOfLoad(of string) bool {
 // whole is the figure that is 100% in these rows.
 func (t *table) whole(rows []*row.Row) *row.Row {
 	for _, w := range rows {
-		if total := t.total(w); math.Abs(t.base(w).Mid-1) < 1e-9 && total != nil {
+		if total := t.total(w); math.Abs(t.Base(w).Mid-1) < 1e-9 && total != nil {
 			return total
 		}
 	}
@@ -237,7 +231,7 @@ func (t *table) total(w *row.Row) *row.Row {
 	if w.Words[k] == "per" {
 		words = slices.Concat(words, w.Words[k+2:])
 	}
-	return t.only(slices.DeleteFunc(slices.Clone(t.of[w]), func(o *row.Row) bool {
+	return t.Only(slices.DeleteFunc(slices.Clone(t.Of[w]), func(o *row.Row) bool {
 		return o == w || !slices.Equal(row.Drop(o.Words, []string{"total"}), words) || !o.Measured() ||
 			o.Unit.Dim != w.Unit.Dim && w.Words[k] == "per" || o.Unit.Dim <= row.Other || o.Unit.Dim == row.Share
 	}))
@@ -245,7 +239,7 @@ func (t *table) total(w *row.Row) *row.Row {
 
 // number is how many CPUs, or whatever else, a configuration has.
 func (t *table) number(w *row.Row, of string) *row.Row {
-	for _, o := range t.of[w] {
+	for _, o := range t.Of[w] {
 		if name := strings.Join(o.Words, " "); o.Unit.Dim == row.Count && (name == of || name == of+"s") {
 			return o
 		}

@@ -2,46 +2,13 @@ package rules
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"isolane.dev/isolane/claims"
 	"isolane.dev/isolane/claims/row"
 	"isolane.dev/isolane/quantity"
 )
-
-// partNames are what a total is of: conditions such as "stream 1", "vm=2". Runs are none, nor "threads=4".
-const partNames = "stream flow vm queue port thread worker core cpu client connection instance pod " +
-	"container tenant nic link interface node host server shard session process"
-
-var numbered = regexp.MustCompile(`^([a-z]+) ?[=:#]? ?(\S+)$`)
-
-// partOf reads a condition as one of several parts: "stream 1", "vm=1", "T:0".
-func partOf(p row.Part) (name, which string) {
-	m := numbered.FindStringSubmatch(strings.ToLower(p.String()))
-	if m == nil || !slices.Contains(strings.Fields(partNames), m[1]) || saysTotal(p) != "" {
-		return "", ""
-	}
-	return m[1], m[2]
-}
-
-// saysTotal is the word by which a condition is that of all parts together, "" where it is not: "SUM",
-// "all queues".
-func saysTotal(p row.Part) string {
-	words := row.WordsOf(p.String())
-	k := slices.IndexFunc(words, func(s string) bool {
-		return slices.Contains([]string{"total", "sum", "aggregate", "all"}, s)
-	})
-	names := row.Drop(words, []string{"total", "sum", "aggregate", "all", "of", "the"})
-	if k < 0 || slices.ContainsFunc(names, func(s string) bool {
-		return !slices.Contains(strings.Fields(partNames), strings.TrimSuffix(s, "s"))
-	}) {
-		return ""
-	}
-	return words[k]
-}
 
 // family are the figures of parts and of all of them, which differ in nothing else.
 type family struct {
@@ -54,24 +21,18 @@ type family struct {
 func (t *table) families() []family {
 	amounts := []row.Dimension{row.Count, row.Rate, row.SizeRate, row.BitRate}
 	use := func(w *row.Row) bool {
-		return w.Measured() && slices.Contains(amounts, w.Unit.Dim) && w.Stat.Kind == "" && !w.IsChange()
+		return w.Measured() && !w.IsChange() && (slices.Contains(amounts, w.Unit.Dim) && w.Stat.Kind == "" ||
+			w.Unit.Dim == row.Duration && (w.Stat.Kind == "" || w.Stat.Kind == "mean")) // no percentile adds up
 	}
 	var all []family
-	for _, rows := range t.groups(use, func(w *row.Row) string { return fmt.Sprint(w.Figure, w.Unit.Dim) }) {
-		byRest := map[string][]*row.Row{}
+	for _, rows := range t.Groups(use, func(w *row.Row) string { return fmt.Sprint(w.Figure, w.Unit.Dim) }) {
+		names := map[bool]string{true: row.StageNames, false: row.PartNames}[rows[0].Unit.Dim == row.Duration]
+		byRest := row.ByPart(rows, names)
 		for _, w := range rows {
 			for _, p := range w.Parts {
-				if name, _ := partOf(p); name != "" {
-					rest, _ := row.Without(w.Parts, func(o row.Part) bool { return o == p })
-					byRest[row.Unordered(rest)+"\x00"+name] = append(byRest[row.Unordered(rest)+"\x00"+name], w)
-				}
-			}
-		}
-		for _, w := range rows {
-			for _, p := range w.Parts {
-				f := family{w, saysTotal(p), map[string][]*row.Row{}}
+				f := family{w, p.SaysTotal(), map[string][]*row.Row{}}
 				rest, _ := row.Without(w.Parts, func(o row.Part) bool { return o == p })
-				for _, name := range strings.Fields(partNames) {
+				for _, name := range strings.Fields(names) {
 					if parts := byRest[row.Unordered(rest)+"\x00"+name]; f.word != "" && len(parts) > 1 {
 						f.parts[name] = parts
 					}
@@ -85,74 +46,69 @@ func (t *table) families() []family {
 	return all
 }
 
-// isNumbered says whether parts are 0 or 1 to n, each once.
-func isNumbered(of string, rows []*row.Row) bool {
-	var numbers []int
-	for _, w := range rows {
-		for _, p := range w.Parts {
-			if name, which := partOf(p); name == of {
-				n, err := strconv.Atoi(which)
-				if err != nil {
-					return false
-				}
-				numbers = append(numbers, n)
-			}
-		}
-	}
-	slices.Sort(numbers)
-	for k, n := range numbers {
-		if n != numbers[0]+k || numbers[0] > 1 || numbers[0] < 0 {
-			return false
-		}
-	}
-	return len(numbers) == len(rows)
-}
-
 // isOfEach says whether the figure of all may be that of each: a mean, or the rate of a chain.
 func (t *table) isOfEach(f family, parts []*row.Row) bool {
-	least, most := t.extremes(parts)
-	all := t.base(f.total)
-	return all.Meets(t.base(most)) || f.word == "all" && !all.Below(t.base(least)) && !t.base(most).Below(all)
-}
-
-// sum is what figures are together.
-func (t *table) sum(rows []*row.Row) row.Span {
-	sum := row.Exactly(0)
-	for _, w := range rows {
-		sum = row.Combine(sum, t.base(w), func(a, b float64) float64 { return a + b })
-	}
-	return sum
+	least, most := t.Extremes(parts)
+	all := t.Base(f.total)
+	return all.Meets(t.Base(most)) || f.word == "all" && !all.Below(t.Base(least)) && !t.Base(most).Below(all)
 }
 
 // totals are what up and down, the shares of a CPU's time, and streams or queues do not add up to.
 func (t *table) totals() []hit {
 	const about = 0.01 // of what is not measured at quite the same time
-	hits := t.broken("total")
+	var hits []hit
 	for _, f := range t.families() {
 		for name, parts := range f.parts {
 			alone := func(w *row.Row) bool { return saysAlone.MatchString(w.Prose) }
 			if t.isOfEach(f, parts) || slices.ContainsFunc(append(slices.Clone(parts), f.total), alone) {
 				continue
 			}
-			total, sum := t.base(f.total), t.sum(parts)
+			total, sum := t.Base(f.total), t.Sum(parts)
 			h := hit{rows: append(slices.Clone(parts), f.total), so: wrong}
 			allowed := row.Span{Low: sum.Low * (1 - about), Mid: sum.Mid, High: sum.High * (1 + about)}
-			_, most := t.extremes(parts)
-			switch part := t.base(most).Scaled(1 - about); {
+			_, most := t.Extremes(parts)
+			switch part := t.Base(most).Scaled(1 - about); {
 			case total.Below(part):
 				h.rows = []*row.Row{most, f.total}
-				h.sum = []string{fmt.Sprintf("%s of one part > %s of all", t.printed(most), t.printed(f.total))}
-			case isNumbered(name, parts) && !total.Meets(allowed):
+				h.sum = []string{fmt.Sprintf("%s of one part > %s of all", t.Printed(most), t.Printed(f.total))}
+			case row.IsNumbered(name, parts) && !total.Meets(allowed):
 				h.sum = []string{fmt.Sprintf("%s together = %s, printed %s", quantity.Count(len(parts), "part"),
-					t.like(f.total, sum.Mid), t.printed(f.total))}
+					t.Like(f.total, sum.Mid), t.Printed(f.total))}
 			default:
 				continue
 			}
-			if f.word == "all" {
+			if f.total.Unit.Dim == row.Duration {
+				h.severity, h.so = claims.Suspicious, "One of the figures is wrong, or some is at once or not listed."
+			} else if f.word == "all" {
 				h.severity, h.so = claims.Suspicious, "Unless each was measured alone, one of the figures is wrong."
 			}
 			hits = append(hits, h)
 		}
 	}
+	return hits
+}
+
+// componentNames are conditions by which a share is one of several of a whole.
+const componentNames = "function symbol state component category kind class reason stage phase"
+
+// breakdowns finds shares of one whole that are more than it together.
+func (t *table) breakdowns() []hit {
+	const least = 3 // shares; two are of two wholes as a rule
+	var hits []hit
+	use := func(w *row.Row) bool {
+		return w.Measured() && w.Unit.Dim == row.Share && w.Stat.Kind == "" && !w.IsChange() && !w.Unit.Points &&
+			!saysOverlap.MatchString(w.Prose) && w.Has(strings.Fields("share breakdown portion proportion fraction "+
+			"distribution residency split percentage time")...)
+	}
+	for _, rows := range t.Groups(use, byMetric) {
+		for _, parts := range row.ByPart(rows, componentNames) {
+			if sum := t.Sum(parts); len(parts) >= least && row.Exactly(1).Below(sum) {
+				hits = append(hits, hit{rows: parts, severity: claims.Suspicious, sum: []string{t.List(parts) +
+					" together = " + row.Percent(sum.Mid)}, so: "Parts of one whole are 100% at most: a figure is " +
+					"wrong, or they overlap."})
+			}
+		}
+	}
+	slices.SortStableFunc(hits, func(a, b hit) int { return a.rows[0].Line - b.rows[0].Line })
 	return hits
 }

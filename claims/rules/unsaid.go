@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/claims/role"
 	"isolane.dev/isolane/claims/row"
 	"isolane.dev/isolane/quantity"
 )
@@ -41,7 +42,7 @@ func byUnchanged(w *row.Row) string {
 // beside says whether a figure has another one of its group by a key.
 func (t *table) beside(key func(*row.Row) string, is func(*row.Row) bool) func(*row.Row) bool {
 	known := map[string]bool{}
-	for _, w := range t.rows {
+	for _, w := range t.Rows {
 		if is(w) {
 			known[key(w)] = true
 		}
@@ -80,16 +81,16 @@ func (t *table) lacksOfResults() []lack {
 				isNamed := func(o *row.Row) bool { // "99th percentile" has no stem
 					return o.Stem == "" && o.Stat.Rank > 0 && o.Unit.Dim == row.Duration
 				}
-				return isTail(w) || w.IsChange() && hasTail(w) || slices.ContainsFunc(t.of[w], isNamed)
+				return isTail(w) || w.IsChange() && hasTail(w) || slices.ContainsFunc(t.Of[w], isNamed)
 			},
 			sum: func(rows []*row.Row) []string {
 				lines := []string{quantity.Count(len(rows), "mean") + "; no percentile, no maximum"}
-				c := t.of[rows[0]]
-				if t.find(c, "samples", nil) == nil && t.find(c, "sampled", nil) == nil {
+				c := t.Of[rows[0]]
+				if t.Find(c, "samples", nil) == nil && t.Find(c, "sampled", nil) == nil {
 					lines[0] += ", no number of samples"
 				}
-				if run := t.find(c, "run", nil); run != nil && run.IsInTable() {
-					lines = append(lines, fmt.Sprintf("line %d: %s %s", run.Line, run.Metric, t.printed(run)))
+				if run := t.Find(c, "run", nil); run != nil && run.IsInTable() {
+					lines = append(lines, fmt.Sprintf("line %d: %s %s", run.Line, run.Metric, t.Printed(run)))
 				}
 				return lines
 			},
@@ -103,14 +104,14 @@ func (t *table) lacksOfResults() []lack {
 			so: "A maximum grows with the number of samples: these cannot be compared with any other."},
 		{rule: "only-range", of: func(w *row.Row) bool {
 			low, high := t.pair(w)
-			return w.IsResult() && w.Unit.Dim != row.Share && low != nil && high != nil && t.base(low).Mid > 0 &&
-				t.base(high).Mid > 1.1*t.base(low).Mid
+			return w.IsResult() && w.Unit.Dim != row.Share && low != nil && high != nil && t.Base(low).Mid > 0 &&
+				t.Base(high).Mid > 1.1*t.Base(low).Mid
 		}, by: byFigure, has: t.beside(byFigure,
 			func(w *row.Row) bool { return w.IsResult() && w.Measured() }),
 			sum: func(rows []*row.Row) []string {
 				low, high := t.pair(rows[0])
-				ratio := row.Number(t.base(high).Mid / t.base(low).Mid)
-				return []string{t.printed(high) + " ÷ " + t.printed(low) + " = " + ratio}
+				ratio := row.Number(t.Base(high).Mid / t.Base(low).Mid)
+				return []string{t.Printed(high) + " ÷ " + t.Printed(low) + " = " + ratio}
 			},
 			so: "Where in between it is, the table does not say."},
 	}
@@ -129,20 +130,20 @@ func (t *table) lacksOfConditions() []lack {
 		}, by: byConditions, has: t.beside(byConditions, isRate),
 			sum: each(func(w *row.Row) string {
 				if w.Unit.Dim == row.Duration {
-					return w.Metric + " " + t.printed(w) + ": it changes in this time"
+					return w.Metric + " " + t.Printed(w) + ": it changes in this time"
 				}
-				return w.Metric + " " + t.printed(w) + ": no rate"
+				return w.Metric + " " + t.Printed(w) + ": no rate"
 			}),
 			so: "How much noise there was depends on the moment and on the machine: two runs do not have the same."},
 		{rule: "no-result", of: func(w *row.Row) bool {
 			return w.Unit.Dim == row.Count && isResult(w) && !w.IsSetup() && len(w.Parts) > 0 &&
-				!w.Has(strings.Fields(countedWords+" for")...) &&
+				!w.Has(strings.Fields(role.Counted+" for")...) &&
 				!slices.ContainsFunc(w.General, func(s string) bool { return s == "each" || s == "all" || s == "both" })
 		}, by: byConditions, has: func(w *row.Row) bool {
-			return slices.ContainsFunc(t.rows, func(o *row.Row) bool {
+			return slices.ContainsFunc(t.Rows, func(o *row.Row) bool {
 				return o.Group == w.Group && o.IsResult() && row.Covers(w.Parts, o.Parts)
 			})
-		}, sum: each(func(w *row.Row) string { return "only " + w.Metric + " " + t.printed(w) }),
+		}, sum: each(func(w *row.Row) string { return "only " + w.Metric + " " + t.Printed(w) }),
 			so: "Other configurations have results, this one has none."},
 		{rule: "no-variant", of: func(w *row.Row) bool {
 			return w.IsSetup() && w.Unit.Dim == row.Text && t.variant(w) != ""
@@ -152,9 +153,9 @@ func (t *table) lacksOfConditions() []lack {
 			return w.Unit.Dim == row.Bits && strings.HasSuffix(w.UnitText, "b") &&
 				w.Has("size", "file", "object", "memory", "ram")
 		}, by: byConditions, sum: each(func(w *row.Row) string {
-			return fmt.Sprintf("as bits: %s = %s bytes; as bytes: %s %sB = %s bytes", t.printed(w),
-				row.Number(t.base(w).Mid), row.Thousands(w.Text), strings.TrimSuffix(w.UnitText, "b"),
-				row.Number(8*t.base(w).Mid))
+			return fmt.Sprintf("as bits: %s = %s bytes; as bytes: %s %sB = %s bytes", t.Printed(w),
+				row.Number(t.Base(w).Mid), row.Thousands(w.Text), strings.TrimSuffix(w.UnitText, "b"),
+				row.Number(8*t.Base(w).Mid))
 		}), so: "Sizes are in bytes as a rule: the unit may be a misprint, and what depends on it is 8 times off."},
 		{rule: "wall-clock", of: func(w *row.Row) bool {
 			return strings.Contains(w.Metric, "("+w.Text+"=CLOCK_REALTIME") || w.Text == "CLOCK_REALTIME"
@@ -171,7 +172,7 @@ func (t *table) lacking(rule string) []hit {
 			continue
 		}
 		lacks := func(w *row.Row) bool { return l.of(w) && (l.has == nil || !l.has(w)) }
-		for _, rows := range t.groups(lacks, l.by) {
+		for _, rows := range t.Groups(lacks, l.by) {
 			hits = append(hits, hit{rows: rows, sum: l.sum(rows), so: l.so})
 		}
 	}
@@ -180,7 +181,7 @@ func (t *table) lacking(rule string) []hit {
 
 // pair are the ends of the range that a row is an end of.
 func (t *table) pair(w *row.Row) (low, high *row.Row) {
-	for _, o := range t.of[w] {
+	for _, o := range t.Of[w] {
 		switch same := slices.Equal(o.Words, w.Words) && strings.HasPrefix(w.Qualifier, "range_"); {
 		case same && o.Qualifier == "range_low":
 			low = o
@@ -193,16 +194,16 @@ func (t *table) pair(w *row.Row) (low, high *row.Row) {
 
 // unbounded says why nobody knows of how many samples a maximum is, "" where somebody does.
 func (t *table) unbounded(w *row.Row) string {
-	c := t.of[w]
-	run, samples := t.find(c, "run", nil), t.find(c, "samples", nil)
-	loops, interval := t.find(c, "loops", nil), t.find(c, "interval", nil)
+	c := t.Of[w]
+	run, samples := t.Find(c, "run", nil), t.Find(c, "samples", nil)
+	loops, interval := t.Find(c, "loops", nil), t.Find(c, "interval", nil)
 	switch {
-	case run != nil && t.base(run).Mid <= row.Year:
+	case run != nil && t.Base(run).Mid <= row.Year:
 		return ""
-	case loops != nil && interval != nil && t.base(loops).Mid*t.base(interval).Mid > row.Year:
-		return fmt.Sprintf("%s × %s = %s is no duration of a run", t.printed(loops), t.printed(interval),
-			row.Show(row.Duration, t.base(loops).Mid*t.base(interval).Mid))
-	case samples == nil && t.find(c, "sampled", nil) == nil && !slices.ContainsFunc(c, t.roles["sampled"].fits):
+	case loops != nil && interval != nil && t.Base(loops).Mid*t.Base(interval).Mid > row.Year:
+		return fmt.Sprintf("%s × %s = %s is no duration of a run", t.Printed(loops), t.Printed(interval),
+			row.Show(row.Duration, t.Base(loops).Mid*t.Base(interval).Mid))
+	case samples == nil && t.Find(c, "sampled", nil) == nil && !slices.ContainsFunc(c, t.Roles["sampled"].Fits):
 		return "no duration and no number of samples"
 	default:
 		return ""
@@ -213,7 +214,7 @@ func (t *table) unbounded(w *row.Row) string {
 // that the other lacks, and that no result names: lib_fast beside "lib slow".
 func (t *table) variant(w *row.Row) string {
 	beside := ""
-	for _, o := range t.rows {
+	for _, o := range t.Rows {
 		if o.Source != w.Source || !o.IsResult() {
 			continue
 		}
@@ -237,7 +238,7 @@ func (t *table) variant(w *row.Row) string {
 func (t *table) changesTogether() []hit {
 	const mostKeys = 20 // with more, they are no factors
 	var hits []hit
-	for _, rows := range t.groups((*row.Row).IsResult, inGroup) {
+	for _, rows := range t.Groups((*row.Row).IsResult, inGroup) {
 		var keys []string
 		values := map[string][]string{} // of a key, for each row
 		for k, w := range rows {
@@ -288,7 +289,7 @@ func (t *table) noQuiet() []hit {
 	for _, pair := range [][2]string{{"noisy", "quiet"}, {"noise on", "noise off"}, {"stress on", "stress off"},
 		{"loaded", "idle"}} {
 		quiet, groups := map[string]bool{}, map[string]bool{}
-		for _, w := range t.rows {
+		for _, w := range t.Rows {
 			if rest, is := row.Without(w.Parts, row.IsOne(pair[1])); is && w.IsResult() {
 				quiet[row.Unordered(rest)+w.Figure], groups[w.Figure] = true, true
 			}
@@ -297,16 +298,16 @@ func (t *table) noQuiet() []hit {
 			rest, is := row.Without(w.Parts, row.IsOne(pair[0]))
 			return is && w.IsResult() && groups[w.Figure] && !quiet[row.Unordered(rest)+w.Figure]
 		}
-		for _, rows := range t.groups(lacks, byMetric) {
+		for _, rows := range t.Groups(lacks, byMetric) {
 			h := hit{rows: rows, so: "What the noise does to these cannot be told from what their conditions do."}
 			for _, w := range rows {
 				rest, _ := row.Without(w.Parts, row.IsOne(pair[0]))
 				line := fmt.Sprintf("%s, but not %s: %s", pair[0], pair[1], row.List(rest))
 				h.sum = append(row.Drop(h.sum, []string{line}), line)
 			}
-			for _, o := range t.rows {
+			for _, o := range t.Rows {
 				if o.Group == rows[0].Group && o.Has(pair[0]) && o.Has(pair[1]) {
-					h.sum = append(h.sum, fmt.Sprintf("line %d only says %s: %s %s", o.Line, o.Metric, t.printed(o),
+					h.sum = append(h.sum, fmt.Sprintf("line %d only says %s: %s %s", o.Line, o.Metric, t.Printed(o),
 						o.Qualifier))
 				}
 			}

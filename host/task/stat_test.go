@@ -113,3 +113,19 @@ func FuzzRunTime(f *testing.F) {
 		}
 	})
 }
+
+// A thread's own file is read, not that of /proc/TID, for which the kernel adds up all threads of the process; of a
+// recording without threads that one.
+func TestReadThread(t *testing.T) {
+	const rest = " S 1 0 0 0 -1 0 0 0 0 0 7 0 0 0 20 0 1 0 77 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 3 0 0"
+	root := fstest.MapFS{"proc/5/stat": {Data: []byte("5 (whole)" + rest)}, "proc/6/stat": {Data: []byte("6 (alone)" + rest)},
+		"proc/5/task/5/stat": {Data: []byte("5 (own)" + rest)}}
+	for tid, want := range map[int]string{5: "own", 6: "alone"} {
+		if s, err := ReadThread(root, tid); err != nil || s.Comm != want || s.Start != 77 {
+			t.Errorf("%d: %+v, %v", tid, s, err)
+		}
+	}
+	if _, err := StartTime(root, 7); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}

@@ -99,8 +99,19 @@ func Interrupt(name string) (number int, is bool) {
 
 // StartTime reads when a task started, in clock ticks after boot. With it ids are unique.
 func StartTime(root fs.FS, id int) (uint64, error) {
-	s, err := ReadStat(root, Dir(id))
+	s, err := ReadThread(root, id)
 	return s.Start, err
+}
+
+// ReadThread reads the stat file of a thread, or of the first one of a process, with CPUTicks of its own.
+// That of /proc/TID adds up the times of all threads of its process, whichever of them it is, which takes the
+// longer the more there are (do_task_stat in fs/proc/array.c).
+func ReadThread(root fs.FS, tid int) (Stat, error) {
+	s, err := ReadStat(root, ThreadDir(tid, tid))
+	if errors.Is(err, fs.ErrNotExist) { // or a recording has processes only
+		return ReadStat(root, Dir(tid))
+	}
+	return s, err
 }
 
 // Status is the text of /proc/PID/status or /proc/PID/task/TID/status (proc_pid_status(5)).

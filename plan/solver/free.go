@@ -15,7 +15,7 @@ import (
 // Room is what is free on a host.
 type Room struct {
 	CPUs   cpuset.Set // that lanes may have; housekeeping needs one of them
-	Nodes  []NodeRoom
+	Nodes  []NodeRoom // by number
 	Shapes []Shape
 }
 
@@ -84,6 +84,8 @@ func room(h host.Host, placed plan.Placement) (Room, *stock.Machine, error) {
 		}
 		r.Nodes = append(r.Nodes, room)
 	}
+	// The machine has those with CPUs first.
+	slices.SortFunc(r.Nodes, func(a, b NodeRoom) int { return a.Node - b.Node })
 	return r, m, nil
 }
 

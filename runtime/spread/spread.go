@@ -87,7 +87,7 @@ func runnable(root fs.FS, dir string, cpus cpuset.Set) ([]Thread, error) {
 	tids, err := cgroup.Threads(root, dir)
 	var found []Thread
 	for _, tid := range tids {
-		t, serr := task.ReadStat(root, task.Dir(tid))
+		t, serr := task.ReadThread(root, tid)
 		if serr != nil || t.State != 'R' {
 			continue // or it has ended
 		}

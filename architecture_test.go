@@ -62,7 +62,7 @@ func imports() map[string][]string {
 		"change":           {"change/netdev", "change/netdev/queues", "change/systemd", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":    {"host/task", "journal", "quantity"},
 		"netpath":          {"change", "change/netdev", "change/netdev/queues", "cpuset", "host", "journal", "lane", "plan"},
-		"netpath/drivers":  {"journal", "netpath", "netpath/bridge", "netpath/express", "netpath/macvlan", "netpath/ovs", "netpath/sriov", "netpath/vpp"},
+		"netpath/drivers":  {"journal", "netpath", "netpath/*"},
 		"netpath/*":        {"change/netdev", "change/netdev/queues", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan", "quantity"},
 		"runtime/process":  {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "host/task", "journal",

@@ -159,8 +159,9 @@ generate:
 	$(call bpf,change/netdev,police)
 
 golden:
-	$(GO) test ./cmd/isolane ./cores ./draw ./history ./report ./top ./watch -update
+	$(GO) test ./claims/rules ./cmd/isolane ./cores ./draw ./history ./report ./top ./watch -update
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
+	$(GO) -C kube test ./offer -update
 
 .PHONY: build kube hub prove lab test-lab test-workloads kube-bin kubebed test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden

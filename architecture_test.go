@@ -62,7 +62,7 @@ func imports() map[string][]string {
 		"change":           {"change/netdev", "change/netdev/queues", "change/systemd", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":    {"host/task", "journal", "quantity"},
 		"netpath":          {"change", "change/netdev", "change/netdev/queues", "cpuset", "host", "journal", "lane", "plan"},
-		"netpath/drivers":  {"journal", "netpath", "netpath/bridge", "netpath/express", "netpath/macvlan", "netpath/ovs", "netpath/sriov", "netpath/vpp"},
+		"netpath/drivers":  {"journal", "netpath", "netpath/*"},
 		"netpath/*":        {"change/netdev", "change/netdev/queues", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan", "quantity"},
 		"runtime/process":  {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "host/task", "journal",
@@ -220,7 +220,7 @@ lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of it
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 2000       35  a spreader that is nobody's ends; what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
-netpath               1550       50  uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
+netpath               1600       55  why an uplink carries nothing; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
 netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
 netpath/direct          50        5  the machine's limit, for measurements
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library

@@ -23,6 +23,7 @@ type Request struct {
 	Cores        []cpuset.Set // of all CPUs online, by core, those of lanes in force too
 	MemoryNodes  cpuset.Set   // NUMA nodes of the machine that have memory
 	VhostUser    *VhostUser   // of a lane whose workload speaks with a switch itself
+	Emulated     bool         // the host has no /dev/kvm: QEMU does what a processor else does
 	Tap          *Tap         // of a lane whose workload is a virtual machine with a tap
 }
 

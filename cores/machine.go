@@ -95,6 +95,9 @@ func qemu(r Request) (string, error) {
 		fmt.Fprintf(&b, " -chardev socket,id=vhost,path=%s,server=on -netdev vhost-user,id=vhost,chardev=vhost"+
 			" -device virtio-net-pci,netdev=vhost,mac=%s,host_mtu=%d", v.Socket, v.MAC, v.MTU)
 	}
+	if r.VhostUser != nil && r.Emulated {
+		b.WriteString(",vectors=0")
+	}
 	if t := r.Tap; t != nil {
 		fmt.Fprintf(&b, " -netdev tap,id=tap,ifname=%s,script=no,downscript=no,vhost=%s"+
 			" -device virtio-net-pci,netdev=tap,mac=%s",
@@ -111,6 +114,9 @@ func qemu(r Request) (string, error) {
 		fmt.Fprintf(&b, "# thread \"CPU %d/KVM\": taskset -pc %d TID\n", v, id)
 	}
 	fmt.Fprintf(&b, "# all other threads: taskset -pc %s TID\n", others)
+	if r.VhostUser != nil && r.Emulated {
+		b.WriteString("# vectors=0: no /dev/kvm is here, and QEMU 7.2 crashes by MSI-X of vhost-user\n")
+	}
 	return b.String(), nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
 
@@ -127,15 +128,14 @@ func (l *Lanes) Drift(ctx context.Context) ([]Drift, error) {
 // drift describes steps that are not in force, without those that the kernel has refused. The steps of a lane
 // that was in the cgroup of a workload which has ended are one drift: its CPUs are everybody's.
 func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
-	found, err := l.offline()
-	if err != nil {
-		return nil, err
+	var found []Drift
+	for _, look := range []func() ([]Drift, error){l.offline, l.fewerQueues, l.uplinks} {
+		more, err := look()
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
 	}
-	fewer, err := l.fewerQueues()
-	if err != nil {
-		return nil, err
-	}
-	found = append(found, fewer...)
 	if !journal.Busy(l.dir) { // who is at work ends it, or has just done so
 		now, err := State(l.dir)
 		if err != nil {
@@ -199,6 +199,19 @@ func (l *Lanes) fewerQueues() (found []Drift, err error) {
 			found = append(found, Drift{Name: "lane " + placed.Name,
 				Expected: fmt.Sprintf("queues of %s: %d", n.Device, n.Queues), Found: strconv.Itoa(has),
 				Note: "give the card more (ethtool -L), then isolane apply"})
+		}
+	}
+	return found, err
+}
+
+// uplinks are those by which no frames come or go, as somebody has set them down, or as they are gone.
+func (l *Lanes) uplinks() (found []Drift, err error) {
+	for _, placed := range l.Placement.Lanes {
+		device := placed.Spec.Network.Device
+		state, serr := netpath.UplinkState(l.paths, l.On(placed))
+		d := Drift{Name: "uplink " + device, Expected: "up", Found: state, Note: netpath.Remedy(state, device)}
+		if err = errors.Join(err, serr); d.Note != "" && !slices.Contains(found, d) {
+			found = append(found, d)
 		}
 	}
 	return found, err

@@ -58,11 +58,13 @@ type AttachedStatus struct {
 // NetworkStatus is how packets reach a lane's workload.
 type NetworkStatus struct {
 	lane.Network
-	Namespace string           `json:"namespace,omitempty"` // of the workload, by its name for ip-netns(8)
-	Interface string           `json:"interface,omitempty"` // the device in it
-	Socket    string           `json:"socket,omitempty"`    // or where the workload speaks vhost-user
-	PCI       []string         `json:"pci,omitempty"`       // or the functions that the workload drives itself
-	Traffic   *netpath.Traffic `json:"traffic,omitempty"`
+	Namespace string   `json:"namespace,omitempty"` // of the workload, by its name for ip-netns(8)
+	Interface string   `json:"interface,omitempty"` // the device in it
+	Socket    string   `json:"socket,omitempty"`    // or where the workload speaks vhost-user
+	PCI       []string `json:"pci,omitempty"`       // or the functions that the workload drives itself
+	// Uplink says why no frames come or go by the device: gone, down or no carrier; "" where they may.
+	Uplink  string           `json:"uplink,omitempty"`
+	Traffic *netpath.Traffic `json:"traffic,omitempty"`
 }
 
 // network is nil where a lane has no path.
@@ -75,6 +77,8 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, 
 		err = nil
 	}
 	s := &NetworkStatus{Network: placed.Spec.Network, Traffic: t}
+	up, uerr := netpath.UplinkState(l.paths, l.On(placed))
+	s.Uplink, err = up, errors.Join(err, uerr)
 	if v, is := netpath.VhostUserOf(l.paths, l.On(placed)); is {
 		s.Socket = v.Socket
 	} else if netpath.Namespaced(l.paths, placed.Spec.Network) {

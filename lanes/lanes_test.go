@@ -2,10 +2,12 @@ package lanes
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/fstest"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
@@ -68,5 +70,23 @@ func TestKeepsWhatIsNotAllowed(t *testing.T) {
 	spec := lane.Spec{CPUs: lane.CPUs{Count: 1}, Memory: lane.Memory{Size: 65 << 20}}
 	if _, _, err = l.Want([]lane.Lane{{Metadata: lane.Metadata{Name: "a"}, Spec: spec}}, false); !errors.As(err, &refusal) {
 		t.Errorf("more than is allowed: %v", err)
+	}
+}
+
+// A machine has no KVM where it has devices and that is not among them; a recording has none and does not say.
+func TestEmulated(t *testing.T) {
+	for devices, want := range map[string]bool{"": false, "dev/null": true, "dev/null dev/kvm": false} {
+		root := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.FS()
+		for name := range strings.FieldsSeq(devices) {
+			root[name] = &fstest.MapFile{}
+		}
+		h, err := host.Read(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := CoresOf(Options{}, h, root, plan.Placement{}, plan.Lane{Name: "a", CPUs: cpuset.Of(1)}, cpuset.Set{})
+		if r.Emulated != want {
+			t.Errorf("%q: %v", devices, r.Emulated)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package lanes
 
 import (
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"slices"
 
@@ -57,8 +58,11 @@ func CoresOf(o Options, h host.Host, root fs.FS, p plan.Placement, l plan.Lane,
 	if v, is := netpath.VhostUserOf(o.Paths, n); is {
 		r.VhostUser = (*cores.VhostUser)(&v)
 	}
+	_, recorded := fs.Stat(root, "dev/null") // a recording of a machine has no devices
+	_, missing := fs.Stat(root, "dev/kvm")
+	r.Emulated = recorded == nil && errors.Is(missing, fs.ErrNotExist)
 	if l.Spec.Network.HasTap() {
-		_, missing := fs.Stat(root, "dev/vhost-net")
+		_, missing = fs.Stat(root, "dev/vhost-net")
 		r.Tap = &cores.Tap{Device: netdev.TapOf(netpath.Device), MAC: n.MAC, MTU: l.Spec.Network.MTU,
 			Vhost: missing == nil}
 	}

@@ -77,6 +77,9 @@ func networkText(n enforce.NetworkStatus) string {
 	if n.Device != "" {
 		text += " on " + n.Device
 	}
+	if n.Uplink != "" {
+		text += " (" + n.Uplink + ")"
+	}
 	switch {
 	case n.VLAN.Inner > 0:
 		text += fmt.Sprintf(" VLAN %d.%d", n.VLAN.Outer, n.VLAN.Inner)

@@ -12,6 +12,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
+	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/netpath/macvlan"
 )
 
@@ -20,6 +21,41 @@ func ip(t *testing.T, args string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(args)...).CombinedOutput(); err != nil {
 		t.Fatalf("ip %s: %v: %s", args, err, out)
+	}
+}
+
+// An uplink that carries nothing is told, and what to do where that is the host's matter. What a switch in user space may
+// have itself is not known, nor what a PCI address names, and a bridge of Open vSwitch carries frames with its own device down.
+func TestUplinkState(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	alone(t)
+	ip(t, "link add eth1 type veth peer name far1")
+	for _, c := range []struct{ command, path, device, want, remedy string }{
+		{"", "bridge", "", "", ""},
+		{"", "bridge", "eth9", "gone", "isolane apply when it is back"},
+		{"", "sriov", "0000:3b:00.0", "", ""},
+		{"", "ovs", "eth9", "gone", "isolane apply"},
+		{"", "ovs-dpdk", "eth9", "", ""},
+		{"", "vpp", "eth9", "", ""},
+		{"", "macvlan", "eth1", "down", "ip link set eth1 up"},
+		{"link set eth1 up", "macvlan", "eth1", "no carrier", ""},
+		{"link set far1 up", "macvlan", "eth1", "", ""},
+		{"link property add dev eth1 altname uplink", "express", "uplink", "", ""},
+		{"link set far1 down", "ovs", "eth1", "no carrier", ""},
+		{"link set eth1 down", "vpp", "eth1", "down", "ip link set eth1 up"},
+		{"tuntap add br-ex mode tap", "ovs", "br-ex", "", ""},
+		{"", "bridge", "br-ex", "down", "ip link set br-ex up"},
+		{"link del eth1", "express", "eth1", "gone", "or isolane release"},
+	} {
+		if c.command != "" {
+			ip(t, c.command)
+		}
+		on := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: c.path, Device: c.device})
+		state, err := netpath.UplinkState(drivers.Paths(), on)
+		remedy := netpath.Remedy(state, c.device)
+		if err != nil || state != c.want || !strings.Contains(remedy, c.remedy) || (remedy == "") != (c.remedy == "") {
+			t.Errorf("%+v: %q, %q, %v", c, state, remedy, err)
+		}
 	}
 }
 

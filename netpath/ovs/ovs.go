@@ -122,6 +122,9 @@ func (p Path) Possible(l netpath.Lane) error {
 	return u.CheckPort("", ", or a bridge that has it as a port")
 }
 
+// Bypasses says whether the card may be one of DPDK.
+func (p Path) Bypasses() bool { return p.DPDK }
+
 // Mixed says whether a lane can be on the device of one with another path: ports of DPDK and network devices
 // can be of one bridge in user space. Isolane's own bridges are one path's.
 func (p Path) Mixed(l, other netpath.Lane) (can bool, instead string) {

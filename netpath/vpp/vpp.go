@@ -73,6 +73,9 @@ func (Path) Possible(l netpath.Lane) error {
 	return nil
 }
 
+// Bypasses is true: most have cards of VPP's own.
+func (Path) Bypasses() bool { return true }
+
 // possibleDevice says why VPP cannot have a device of the kernel. Where the kernel has taken the outer tag
 // off, VPP puts one of 802.1Q in its place (plugins/af_packet/node.c).
 func possibleDevice(ctx context.Context, l netpath.Lane, all map[string]face) error {

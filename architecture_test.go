@@ -183,7 +183,7 @@ factor/distance         50        5  where the ends of a tunnel are
 factor/instances       100        5  several of the application at once
 factor/lane            100        5  a factor for what a lane asks for
 factor/noise           100        5  factors, metrics and cells are data, and drivers
-factor/path             50        5  factors, metrics and cells are data, and drivers
+factor/path             100       5  factors, metrics and cells are data, and drivers; a level with another name, and tags on the wire
 factor/placement        50        5  factors, metrics and cells are data, and drivers
 factor/runtime         150        5  the real-time and the web case study, exports, compare
 factor/setting         100        5  factors, metrics and cells are data, and drivers
@@ -256,7 +256,7 @@ prove/scenario        1750       23  what of a scenario can be in pods; rows of 
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
-prove/testbed         2450       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy; segments that both ends counted; what serves is killed and started anew within the window
+prove/testbed         2500       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy; segments that both ends counted; what serves is killed and started anew within the window; tags on the wire
 quantity               250       10  loads as shares of a measured capacity
 report                2450        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other; guards that failed are named in sentences
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open

@@ -59,6 +59,7 @@ type Conditions struct {
 	Lane       lane.Spec        // what the application asks for, also where it has only the CPUs of such a lane
 	Neighbours []noise.Stressor // none: nobody disturbs
 	Path       string           // of the packets; "" is the first that there is
+	VLAN       lane.VLAN        // their tags on the wire
 	Guest      guest.Guest      // what the program of a probe inside the application runs in
 	// Probes replace settings of the scenario's probes: by name of the probe, then by field.
 	Probes map[string]map[string]any

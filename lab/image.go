@@ -29,8 +29,8 @@ func guestPackages() []string {
 		"mount", "hostname", "kmod", "procps", "numactl", "rt-tests", "rtla", "stress-ng", "nftables", "hwloc-nox",
 		"systemd", "dbus", "runc", "crun", "docker.io", "docker-cli", "podman", "lxc", "libvirt-daemon",
 		"libvirt-daemon-driver-qemu", "libvirt-clients", "qemu-system-x86", "systemd-container", "nginx",
-		"memcached", "python3-minimal", "openvswitch-switch", "irqbalance", "tuned", "udev", "network-manager",
-		"dnsmasq-base", "wireguard-tools", "tcpdump"}
+		"memcached", "python3-minimal", "openvswitch-switch", "openvswitch-switch-dpdk", "irqbalance", "tuned",
+		"udev", "network-manager", "dnsmasq-base", "wireguard-tools", "tcpdump"}
 }
 
 // qemuPackages are QEMU and the C library that it runs with.

@@ -20,6 +20,9 @@ import (
 // every is for more kills than a run of all tests has time for: go test ./netpath -run TakenBack -every 1.
 var every = flag.Int("every", 8, "programs that put lanes in force are killed at each system call of that many that change something")
 
+// everyChange is for fewer kills where a switch is slow, as in the lab.
+var everyChange = flag.Int("every-change", 1, "programs that put lanes in force are killed at each change of a switch of that many")
+
 // killer has another process put lanes in force, and kills it once it has made changes to a number. It says whether
 // it was killed: not where it made fewer.
 type killer func(at int, w wanted) bool
@@ -143,5 +146,5 @@ func counting(state *ebpf.Map) asm.Instructions {
 	return all
 }
 
-// phase is where kills begin, so that runs of many machines meet each change.
-func phase() int { return 1 + rand.IntN(max(1, *every)) }
+// phase is where kills at each of so many changes begin, so that runs of many machines meet each change.
+func phase(each int) int { return 1 + rand.IntN(max(1, each)) }

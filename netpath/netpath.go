@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 )
 
 // Wire stands for the network outside of the host in measurements: a veth pair. One end is a device of the
@@ -27,14 +28,40 @@ type Wire struct {
 	MAC       string         // of the client
 	Addresses []netip.Prefix // of the client
 	Checksums bool           // frames of the client have them, which a veth leaves out where nobody looks
+	VLAN      lane.VLAN      // the tags of all frames on it, which the client does not see
 }
 
 // Steps make the wire. It carries frames of its MTU, and joined says whether both ends join them again (GRO),
 // as drivers of network cards do; a veth does not by itself.
 func (w Wire) Steps(joined bool) ([]journal.Step, error) {
+	if w.VLAN.Outer > 0 {
+		return w.tagged(joined)
+	}
 	link, err := netdev.LinkStep(w.Uplink, netdev.Link{Type: netdev.Veth, GRO: joined, WireFrames: true,
 		Peer: w.client(joined)})
 	return []journal.Step{namespace(w.Netns, ""), link}, err
+}
+
+// tagsSize is by how much frames may be longer on a wire with tags, as between switches of providers.
+const tagsSize = 8
+
+// tagged are the steps of a wire whose other end is the host's too; behind its tags is the client's device.
+func (w Wire) tagged(joined bool) ([]journal.Step, error) {
+	far, client := w.Uplink+"-o", w.client(joined)
+	client.MTU = VethMTU
+	tags := Lane{Network: lane.Network{Device: far, VLAN: w.VLAN}}.tags()
+	tags[len(tags)-1].link.Peer = client
+	pair := netdev.Link{Type: netdev.Veth, GRO: joined, WireFrames: true, Peer: &netdev.Peer{Name: far,
+		MAC: localMAC(far), MTU: VethMTU + tagsSize, GRO: joined, WireFrames: true}}
+	steps := []journal.Step{namespace(w.Netns, "")}
+	for _, t := range append([]tag{{w.Uplink, pair}}, tags...) {
+		link, err := netdev.LinkStep(t.device, t.link)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, link)
+	}
+	return steps, nil
 }
 
 // Direct are the steps of a wire that ends in the lane itself, with GRO at both ends.

@@ -542,10 +542,10 @@ func (c cut) run(t *testing.T, with switched) {
 	}
 	w := wanted{dir, all, functions}
 	if len(with.tools) > 0 {
-		c.within(t, fmt.Sprint(with.tools), byTools(t, with.tools), 1, 1, w, back)
+		c.within(t, fmt.Sprint(with.tools), byTools(t, with.tools), phase(*everyChange), *everyChange, w, back)
 		return
 	}
-	t.Run("within steps", func(t *testing.T) { c.within(t, "system calls", byCalls(t), phase(), *every, w, back) })
+	t.Run("within steps", func(t *testing.T) { c.within(t, "system calls", byCalls(t), phase(*every), *every, w, back) })
 }
 
 // whole looks at a lane that is in force.

@@ -15,6 +15,7 @@ import (
 
 	"errors"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"isolane.dev/isolane/netpath/bridge"
@@ -78,8 +79,8 @@ func TestNeeds(t *testing.T) {
 	s := results.Session{Cells: sc.AllCells()}
 	r := runner{Bed: testbed.Bed{Scenario: sc, Paths: []testbed.Path{direct.Path{}, bridge.Path{}, bridge.Path{GRO: true},
 		macvlan.Path{}, impossiblePath{}, possiblePath{}, sriov.Path{}, noVPP{}, noDPDK{}},
-		Layouts: map[string]layout.Layout{}}}
-	lacks := map[string]string{"express": "express needs Linux 5.10", "vpp": "no VPP runs", "ovs-dpdk": "no Open vSwitch with DPDK runs", "sriov": "no network card has 2 free " +
+		Layouts: map[string]layout.Layout{}, Root: fstest.MapFS{"proc/net/vlan/config": {}}}}
+	lacks := map[string]string{"express": "express needs Linux 5.10", "qinq": "express needs Linux 5.10", "vpp": "no VPP runs", "ovs-dpdk": "no Open vSwitch with DPDK runs", "sriov": "no network card has 2 free " +
 		"virtual functions, for the client and the application: echo N > /sys/class/net/CARD/device/sriov_numvfs"}
 	for _, c := range s.Cells[1:] { // the first is of another boot
 		r.Layouts[c.Name] = layout.Layout{}

@@ -1,7 +1,15 @@
 // Package path is the factor of the way that packets take to the application.
 package path
 
-import "isolane.dev/isolane/factor"
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"isolane.dev/isolane/factor"
+	"isolane.dev/isolane/lane"
+)
 
 // Driver is the factor "path". Names are the paths that there are, with what they are in words.
 type Driver struct{ Names map[string]string }
@@ -9,12 +17,61 @@ type Driver struct{ Names map[string]string }
 // Name returns "path".
 func (Driver) Name() string { return "path" }
 
-// Read reads the levels: names of paths.
-func (d Driver) Read(settings []byte) (factor.Factor, error) {
-	all, err := factor.Read(settings, factor.Named(d.Names))
-	return paths{all}, err
+// own is what a level has beside its name and words.
+type own struct {
+	Path string    `json:"path,omitempty"` // where the name is another
+	VLAN lane.VLAN `json:"vlan,omitzero"`  // tags on the wire, as spec.network.vlan of a lane
 }
 
-type paths struct{ factor.Base }
+const mostTag = 4094 // IEEE 802.1Q, 9.6
 
-func (paths) Set(c *factor.Conditions, level string) { c.Path = level }
+// Read reads the levels: names of paths, or others with the name of a path.
+func (d Driver) Read(settings []byte) (factor.Factor, error) {
+	f := paths{own: map[string]own{}}
+	var err error
+	f.Base, err = factor.Read(settings, func(l *factor.Level) error {
+		o := own{Path: l.Name}
+		if rerr := l.Read(&o); rerr != nil {
+			return rerr
+		}
+		v := o.VLAN
+		if v.Inner > 0 && v.Outer == 0 {
+			return errors.New("vlan.inner: expected vlan.outer too, the tag around it")
+		}
+		if min(v.Outer, v.Inner) < 0 || max(v.Outer, v.Inner) > mostTag {
+			return fmt.Errorf("vlan: expected tags of 1-%d", mostTag)
+		}
+		f.own[l.Name] = o
+		named := factor.Level{Level: l.Level}
+		named.Name = o.Path
+		if nerr := factor.Named(d.Names)(&named); nerr != nil {
+			return fmt.Errorf("path %s: %w", o.Path, nerr)
+		}
+		l.Words = cmp.Or(l.Words, named.Words+tagged(v))
+		return nil
+	})
+	return f, err
+}
+
+// tagged says which tags the frames have.
+func tagged(v lane.VLAN) string {
+	switch {
+	case v.Inner > 0:
+		return fmt.Sprintf(", VLAN tags %d and in it %d", v.Outer, v.Inner)
+	case v.Outer > 0:
+		return fmt.Sprintf(", VLAN tag %d", v.Outer)
+	}
+	return ""
+}
+
+type paths struct {
+	factor.Base
+	own map[string]own
+}
+
+// MarshalJSON writes the levels.
+func (p paths) MarshalJSON() ([]byte, error) { return json.Marshal(p.Base) }
+
+func (p paths) Set(c *factor.Conditions, level string) {
+	c.Path, c.VLAN = p.own[level].Path, p.own[level].VLAN
+}

@@ -187,17 +187,17 @@ func (s Scenario) Beside(spec lane.Spec, path string) Scenario {
 			case f.Outside():
 				f.Where = nil
 				kept = append(kept, f)
-				levels[f.Name] = level
-				if quiet := f.Quiet(); quiet != "" {
-					levels[f.Name] = quiet
-				}
+				levels[f.Name] = cmp.Or(f.Quiet(), level)
 			default:
 				f.Set(&fixed, level)
 			}
 		}
 	}
 	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
-	fixed.Place, fixed.Path, fixed.Instances = factor.InLane, cmp.Or(path, fixed.Path), 0
+	fixed.Place, fixed.Instances = factor.InLane, 0
+	if path != "" {
+		fixed.Path, fixed.VLAN = path, lane.VLAN{} // the scenario's tags are of its own path
+	}
 	around := s
 	around.Spec.Factors, around.Spec.Lane, around.fixed = kept, spec, fixed
 	around.Spec.Exclude, around.Spec.Cells, around.Spec.Published, around.Spec.Aims = nil, nil, nil, nil

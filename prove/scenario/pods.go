@@ -64,13 +64,13 @@ func of(where Where, factors map[string]bool) bool {
 func (f Factor) inPods() (paths bool, err error) {
 	paths = true
 	for _, l := range f.Levels() {
-		var sets factor.Conditions
+		var sets, none factor.Conditions
 		f.Set(&sets, l.Name)
 		path := sets.Path
 		paths = paths && path != ""
-		sets.Path = ""
+		sets.Path, sets.VLAN = "", none.VLAN
 		if path == "" {
-			sets.Place, sets.Lane, sets.Neighbours, sets.Probes = 0, factor.Conditions{}.Lane, nil, nil
+			sets.Place, sets.Lane, sets.Neighbours, sets.Probes = 0, none.Lane, nil, nil
 		}
 		if !reflect.ValueOf(sets).IsZero() {
 			return false, fmt.Errorf("factor %s: level %s: pods cannot have it", f.Name, l.Name)

@@ -62,7 +62,7 @@ func edge(t *testing.T) (string, Scenario) {
 func TestEdge(t *testing.T) {
 	_, s := edge(t)
 	cells, err := s.Cells(nil)
-	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 51 {
+	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 57 {
 		t.Errorf("%d of %d cells, %v", len(cells), len(s.AllCells()), err)
 	}
 	for mode, want := range map[string]int{"quick": 6, "standard": 7, "proof": 7} { // with the machine's limit
@@ -239,7 +239,7 @@ func TestParseRefuses(t *testing.T) {
 		{"name: placement", "name: y", "spec.factors[1]: name: expected a name or a number, found true, which is how YAML reads y"},
 		{"name: throughput-tcp-up", "name: off", "spec.probes[5]: name: expected a name or a number, found false"},
 		{"        - quiet\n", "        - [quiet]\n", "spec.factors[0] (noise): levels[0]: expected a name or a number"},
-		{"  baseline:", "  baseline: x\n  baseline:", `edge.yaml: expected YAML: unmarshal errors: line 25: key "baseline" already set`},
+		{"  baseline:", "  baseline: x\n  baseline:", `edge.yaml: expected YAML: unmarshal errors: line 26: key "baseline" already set`},
 		{"kind: Scenario", "kind: [Scenario]", "edge.yaml: kind: expected text, found a list"},
 		{"v1alpha3", "v1alpha2", "apiVersion, kind: expected isolane.dev/v1alpha3 Scenario, found"},
 	} {
@@ -337,6 +337,13 @@ func TestBeside(t *testing.T) {
 	beside := s.Beside(lane.Spec{CPUs: lane.CPUs{Count: 3}}, "")
 	if c := s.Beside(lane.Spec{}, "macvlan"); c.Conditions(c.AllCells()[0]).Path != "macvlan" {
 		t.Error("the lane's own path is another one")
+	}
+	tagged := s
+	tagged.Spec.Baseline = "quiet-floating-qinq"
+	for path, want := range map[string]lane.VLAN{"": {Outer: 100, Inner: 7}, "macvlan": {}} {
+		if c := tagged.Beside(lane.Spec{}, path); c.Conditions(c.AllCells()[0]).VLAN != want {
+			t.Errorf("a lane with path %q beside one with tags: %+v", path, c.Conditions(c.AllCells()[0]).VLAN)
+		}
 	}
 	cells, err := beside.Cells(nil)
 	if err != nil || len(cells) != 2 || cells[0].Name != "quiet" || !cells[0].Baseline || cells[1].Name != "noisy" {

@@ -105,6 +105,7 @@ func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions)
 	if c, is := path.(checksummed); is {
 		outside.Checksums = c.WireChecksums()
 	}
+	outside.VLAN = given.VLAN
 	var steps []journal.Step
 	switch {
 	case isFunctional(path):
@@ -118,7 +119,10 @@ func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions)
 	if err != nil {
 		return nil, err
 	}
-	n := lane.Network{Path: path.Name(), Device: outside.Uplink}
+	n := lane.Network{Path: path.Name(), Device: outside.Uplink, VLAN: given.VLAN}
+	if n.VLAN.Outer > 0 {
+		n.MTU = netpath.VethMTU // the uplink also has room for tags
+	}
 	if r.OwnPath() != "" {
 		n.Rate = r.InForce.Lane.Spec.Network.Rate
 	}
@@ -177,5 +181,10 @@ func (r *Bed) pathSteps(networks []netpath.Lane, inLane bool) ([]journal.Step, e
 	if err != nil || inLane {
 		return nil, err
 	}
-	return path.Steps(networks)
+	tags, err := netpath.Tags([]netpath.Path{path}, networks)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := path.Steps(networks)
+	return append(tags, steps...), err
 }

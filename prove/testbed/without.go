@@ -71,6 +71,9 @@ func (r *Bed) functionsOf(h host.Host, instances int, p Path) ([]netpath.Lane, e
 // LacksEnds says why a cell cannot have its path between its client and its application, or nil.
 func (r *Bed) LacksEnds(h host.Host, given factor.Conditions) error {
 	path, err := r.path(given.Path)
+	if err == nil && given.VLAN.Outer > 0 {
+		err = r.lacksTags(path, given)
+	}
 	instances := len(layout.Instances(given))
 	switch {
 	case err != nil || r.Pods != nil:
@@ -91,6 +94,18 @@ func (r *Bed) LacksEnds(h host.Host, given factor.Conditions) error {
 	all, err := r.functionsOf(h, instances, path)
 	for i := 0; err == nil && i < len(all); i++ {
 		err = path.Possible(all[i])
+	}
+	return err
+}
+
+// lacksTags says why there can be no tags between client and application, or nil.
+func (r *Bed) lacksTags(path Path, given factor.Conditions) error {
+	if isWhole(path) || isFunctional(path) {
+		return fmt.Errorf("path %s has no wire that could carry tags", path.Name())
+	}
+	err := netpath.LacksTags(r.Root) // the client's device is behind them in any case
+	if _, is := path.(netpath.Tagger); is && err == nil {
+		err = path.Possible(netpath.Lane{Network: lane.Network{Path: path.Name(), VLAN: given.VLAN}})
 	}
 	return err
 }

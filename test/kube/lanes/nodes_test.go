@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"isolane.dev/isolane/test/kube/bed"
 	"isolane.dev/isolane/test/kube/topology"
@@ -40,20 +41,27 @@ func TestReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.run(t)
-	c.until(t, "the container runs again", func() error {
-		count, err := c.tryKubectl(t, "", "get", "pod", "edge", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
-		if err == nil && (count == "0" || len(c.processesNow("edge")) == 0) {
-			err = fmt.Errorf("%s restarts", count)
-		}
-		return err
-	})
-	c.ready(t, "edge")
+	c.again(t, "edge", 1)
 	if now := c.cpusOf(t, "edge"); now != cpus {
 		t.Errorf("CPUs %s after the reboot, %s before", now, cpus)
 	}
 	c.apart(t, cpus, "edge")
 	c.delete(t, "edge")
 	c.until(t, "the lane is released", c.noLanes)
+}
+
+// again waits until a pod's container was started again as often as its node: where the kubelet has asked in vain, before the
+// node part was there, it asks again after one minute to one and a half.
+func (c *cluster) again(t *testing.T, pod string, times int) {
+	t.Helper()
+	c.untilWithin(t, 3*time.Minute, pod+" runs again", func() error {
+		count, err := c.tryKubectl(t, "", "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+		if err == nil && (count < fmt.Sprint(times) || len(c.processesNow(pod)) == 0) {
+			err = fmt.Errorf("%s restarts", count)
+		}
+		return err
+	})
+	c.ready(t, pod)
 }
 
 // A pod that the node refuses which the scheduler likes best comes to another: the first has threads of which the lane owns

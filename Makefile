@@ -89,6 +89,11 @@ test-kube-lab: kube-bin lab
 	bin/kubebed around bin/kube-guest/cluster bin/isolane-lab run --tap machine0 \
 	-m $(KUBE_MACHINE) --share bin/kube-guest --timeout 60m -- env $(KUBE_ENV) /host/run '$(KUBE_TESTS)'
 
+# A node in a machine that boots, in order and after a power cut.
+test-kube-boots: kube-bin lab
+	test/kube/guest/share bin/kube-guest
+	PATH=$(CURDIR)/bin:$$(bin/kubebed build):$$PATH kubebed around bin/kube-guest/cluster test/kube/guest/boots bin/kube-guest test/kube/guest/systemd.yaml
+
 # A hub with the API server and the store of that Kubernetes, and a host that follows it (root).
 test-hub: kube-bin
 	ISOLANE_HUB_PROGRAMS=$$(bin/kubebed build) $(GO) -C hub test -json -count=1 -p 1 ./... | $(GO) run ./test/summary
@@ -111,7 +116,7 @@ test-tools: tools
 	@cd bin/programs && [ -e lib/modules/*/modules.dep ] || depmod -b . $$(ls lib/modules)
 
 # Scripts of the lab that take long: on machines of their own, and on the one of many.
-long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|site|pair|boots|history|resume|edge|scenarios|ovs|own|random|vf)$$
+long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|site|others|pair|boots|history|resume|edge|scenarios|ovs|own|random|vf)$$
 
 # The version that the lab upgrades to: it wants another value of a setting.
 next = sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt && \
@@ -156,4 +161,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-kube-boots test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden

@@ -47,7 +47,7 @@ test-lab: lab build
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times; lanes in groups of their
 # workloads; virtual functions of cards, Open vSwitch; lanes at random, with commands killed; the scenarios; irqbalance,
-# tuned, networkd and NetworkManager; packages, a host of a hub, two machines, other boots, power cuts; the commands of docs/start.md. About
+# tuned, networkd and NetworkManager; packages, a host of a hub, what its tenants see, two machines, other boots, power cuts; the commands of docs/start.md. About
 # three hours, and only where nothing else runs.
 test-workloads: lab build test-tools kube-bin
 	PROGRAMS=$$(bin/kubebed build) packaging/build bin/packages amd64
@@ -88,11 +88,6 @@ test-kube-lab: kube-bin lab
 	test/kube/guest/share bin/kube-guest
 	bin/kubebed around bin/kube-guest/cluster bin/isolane-lab run --tap machine0 \
 	-m $(KUBE_MACHINE) --share bin/kube-guest --timeout 60m -- env $(KUBE_ENV) /host/run '$(KUBE_TESTS)'
-
-# A node in a machine that boots, in order and after a power cut.
-test-kube-boots: kube-bin lab
-	test/kube/guest/share bin/kube-guest
-	PATH=$(CURDIR)/bin:$$(bin/kubebed build):$$PATH kubebed around bin/kube-guest/cluster test/kube/guest/boots bin/kube-guest test/kube/guest/systemd.yaml
 
 # A hub with the API server and the store of that Kubernetes, and a host that follows it (root).
 test-hub: kube-bin
@@ -161,4 +156,4 @@ golden:
 	$(GO) test . -update
 	$(GO) -C lab test . -run TestArgs -update
 
-.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-kube-boots test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube hub prove lab test-lab test-workloads kube-bin test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden

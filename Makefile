@@ -47,10 +47,10 @@ test-lab: lab build
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times; lanes in groups of their
 # workloads; virtual functions of cards, Open vSwitch; lanes at random, with commands killed; the scenarios; irqbalance,
-# tuned, networkd and NetworkManager; packages, two machines, other boots, power cuts; the commands of docs/start.md. About
+# tuned, networkd and NetworkManager; packages, a host of a hub, what its tenants see, two machines, other boots, power cuts; the commands of docs/start.md. About
 # three hours, and only where nothing else runs.
-test-workloads: lab build test-tools
-	packaging/build bin/packages amd64
+test-workloads: lab build test-tools kube-bin
+	PROGRAMS=$$(bin/kubebed build) packaging/build bin/packages amd64
 	$(next)
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 240m . -run '$(long)' | $(GO) run ./test/summary
 
@@ -118,7 +118,7 @@ test-tools: tools
 	@cd bin/programs && [ -e lib/modules/*/modules.dep ] || depmod -b . $$(ls lib/modules)
 
 # Scripts of the lab that take long: on machines of their own, and on the one of many.
-long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|pair|boots|history|resume|edge|scenarios|kills|ovs|ovs-dpdk|own|paths|random|vf)$$
+long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|site|others|pair|boots|history|resume|edge|scenarios|kills|ovs|ovs-dpdk|own|paths|random|vf)$$
 
 # The version that the lab upgrades to: it wants another value of a setting.
 next = sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt && \

@@ -66,7 +66,8 @@ func together(t *testing.T, machine string, scripts []string) {
 	bin, berr := filepath.Abs("../bin")
 	scenarios, serr := filepath.Abs("../scenarios")
 	cache, cerr := Cache()
-	start := sync.OnceFunc(func() { // for the first of the scripts that -run and -skip leave
+	start := sync.OnceFunc(func() { err = furnish(ctx, bin, share) }) // for the first of the scripts that -run and -skip leave
+	booted := sync.OnceFunc(func() {                                  // for the first that uses this machine
 		began := time.Now()
 		if vm, err = boot(ctx, t, machine, bin, cache, share); err == nil {
 			t.Logf("booted in %v; emulated in software, timings mean nothing", time.Since(began).Round(time.Second))
@@ -98,6 +99,8 @@ func together(t *testing.T, machine string, scripts []string) {
 			guest := func(ts *testscript.TestScript, argv []string) int {
 				var out, errs bytes.Buffer
 				var code int
+				booted()
+				ts.Check(err)
 				code, err = once(argv, &out, &errs) // after an error no other script can follow
 				if why := broken(vm); first && why != "" && (err != nil || code != 0) {
 					t.Logf("%s ended with %d (%v), and the guest's kernel said %q: once more in a new machine", argv, code, err, why)
@@ -148,12 +151,22 @@ func boot(ctx context.Context, t *testing.T, machine, bin, cache, share string) 
 	if err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(bin, "isolane"))
+	dir, err := os.MkdirTemp("", "isolane-lab-") // t.TempDir's name is too long for a socket's path
 	if err != nil {
 		return nil, err
 	}
-	if err = os.WriteFile(filepath.Join(share, "isolane"), data, 0o755); err != nil {
-		return nil, err
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return l.Start(ctx, m, Options{Runner: bin, Share: share, Dir: dir, Log: t.Output()})
+}
+
+// furnish makes what scripts find in the folder that machines have as /host.
+func furnish(ctx context.Context, bin, share string) error {
+	data, err := os.ReadFile(filepath.Join(bin, "isolane"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(share, "isolane"), data, 0o755)
+	}
+	if err != nil {
+		return err
 	}
 	for _, args := range [][]string{
 		{"build", "-trimpath", "-o", share + "/programs", "./test/programs"},
@@ -164,15 +177,10 @@ func boot(ctx context.Context, t *testing.T, machine, bin, cache, share string) 
 		build.Dir = ".."
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, berr := build.CombinedOutput(); berr != nil {
-			return nil, fmt.Errorf("%w: %s", berr, out)
+			return fmt.Errorf("%w: %s", berr, out)
 		}
 	}
-	dir, err := os.MkdirTemp("", "isolane-lab-") // t.TempDir's name is too long for a socket's path
-	if err != nil {
-		return nil, err
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return l.Start(ctx, m, Options{Runner: bin, Share: share, Dir: dir, Log: t.Output()})
+	return nil
 }
 
 // commands of the scripts: guest COMMAND… succeeds in the machine; guest-exits CODE COMMAND… ends with

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/task"
 )
@@ -113,7 +114,7 @@ func (s State) tasks() error {
 		switch {
 		case t.Kernel:
 			if cpus, err := task.ReadAllowed(root, task.Dir(pid)); err == nil {
-				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = threadCPUs(root, name, cpus.String())
+				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = threadCPUs(root, name, cpus)
 			}
 		case slices.Contains([]string{"isolane", "iperf3", "floor", "nginx", "varnishd", "cache-main", "wrk",
 			"cyclictest", "rtla"}, t.Comm),
@@ -125,15 +126,17 @@ func (s State) tasks() error {
 }
 
 // threadCPUs are the CPUs of a kernel thread. That of an interrupt follows it to the one CPU that the kernel
-// chooses of those in the state (irq_thread_check_affinity in kernel/irq/manage.c): an interrupt that was
-// kept off a CPU does not come back there when it may.
-func threadCPUs(root fs.FS, name, cpus string) string {
+// chooses of those in the state (irq_thread_check_affinity in kernel/irq/manage.c), before Linux 6.10 when it
+// is woken next: an interrupt that was kept off a CPU does not come back when it may, and its thread may have
+// stayed.
+func threadCPUs(root fs.FS, name string, cpus cpuset.Set) string {
 	number, _, _ := strings.Cut(strings.TrimPrefix(name, "irq/"), "-")
-	text, err := fs.ReadFile(root, "proc/irq/"+number+"/effective_affinity_list")
-	if err == nil && strings.TrimSpace(string(text)) == cpus {
+	text, err := fs.ReadFile(root, "proc/irq/"+number+"/smp_affinity_list")
+	may, perr := cpuset.Parse(strings.TrimSpace(string(text)))
+	if err == nil && perr == nil && cpus.Len() == 1 && cpus.IsSubsetOf(may) {
 		return "those of its interrupt"
 	}
-	return cpus
+	return cpus.String()
 }
 
 // WithoutWorkers leaves out the kernel's workers, which come and go.

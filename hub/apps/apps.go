@@ -32,6 +32,7 @@ type Controller struct {
 	Core   kubernetes.Interface
 	Client dynamic.Interface
 	Log    *slog.Logger
+	Answer time.Duration // how long a host may take to answer; 0: two seconds
 
 	index             place.Index
 	apps, hosts, site cache.Store

@@ -228,5 +228,8 @@ func TestMute(t *testing.T) {
 		place("four", answer, "h1")
 		<-time.After(muteHost)
 		place("five", 3*answer, "h0", "h1", "h2")
+		<-time.After(muteHost)
+		b.Answer = 5 * answer
+		place("six", 15*answer, "h0", "h1", "h2")
 	})
 }

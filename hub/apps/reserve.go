@@ -20,7 +20,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// answer is how long a host may take to say whether it takes a lane.
+// answer is how long a host may take to say whether it takes a lane, unless the controller says otherwise.
 const answer = 2 * time.Second
 
 // asking asks hosts for one Instance of an App.
@@ -95,15 +95,16 @@ func renewed(lease *coordinationv1.Lease) (at time.Time) {
 	return at
 }
 
-// noAnswer is that a host was waited for.
-type noAnswer struct{}
+// noAnswer is how long a host was waited for.
+type noAnswer time.Duration
 
-func (noAnswer) Error() string { return fmt.Sprintf("no answer within %s", answer) }
+func (n noAnswer) Error() string { return fmt.Sprintf("no answer within %s", time.Duration(n)) }
 
 // wait waits until a host has said something of an Instance. The error is a noAnswer where it has not.
 func (r *asking) wait(ctx context.Context, host string, u *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	brief, cancel := context.WithTimeout(ctx, answer)
+	limit := cmp.Or(r.Answer, answer)
+	brief, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	w, err := r.instances(host).Watch(brief, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + u.GetName(), ResourceVersion: u.GetResourceVersion()})
@@ -114,7 +115,7 @@ func (r *asking) wait(ctx context.Context, host string, u *unstructured.Unstruct
 	for {
 		select {
 		case <-brief.Done():
-			return nil, cmp.Or(ctx.Err(), error(noAnswer{}))
+			return nil, cmp.Or(ctx.Err(), error(noAnswer(limit)))
 		case event, open := <-w.ResultChan():
 			if !open && brief.Err() == nil {
 				return nil, errors.New("it is not known whether it has answered: the hub's API has ended")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,55 +14,94 @@ import (
 	"isolane.dev/isolane/netpath/drivers"
 )
 
-// A tenant's command finds nothing on its host that has the name of what another tenant has there: no file, and no line of
-// what the kernel says of the command and of the host.
-func TestOthers(t *testing.T) {
+// secret is in the names of all that another tenant has.
+const secret = "quetzal"
+
+// look is a script that looks for that: what it finds is between the lines "began" and "over".
+const look = `echo began
+B find /sys/fs /sys/class /sys/devices/virtual /sys/kernel /run /dev /tmp /var /etc /proc/sys -name '*quet''zal*' 2>/dev/null | B sed 's/^/found /'
+for f in mountinfo mounts cgroup environ maps net/dev net/unix net/route; do B grep -aqs quet''zal /proc/self/$f && echo reads $f; done
+B grep -as quet''zal /proc/mounts /proc/keys /proc/locks /proc/sysvipc/* /sys/fs/cgroup/cgroup.procs; echo over; exec B sleep 1000`
+
+// others has two lanes of another tenant, one with a network path, and returns what starts more, and what one of these finds.
+func others(t *testing.T, p *Instances) (run func(uid, name, workload, more string), finds func(name string) string) {
+	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
-	p := newInstances(t.TempDir())
 	p.lanes.Paths, p.lanes.Ops = drivers.Paths(), drivers.Ops()
-	const secret = "quetzal"
-	run := func(uid, name, tenant, command string, more string) desired.Instance {
+	run = func(uid, name, workload, more string) {
 		t.Helper()
-		argv, err := json.Marshal([]string{"sh", "-c", command})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tenant, _, _ := strings.Cut(name, ".")
 		i := desired.Instance{Name: name, Generation: 1, Spec: json.RawMessage(fmt.Sprintf(
-			`{"tenant":%q,"lane":{"cpus":{"count":1,"share":4}%s},"command":%s}`, tenant, more, argv))}
+			`{"tenant":%q,"lane":{"cpus":{"count":1,"share":8}%s},%s}`, tenant, more, workload))}
 		t.Cleanup(func() {
-			if eerr := ended(p, uid, i); eerr != nil {
-				t.Error(eerr)
+			if err := ended(p, uid, i); err != nil {
+				t.Error(err)
 			}
 		})
 		for {
-			if err = p.Ensure(t.Context(), uid, i); err == nil {
-				break
+			err := p.Ensure(t.Context(), uid, i)
+			if err == nil {
+				return
 			}
 			if !isNotYet(err) {
 				said, _ := os.ReadFile(p.log(name)) // it may have said nothing
 				t.Fatalf("%v: %s", err, said)
 			}
 		}
-		return i
 	}
-	run("a", secret+".web", secret, "exec sleep 1000", `,"network":{"path":"bridge","addresses":["198.51.100.2/24"]}`)
-	run("c", secret+".db", secret, "exec sleep 1000", "")
-	const look = `echo began
-find /sys/fs /sys/class/net /sys/devices/virtual/net /run /dev /tmp /var/tmp /var/lib /etc -name '*quetzal*' 2>/dev/null | sed 's/^/found /'
-for f in mountinfo mounts cgroup environ maps net/dev net/unix net/route; do grep -aqs quetzal /proc/self/$f && echo reads $f; done
-grep -as quetzal /proc/mounts /proc/keys /proc/locks /proc/sysvipc/*; echo over; exec sleep 1000`
-	i := run("b", "acme.spy", "acme", strings.ReplaceAll(look, secret, "quet''zal"), `,"network":{"path":"bridge","addresses":["198.51.100.3/24"]}`)
-	for end := time.Now().Add(2 * time.Minute); ; {
-		said, err := os.ReadFile(p.log(i.Name))
-		if err == nil && strings.HasPrefix(string(said), "began\n") && strings.HasSuffix(string(said), "over\n") {
-			if found := strings.TrimSuffix(strings.TrimPrefix(string(said), "began\n"), "over\n"); found != "" {
-				t.Errorf("it finds others:\n%s", found)
+	run("a", secret+".web", sh("exec sleep 1000"), `,"network":{"path":"bridge","addresses":["198.51.100.2/24"]}`)
+	run("c", secret+".db", sh("exec sleep 1000"), "")
+	return run, func(name string) string {
+		t.Helper()
+		for end := time.Now().Add(2 * time.Minute); ; {
+			said, err := os.ReadFile(p.log(name))
+			if err == nil && strings.HasPrefix(string(said), "began\n") && strings.HasSuffix(string(said), "over\n") {
+				return strings.TrimSuffix(strings.TrimPrefix(string(said), "began\n"), "over\n")
 			}
-			return
+			if time.Now().After(end) {
+				t.Fatalf("it says %s, %v", said, err)
+			}
+			<-time.After(50 * time.Millisecond)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("it says %s, %v", said, err)
+	}
+}
+
+// sh is a command that has a shell run a script.
+func sh(script string) string {
+	argv, _ := json.Marshal([]string{"sh", "-c", strings.ReplaceAll(script, "B ", "")}) // texts have no errors
+	return `"command":` + string(argv)
+}
+
+// A tenant's command finds nothing on its host that has the name of what another tenant has there: no file, and no line of
+// what the kernel says of the command and of the host.
+func TestOthers(t *testing.T) {
+	p := newInstances(t.TempDir())
+	run, finds := others(t, p)
+	run("b", "acme.spy", sh(look), `,"network":{"path":"bridge","addresses":["198.51.100.3/24"]}`)
+	if found := finds("acme.spy"); found != "" {
+		t.Errorf("it finds others:\n%s", found)
+	}
+}
+
+// Nor does a tenant's container, which sees of others' only their devices, and only where it is in the host's network.
+func TestOthersContainer(t *testing.T) {
+	image := ownPodman(t)
+	p := newInstances(t.TempDir())
+	run, finds := others(t, p)
+	busybox := func(script string) string {
+		argv, _ := json.Marshal([]string{"/bin/busybox", "sh", "-c", strings.ReplaceAll(script, "B ", "/bin/busybox ")}) // texts have no errors
+		return fmt.Sprintf(`"image":%q,"command":%s`, image, argv)
+	}
+	run("d", secret+".box", busybox("exec B sleep 1000"), "")
+	run("b", "acme.spy", busybox(look), `,"network":{"path":"bridge","addresses":["198.51.100.3/24"]}`)
+	if found := finds("acme.spy"); found != "" {
+		t.Errorf("it finds others:\n%s", found)
+	}
+	run("e", "acme.host", busybox(look), "")
+	devices := []string{"found /sys/class/net/", "found /sys/devices/virtual/net/", "found /proc/sys/net/", "reads net/dev\n"}
+	for line := range strings.Lines(finds("acme.host")) {
+		if !slices.ContainsFunc(devices, func(of string) bool { return strings.HasPrefix(line, of) }) {
+			t.Errorf("in the host's network it finds others: %s", line)
 		}
-		<-time.After(50 * time.Millisecond)
 	}
 }

@@ -48,6 +48,7 @@ func TestFlagsRefused(t *testing.T) {
 		{[]string{"up", "--prot", "1"}, "unknown flag: --prot"},
 		{[]string{"up", "--port", "x"}, `--port "x": `},
 		{[]string{"up", "--anew", "soon"}, `--anew "soon": `},
+		{[]string{"up", "--answer", "0s"}, "--answer: expected a time above 0, found 0s"},
 		{[]string{"up", "--site", "a b"}, `--site "a b": a lowercase`},
 		{[]string{"up", "now"}, `up: "now": expected no argument`},
 		{[]string{"agent", "--users", "9"}, `--users "9": expected users as FIRST-LAST`},

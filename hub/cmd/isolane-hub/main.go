@@ -96,8 +96,8 @@ const hubDir = "/var/lib/isolane-hub"
 // start is what a hub is started with.
 type start struct {
 	up.Options
-	life, anew time.Duration
-	site, file string
+	life, anew, answer time.Duration
+	site, file         string
 }
 
 func upCommand() *cobra.Command {
@@ -106,7 +106,7 @@ func upCommand() *cobra.Command {
 		Use:   "up",
 		Short: "Be a hub on this machine, or on a Kubernetes that is there, until it is ended",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for name, d := range map[string]time.Duration{"certificates": s.life, "anew": s.anew} {
+			for name, d := range map[string]time.Duration{"certificates": s.life, "anew": s.anew, "answer": s.answer} {
 				if d <= 0 {
 					return cli.Usage(fmt.Errorf("--%s: expected a time above 0, found %s", name, d))
 				}
@@ -131,6 +131,8 @@ func upCommand() *cobra.Command {
 	f.DurationVar(&s.life, "certificates", sites.Certificates, "how long the certificate of a host is valid")
 	f.DurationVar(&s.anew, "anew", 180*24*time.Hour,
 		"how long until it begins anew, for certificates of its own, which are for a year")
+	f.DurationVar(&s.answer, "answer", 2*time.Second,
+		"how long a host may take to put a lane in force and say so; no other App is looked after meanwhile")
 	f.StringVar(&s.site, "site", "default", "a site, for the command that is printed")
 	f.StringVar(&s.file, "kubeconfig", "",
 		"of a Kubernetes that is there, on which the hub is then: nothing is started")
@@ -151,7 +153,7 @@ func programs() string {
 func hub(ctx context.Context, s start) error {
 	from := time.Now()
 	if s.file != "" {
-		return existing(ctx, s.file, s.site, s.life, s.Log, from)
+		return existing(ctx, s, from)
 	}
 	own, err := os.Executable()
 	if err != nil {
@@ -159,23 +161,24 @@ func hub(ctx context.Context, s start) error {
 	}
 	until, cancel := context.WithTimeout(ctx, s.anew)
 	defer cancel()
-	if err = serve(until, s.Options, s.site, s.life, from); err != nil || ctx.Err() != nil {
+	if err = serve(until, s, from); err != nil || ctx.Err() != nil {
 		return err
 	}
 	return syscall.Exec(own, os.Args, os.Environ())
 }
 
 // serve is a hub on this machine until the context ends.
-func serve(ctx context.Context, o up.Options, site string, life time.Duration, from time.Time) error {
+func serve(ctx context.Context, s start, from time.Time) error {
+	o := s.Options
 	h, err := up.Start(ctx, o)
 	if err != nil {
 		return err
 	}
-	controllers, err := control(ctx, h.Admin, net.JoinHostPort(o.Host, strconv.Itoa(o.Port)),
-		sites.Signer{Sign: h.Authority.SignClient, Life: life, Log: o.Log})
+	controllers, err := control(ctx, h.Admin, net.JoinHostPort(o.Host, strconv.Itoa(o.Port)), s.answer,
+		sites.Signer{Sign: h.Authority.SignClient, Life: s.life, Log: o.Log})
 	if err == nil {
 		fmt.Printf("ready after %.1f s\nexport KUBECONFIG=%s\n", time.Since(from).Seconds(), h.Kubeconfig)
-		err = printJoin(ctx, h.Admin, site, false)
+		err = printJoin(ctx, h.Admin, s.site, false)
 	}
 	if err == nil {
 		err = controllers(func(leading context.Context, core kubernetes.Interface, client dynamic.Interface) {
@@ -189,11 +192,10 @@ func serve(ctx context.Context, o up.Options, site string, life time.Duration, f
 }
 
 // existing is a hub on a Kubernetes that is there, which has a controller manager.
-func existing(ctx context.Context, file, site string, life time.Duration, log *slog.Logger,
-	from time.Time) error {
-	c, err := clientcmd.BuildConfigFromFlags("", file)
+func existing(ctx context.Context, s start, from time.Time) error {
+	c, err := clientcmd.BuildConfigFromFlags("", s.file)
 	if err != nil {
-		return fmt.Errorf("--kubeconfig %s: %w", file, err)
+		return fmt.Errorf("--kubeconfig %s: %w", s.file, err)
 	}
 	core, _, err := clients(c)
 	if err == nil {
@@ -202,12 +204,12 @@ func existing(ctx context.Context, file, site string, life time.Duration, log *s
 	if err != nil {
 		return err
 	}
-	controllers, err := control(ctx, c, rand.Text(), sites.Signer{Life: life, Log: log})
+	controllers, err := control(ctx, c, rand.Text(), s.answer, sites.Signer{Life: s.life, Log: s.Log})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("ready after %.1f s\n", time.Since(from).Seconds())
-	if err = printJoin(ctx, c, site, true); err == nil {
+	if err = printJoin(ctx, c, s.site, true); err == nil {
 		err = controllers(func(context.Context, kubernetes.Interface, dynamic.Interface) {})
 	}
 	return err
@@ -215,7 +217,7 @@ func existing(ctx context.Context, file, site string, life time.Duration, log *s
 
 // control puts in place what Isolane adds, and returns what answers hosts until the context ends, beside what
 // else is to be done, while no other hub does.
-func control(ctx context.Context, c *rest.Config, name string, s sites.Signer) (
+func control(ctx context.Context, c *rest.Config, name string, answer time.Duration, s sites.Signer) (
 	func(beside func(context.Context, kubernetes.Interface, dynamic.Interface)) error, error) {
 	c.QPS = -1 // the API server's own limits are enough
 	core, client, err := clients(c)
@@ -230,7 +232,7 @@ func control(ctx context.Context, c *rest.Config, name string, s sites.Signer) (
 	return func(beside func(context.Context, kubernetes.Interface, dynamic.Interface)) error {
 		return lead(ctx, core, name, func(leading context.Context) {
 			var all sync.WaitGroup
-			all.Go(func() { (&apps.Controller{Core: core, Client: client, Log: s.Log}).Run(leading) })
+			all.Go(func() { (&apps.Controller{Core: core, Client: client, Log: s.Log, Answer: answer}).Run(leading) })
 			all.Go(func() { sites.Revoker{Core: core, Hosts: hosts, Log: s.Log}.Run(leading) })
 			all.Go(func() { beside(leading, core, client) })
 			s.Run(leading)

@@ -292,10 +292,15 @@ func (n *Node) Signal(daemon string, signal syscall.Signal) error {
 }
 
 // Reboot ends all of the node at once and starts it again: what is on its disk stays, what is in /run is
-// gone, but the journals of the host.
-func (n *Node) Reboot(ctx context.Context) error {
+// gone, but the journals of the host. What is given is done while it is down.
+func (n *Node) Reboot(ctx context.Context, down ...func() error) error {
 	if err := n.stop(); err != nil {
 		return err
+	}
+	for _, do := range down {
+		if err := do(); err != nil {
+			return err
+		}
 	}
 	for _, top := range n.bed.record.Cgroups {
 		pods := filepath.Join(top, n.Name, "kubepods")

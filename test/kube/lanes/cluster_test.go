@@ -278,13 +278,18 @@ func (c *cluster) tryKubectl(t *testing.T, stdin string, args ...string) (string
 // until waits a minute for what is to become true.
 func (c *cluster) until(t *testing.T, what string, is func() error) {
 	t.Helper()
+	c.untilWithin(t, time.Minute, what, is)
+}
+
+func (c *cluster) untilWithin(t *testing.T, limit time.Duration, what string, is func() error) {
+	t.Helper()
 	var err error
-	for end := time.Now().Add(bed.Patient(time.Minute)); time.Now().Before(end); time.Sleep(bed.Patient(100 * time.Millisecond)) {
+	for end := time.Now().Add(bed.Patient(limit)); time.Now().Before(end); time.Sleep(bed.Patient(100 * time.Millisecond)) {
 		if err = is(); err == nil {
 			return
 		}
 	}
-	t.Fatalf("%s: not within %v: %v", what, bed.Patient(time.Minute), err)
+	t.Fatalf("%s: not within %v: %v", what, bed.Patient(limit), err)
 }
 
 // says waits until the events of a pod say something.

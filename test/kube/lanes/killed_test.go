@@ -111,8 +111,8 @@ func (c *cluster) killAt(t *testing.T, strace, calls, file string) (died chan st
 func (c *cluster) noFiles(t *testing.T) {
 	t.Helper()
 	c.until(t, "files of claims are gone", func() error {
-		whole, err := filepath.Glob(c.node.Path("/var/run/cdi/*"))
-		half, herr := filepath.Glob(c.node.Path("/var/run/cdi/.isolane-*"))
+		whole, err := filepath.Glob(c.node.Path("/run/cdi/*"))
+		half, herr := filepath.Glob(c.node.Path("/run/cdi/.isolane-*"))
 		if err = errors.Join(err, herr); err == nil && len(whole)+len(half) > 0 {
 			err = fmt.Errorf("left: %v %v", whole, half)
 		}

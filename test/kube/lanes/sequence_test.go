@@ -44,7 +44,7 @@ func TestSequence(t *testing.T) {
 	}
 	c.kubectl(t, "", "delete", "pod", "--all", "--wait")
 	c.until(t, "the lanes are released", c.noLanes)
-	left, err := filepath.Glob(c.node.Path("/var/run/cdi/isolane.dev-lane-*"))
+	left, err := filepath.Glob(c.node.Path("/run/cdi/isolane.dev-lane-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("files of claims are left: %v %v", left, err)
 	}

@@ -340,9 +340,9 @@ func TestBeside(t *testing.T) {
 	}
 	tagged := s
 	tagged.Spec.Baseline = "quiet-floating-qinq"
-	for path, want := range map[string]lane.VLAN{"": {Outer: 100, Inner: 7}, "macvlan": {}} {
-		if c := tagged.Beside(lane.Spec{}, path); c.Conditions(c.AllCells()[0]).VLAN != want {
-			t.Errorf("a lane with path %q beside one with tags: %+v", path, c.Conditions(c.AllCells()[0]).VLAN)
+	for own, want := range map[string]lane.VLAN{"": {Outer: 100, Inner: 7}, "macvlan": {}} {
+		if c := tagged.Beside(lane.Spec{}, own); c.Conditions(c.AllCells()[0]).VLAN != want {
+			t.Errorf("a lane with path %q beside one with tags: %+v", own, c.Conditions(c.AllCells()[0]).VLAN)
 		}
 	}
 	cells, err := beside.Cells(nil)

@@ -126,15 +126,16 @@ func (s State) tasks() error {
 }
 
 // threadCPUs are the CPUs of a kernel thread. That of an interrupt follows it to the one CPU that the kernel
-// chooses of those in the state (irq_thread_check_affinity in kernel/irq/manage.c), before Linux 6.10 when it
-// is woken next: an interrupt that was kept off a CPU does not come back when it may, and its thread may have
-// stayed.
+// chooses (irq_thread_check_affinity in kernel/irq/manage.c), before Linux 6.10 when it is woken next, and
+// the interrupt may wait until it comes again: one that was kept off a CPU does not come back when it may.
 func threadCPUs(root fs.FS, name string, cpus cpuset.Set) string {
 	number, _, _ := strings.Cut(strings.TrimPrefix(name, "irq/"), "-")
-	text, err := fs.ReadFile(root, "proc/irq/"+number+"/smp_affinity_list")
-	may, perr := cpuset.Parse(strings.TrimSpace(string(text)))
-	if err == nil && perr == nil && cpus.Len() == 1 && cpus.IsSubsetOf(may) {
-		return "those of its interrupt"
+	for _, file := range []string{"effective_affinity_list", "smp_affinity_list"} {
+		text, err := fs.ReadFile(root, "proc/irq/"+number+"/"+file)
+		may, perr := cpuset.Parse(strings.TrimSpace(string(text)))
+		if err == nil && perr == nil && cpus.Len() == 1 && cpus.IsSubsetOf(may) {
+			return "those of its interrupt"
+		}
 	}
 	return cpus.String()
 }

@@ -75,9 +75,6 @@ func (l *Lanes) start(name string, with With, set func(*exec.Cmd), command func(
 // comes to that cgroup. warn gets what the user should know.
 func Become(ctx context.Context, o Options, name string, with With, argv []string, warn func(string)) error {
 	before := process.HoldBack()
-	if ctx.Err() != nil { // by a signal that came still earlier
-		return context.Cause(ctx)
-	}
 	stays, err := stay(ctx, o, name, warn)
 	if err != nil {
 		return err
@@ -91,6 +88,9 @@ func Become(ctx context.Context, o Options, name string, with With, argv []strin
 		return err
 	}
 	before.Let()
+	if ctx.Err() != nil { // by a signal that came still earlier: it takes a moment to be known
+		return context.Cause(ctx)
+	}
 	return in.Enter(argv, append(os.Environ(), env...))
 }
 

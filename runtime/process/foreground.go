@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -14,13 +15,10 @@ import (
 )
 
 // Ending are signals that end this process: by default, and where they are not ignored, as SIGHUP under
-// nohup(1), which programs that this one becomes or starts then ignore too.
+// nohup(1) and SIGINT in the background of a shell, which programs that this one becomes or starts then
+// ignore too.
 func Ending() []os.Signal {
-	all := []os.Signal{unix.SIGINT, unix.SIGTERM}
-	if !signal.Ignored(unix.SIGHUP) {
-		all = append(all, unix.SIGHUP)
-	}
-	return all
+	return slices.DeleteFunc([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP}, signal.Ignored)
 }
 
 // Before holds the signals back that would end a program, while this process prepares to become it.
@@ -35,20 +33,19 @@ func HoldBack() Before {
 
 // Let lets signals do what they did when this process began, and has one that came meanwhile do so now.
 func (b Before) Let() {
-	signal.Stop(b)
-	for _, s := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
-		signal.Reset(s)
-		// Go's runtime still has a handler, and execve ends the thread in which that may be about to run.
-		var now, byDefault [4]uintptr // struct sigaction of the kernel
-		const number, ignored, size = unix.SYS_RT_SIGACTION, 1, 8
-		_, _, e := unix.RawSyscall6(number, uintptr(s), 0, uintptr(unsafe.Pointer(&now)), size, 0, 0)
-		if e == 0 && now[0] != ignored {
-			_, _, _ = unix.RawSyscall6(number, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0, size, 0, 0)
-		}
+	// The kernel is told first: what comes from here on ends this process, and is not given to whoever else
+	// was notified. Go's runtime would keep a handler, and execve ends the thread in which that may be about to
+	// run.
+	for _, s := range Ending() {
+		var byDefault [4]uintptr // struct sigaction of the kernel
+		const size = 8           // of its mask
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s.(unix.Signal)),
+			uintptr(unsafe.Pointer(&byDefault)), 0, size, 0, 0)
 	}
+	signal.Stop(b) // waits until b has what came before
 	select {
 	case s := <-b:
-		_ = unix.Kill(os.Getpid(), s.(unix.Signal)) // ends this process, unless it began with s ignored
+		_ = unix.Kill(os.Getpid(), s.(unix.Signal)) // ends this process
 	default:
 	}
 }

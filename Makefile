@@ -47,10 +47,10 @@ test-lab: lab build
 # Real programs with more busy threads than their lane has CPUs, counted in machines with cgroup v2, v1 and isolcpus=;
 # services, containers and machines in lanes beside systemd, and started again a hundred times; lanes in groups of their
 # workloads; virtual functions of cards, Open vSwitch; lanes at random, with commands killed; the scenarios; irqbalance,
-# tuned, networkd and NetworkManager; packages, a host of a hub, what its tenants see, two machines, other boots, power cuts; the commands of docs/start.md. About
-# three hours, and only where nothing else runs.
-test-workloads: lab build test-tools kube-bin
-	PROGRAMS=$$(bin/kubebed build) packaging/build bin/packages amd64
+# tuned, networkd and NetworkManager; packages, a host of a hub, what its tenants see, two machines, other boots, power
+# cuts; the commands of docs/start.md. More than three hours, and only where nothing else runs.
+test-workloads: lab build test-tools hub-bin
+	PROGRAMS=$$($(hub-programs)) packaging/build bin/packages amd64
 	$(next)
 	ISOLANE_LAB=1 $(GO) -C lab test -json -count=1 -timeout 240m . -run '$(long)' | $(GO) run ./test/summary
 
@@ -60,7 +60,7 @@ packages:
 	packaging/build bin/packages amd64 arm64
 
 # These, isolane-hub, and the programs that a hub starts, for this machine's kind only.
-hub-packages: kubebed
+hub-packages: hub-bin
 	PROGRAMS=$$($(hub-programs)) packaging/build bin/packages $$($(GO) env GOARCH)
 	$(lintian)
 
@@ -79,7 +79,9 @@ kubebed:
 	CGO_ENABLED=0 $(GO) -C test/kube build -trimpath -o ../../bin/kubebed ./cmd/kubebed
 
 # What of it a hub starts.
-hub-programs = nice bin/kubebed build etcd kube-apiserver kubectl
+hub-programs = bin/kubebed build etcd kube-apiserver kubectl
+hub-bin: kubebed
+	nice $(hub-programs)
 
 # Tests on that Kubernetes (root). TestKilledAt alone takes six minutes, and pods that wait for the kubelet a minute each.
 test-kube: kube-bin
@@ -94,10 +96,10 @@ test-kube-lab: kube-bin lab
 	bin/kubebed around bin/kube-guest/cluster bin/isolane-lab run --tap machine0 \
 	-m $(KUBE_MACHINE) --share bin/kube-guest --timeout 60m -- env $(KUBE_ENV) /host/run '$(KUBE_TESTS)'
 
-# A hub with the API server and the store of that Kubernetes, and a host that follows it (root). A quarter of an hour;
+# A hub with the API server and the store of that Kubernetes, and a host that follows it (root): more than ten minutes.
 # HUB_TESTS='-short ./cmd/isolane-hub' leaves out what make test has, and those that take a minute or more each.
 HUB_TESTS = ./...
-test-hub: kubebed
+test-hub: hub-bin
 	ISOLANE_HUB_PROGRAMS=$$($(hub-programs)) $(GO) -C hub test -json -count=1 -p 1 -timeout 30m $(HUB_TESTS) | $(GO) run ./test/summary
 
 # Debian packages, installed only where they are missing.
@@ -164,4 +166,4 @@ golden:
 	$(GO) -C lab test . -run TestArgs -update
 	$(GO) -C kube test ./offer -update
 
-.PHONY: build kube hub prove lab test-lab test-workloads kube-bin kubebed test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube hub prove lab test-lab test-workloads kube-bin kubebed hub-bin test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden

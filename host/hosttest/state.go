@@ -126,11 +126,17 @@ func (s State) tasks() error {
 }
 
 // threadCPUs are the CPUs of a kernel thread. That of an interrupt follows it to the one CPU that the kernel
-// chooses (irq_thread_check_affinity in kernel/irq/manage.c), before Linux 6.10 when it is woken next, and
-// the interrupt may wait until it comes again: one that was kept off a CPU does not come back when it may.
+// chooses of those in the state (irq_thread_check_affinity in kernel/irq/manage.c): an interrupt that was
+// kept off a CPU does not come back there when it may. Before Linux 6.10 the thread goes there when it is
+// woken next, and may still be on another one of them.
 func threadCPUs(root fs.FS, name string, cpus cpuset.Set) string {
 	number, _, _ := strings.Cut(strings.TrimPrefix(name, "irq/"), "-")
-	for _, file := range []string{"effective_affinity_list", "smp_affinity_list"} {
+	files := []string{"effective_affinity_list"}
+	if release, err := fs.ReadFile(root, "proc/sys/kernel/osrelease"); err == nil &&
+		(host.Kernel{Release: strings.TrimSpace(string(release))}).Before(6, 10) {
+		files = append(files, "smp_affinity_list")
+	}
+	for _, file := range files {
 		text, err := fs.ReadFile(root, "proc/irq/"+number+"/"+file)
 		may, perr := cpuset.Parse(strings.TrimSpace(string(text)))
 		if err == nil && perr == nil && cpus.Len() == 1 && cpus.IsSubsetOf(may) {

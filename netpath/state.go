@@ -36,8 +36,8 @@ func UplinkState(paths []Path, l Lane) (string, error) {
 	}
 	defer h.Close()
 	a, t := link.Attrs(), link.Type()
-	switch _, tags := p.(Tagger); {
-	case tags && (t == "openvswitch" || t == "tuntap"):
+	switch _, bySwitch := p.(Tagger); { // it may be such a bridge, of the kernel's data path or of another
+	case bySwitch && (t == "openvswitch" || t == "tuntap"):
 		return "", nil
 	case a.Flags&net.FlagUp == 0:
 		return Down, nil

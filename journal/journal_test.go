@@ -384,6 +384,14 @@ func TestTornLog(t *testing.T) {
 	if steps, err := replay([]byte(whole), "another"); err != nil || len(steps.steps) > 0 {
 		t.Errorf("steps of another boot were believed: %v, %v", steps, err)
 	}
+	// A crash of the machine may leave anything of what was not on the disk yet.
+	const cut = `{"boot":"a"}` + "\n" + "{\"do\x00\x00\n"
+	if steps, err := replay([]byte(cut+whole), "b"); err != nil || len(steps.steps) != 1 {
+		t.Errorf("after an earlier boot that was cut off: %v, %v", steps, err)
+	}
+	if _, err := replay([]byte(cut), "a"); err == nil {
+		t.Error("a damaged line of this boot passed")
+	}
 }
 
 // After a line that was cut off, and with a disk that was full, the log goes on with whole records.

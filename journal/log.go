@@ -23,7 +23,8 @@ const Dir = "/run/isolane"
 
 const suffix = ".journal"
 
-// log is the file: one JSON record a line, appended and flushed before the host is touched.
+// log is the file: one JSON record a line, appended before the host is touched. It is not flushed to a disk:
+// the kernel has what a process has written, also when that dies, and what it undoes goes with the kernel.
 type log struct {
 	f    *os.File
 	head int64 // bytes of its first record
@@ -250,7 +251,11 @@ func replay(data []byte, boot string) (list, error) {
 	lines.Buffer(nil, 64<<20) // a step may hold all threads of the machine
 	for n := 1; lines.Scan(); n++ {
 		var r record
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+		err := json.Unmarshal(lines.Bytes(), &r)
+		if err != nil && n > 1 && !now {
+			continue // of an earlier boot, whose end may have cut it off
+		}
+		if err != nil {
 			return l, fmt.Errorf("line %d: %w", n, err)
 		}
 		switch {
@@ -296,10 +301,7 @@ func (l *log) append(records ...record) error {
 	if err != nil {
 		return err
 	}
-	if _, err = l.f.WriteAt(lines, l.size); err == nil {
-		err = l.f.Sync()
-	}
-	if err != nil {
+	if _, err = l.f.WriteAt(lines, l.size); err != nil {
 		return errors.Join(err, l.f.Truncate(l.size))
 	}
 	l.size += int64(len(lines))

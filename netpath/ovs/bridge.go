@@ -81,7 +81,10 @@ func (b bridge) marked(db database, target string) (mark string, there, own bool
 	return "", false, b.Outer == 0 && db.bridges[b.Device] != nil
 }
 
-func (b bridge) differs(ctx context.Context, r *reader, db database, _ string) (string, error) {
+func (b bridge) differs(ctx context.Context, r *reader, db database, target string) (string, error) {
+	if !db.bridges[target].opened {
+		return unopenedBridge, nil
+	}
 	var what []string
 	for _, want := range b.wanted(db) {
 		at, p := db.port(want.name)
@@ -102,6 +105,9 @@ func (b bridge) differs(ctx context.Context, r *reader, db database, _ string) (
 	}
 	return strings.Join(what, ", "), nil
 }
+
+// unopenedBridge is said of one that is in the database only: Open vSwitch has no other place for the reason.
+const unopenedBridge = "not opened by Open vSwitch: ovs-vswitchd.log in /var/log/openvswitch says why"
 
 // tunnel is the vlan_mode of a port that puts a tag around what enters there, tagged or not.
 const tunnel = "dot1q-tunnel"

@@ -21,6 +21,7 @@ type database struct {
 
 type bridgeRow struct {
 	datapath string // "netdev" is the user-space one, "system" or "" the kernel's
+	opened   bool   // Open vSwitch has made it what the database says
 	mark     string // "": not of isolane
 	ports    map[string]*portRow
 }
@@ -113,7 +114,7 @@ func (p Path) RemoveLeftovers(ctx context.Context) (removed []string, err error)
 // read asks the database.
 func read(ctx context.Context) (database, error) {
 	db := database{bridges: map[string]*bridgeRow{}, cards: map[string]card{}}
-	tables, err := list(ctx, []string{"Bridge", "name", "datapath_type", "external_ids", "ports"},
+	tables, err := list(ctx, []string{"Bridge", "name", "datapath_type", "datapath_id", "external_ids", "ports"},
 		[]string{"Port", "_uuid", "name", "tag", "vlan_mode", "external_ids"},
 		[]string{"Interface", "name", "type", "ofport", "error", "mtu", "mtu_request", "options", "other_config"},
 		[]string{"Open_vSwitch", "other_config", "dpdk_initialized"})
@@ -141,7 +142,8 @@ func read(ctx context.Context) (database, error) {
 		}
 	}
 	for _, r := range tables[0] {
-		b := &bridgeRow{text(r["datapath_type"]), pairs(r["external_ids"])[markKey], map[string]*portRow{}}
+		b := &bridgeRow{text(r["datapath_type"]), text(r["datapath_id"]) != "", pairs(r["external_ids"])[markKey],
+			map[string]*portRow{}}
 		for _, id := range set(r["ports"]) {
 			b.ports[names[id]] = ports[names[id]]
 		}

@@ -105,6 +105,8 @@ func (p Path) Possible(l netpath.Lane) error {
 		}
 	case b.mark != "":
 		return fmt.Errorf("spec.network.device: %s is a bridge of isolane's: expected its uplink", l.Device)
+	case !b.opened:
+		return fmt.Errorf("spec.network.device: %s is %s", l.Device, unopenedBridge)
 	default:
 		u = netpath.Uplink{Name: l.Device, Up: true, Ethernet: true, MTU: cmp.Or(b.mtu(), most)}
 	}

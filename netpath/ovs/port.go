@@ -88,6 +88,8 @@ func (p port) differs(ctx context.Context, r *reader, db database, target string
 	switch {
 	case at != p.bridge(db):
 		return "port of " + at, nil
+	case !db.bridges[at].opened:
+		return at + ": " + unopenedBridge, nil
 	case found.failed != "":
 		return found.failed, nil
 	}
@@ -170,8 +172,10 @@ func (p port) columns() []string {
 
 func (port) remove(ctx context.Context, db database, target string) error {
 	at, _ := db.port(target)
-	if _, err := tool(ctx, ofctl, "", versions, "del-flows", at, cookie(target)+"/-1"); err != nil {
-		return err
+	if db.bridges[at].opened { // else it has no flows, and cannot be asked
+		if _, err := tool(ctx, ofctl, "", versions, "del-flows", at, cookie(target)+"/-1"); err != nil {
+			return err
+		}
 	}
 	return change(ctx, [][]string{{"--if-exists", "del-port", target}})
 }

@@ -8,6 +8,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -58,13 +59,8 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 }
 
 func (p Probe) facts() map[string]string {
-	switch p.Arrivals {
-	case Poisson:
-		return map[string]string{"arrivals": fmt.Sprintf("poisson, seed %d", p.Seed)}
-	case Paced:
-		return map[string]string{"arrivals": Paced}
-	}
-	return map[string]string{"arrivals": "closed loop"}
+	how := map[string]string{Poisson: fmt.Sprintf("poisson, seed %d", p.Seed), Paced: Paced}[p.Arrivals]
+	return map[string]string{"arrivals": cmp.Or(how, "closed loop")}
 }
 
 // window adds up what belongs to the window.
@@ -121,6 +117,8 @@ func (c *client) report(m *results.Measurement) error {
 		m.Facts["firstFailure"] = fmt.Sprint(c.why)
 	}
 	switch {
+	case w.done == 0 && c.why == nil: // none came, and none was refused
+		m.NotCarried(fmt.Sprintf("no replies to %d requests", w.due))
 	case w.done == 0:
 		m.NotCarried(fmt.Sprintf("no replies; the first failure: %v", c.why))
 	case w.failed*100 > w.due:

@@ -226,7 +226,7 @@ netpath/direct          50        5  the machine's limit, for measurements
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  lanes are held to their rate; a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
 netpath/macvlan        100        5
-netpath/ovs           1850       10  receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
+netpath/ovs           1900       10  bridges that Open vSwitch cannot make; receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
 netpath/sriov         1450        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found; what it is in scenarios
 netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5

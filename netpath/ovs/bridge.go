@@ -82,7 +82,7 @@ func (b bridge) marked(db database, target string) (mark string, there, own bool
 }
 
 func (b bridge) differs(ctx context.Context, r *reader, db database, target string) (string, error) {
-	if !db.bridges[target].opened {
+	if made := db.bridges[target]; made != nil && !made.opened {
 		return unopenedBridge, nil
 	}
 	var what []string
@@ -165,8 +165,14 @@ func (b bridge) make(ctx context.Context, db database, target, mark string) erro
 		}
 		commands = append(commands, []string{"--if-exists", "del-port", j.name}, add)
 	}
-	if err := change(ctx, commands); err != nil || b.Outer == 0 {
+	if err := change(ctx, commands); err != nil {
 		return err
+	}
+	if made, err := read(ctx); err != nil || !made.bridges[target].opened {
+		return cmp.Or(err, errors.New(unopenedBridge))
+	}
+	if b.Outer == 0 {
+		return nil
 	}
 	_, there := b.patches()
 	return makeFlows(ctx, db.base(b.Device, b.DPDK), there, b.flows(there))

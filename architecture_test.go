@@ -39,7 +39,8 @@ func imports() map[string][]string {
 		"lane/explain":  {"examples", "lane", "terminal"},
 		"version":       {"lane"},
 		"boot":          {"cpuset", "host", "host/cmdline", "plan"},
-		"audit":         {"cpuset", "host", "host/settings", "host/task", "quantity", "terminal"},
+		"audit":         {"cpuset", "quantity", "terminal"},
+		"audit/rules":   {"audit", "cpuset", "host", "host/settings", "host/task", "quantity"},
 		"claims":        {"quantity", "terminal"},
 		"claims/row":    {"claims"}, "claims/formula": {"claims/row"},
 		"claims/role":  {"claims/row"},
@@ -126,7 +127,7 @@ func imports() map[string][]string {
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "hub/desired", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
-		"hub/agent":           {"audit", "history", "host", "host/settings", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "hub/workload", "journal", "lanes", "plan", "version"},
+		"hub/agent":           {"audit/rules", "history", "host", "host/settings", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "hub/workload", "journal", "lanes", "plan", "version"},
 		"hub/workload":        {"enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/task", "hub/api", "hub/desired", "hub/pods", "journal", "lane", "lanes", "plan", "unit"},
 		"hub/pods":            {"hub/api", "lane", "lanes", "plan"},
 		"hub/cmd/isolane-hub": {"*"},
@@ -150,20 +151,21 @@ package              lines exported  why it was raised
 (lines>110)              0
 (nolint)                14  the hub that a token names is checked by its digest
 agent                 1600       30  a method for each request of its client
-audit                 2600       15  what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
+audit                  250       15
+audit/rules           2400        5  out of audit; what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has
 change                2300       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2250       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces
 change/netdev/queues   400       10  out of change/netdev: which CPUs handle the frames of devices
 change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
-claims/formula         150        5  out of claims/rules
 claims/cells           200        5  out of claims/rules: the rows by their configurations
+claims/formula         150        5  out of claims/rules
 claims/role            350        5  out of claims/rules: the names of formulas, also of machines, failures and money
 claims/row            1000       50  conditions that name one of several parts; out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
 claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cli                    300       15  exit codes and -o, out of cmd/isolane, also for the hub's commands
-cmd/isolane            1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
+cmd/isolane           1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cores                  650       15  an application is looked for before its lane; QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
@@ -183,7 +185,7 @@ factor/distance         50        5  where the ends of a tunnel are
 factor/instances       100        5  several of the application at once
 factor/lane            100        5  a factor for what a lane asks for
 factor/noise           100        5  factors, metrics and cells are data, and drivers
-factor/path             100       5  factors, metrics and cells are data, and drivers; a level with another name, and tags on the wire
+factor/path            100        5  factors, metrics and cells are data, and drivers; a level with another name, and tags on the wire
 factor/placement        50        5  factors, metrics and cells are data, and drivers
 factor/runtime         150        5  the real-time and the web case study, exports, compare
 factor/setting         100        5  factors, metrics and cells are data, and drivers

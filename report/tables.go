@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -32,7 +33,7 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 		for _, p := range []float64{0.5, 0.99, 0.999} {
 			columns = append(columns, quantileColumn(m, p))
 		}
-		columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max))
+		columns = append(columns, mergedColumn(m, "max", (*samples.Distribution).Max))
 		if s.Averages(m) {
 			columns = append(columns, column{Name: "mean %", of: func(c figures.Cell) string {
 				switch means := c.Figure(m).Means; {
@@ -108,7 +109,7 @@ func medianColumn(m figures.Metric, head string) column {
 }
 
 // mergedColumn has a value of the samples of all runs.
-func mergedColumn(m figures.Metric, head string, value func(*figures.Distribution) float64) column {
+func mergedColumn(m figures.Metric, head string, value func(*samples.Distribution) float64) column {
 	return column{Name: head, of: func(c figures.Cell) string {
 		f := c.Figure(m)
 		return f.Bounded(m.Unit.Plain(value(f.Merged)))
@@ -116,7 +117,7 @@ func mergedColumn(m figures.Metric, head string, value func(*figures.Distributio
 }
 
 func quantileColumn(m figures.Metric, p float64) column {
-	return mergedColumn(m, format.Quantile(p), func(d *figures.Distribution) float64 { return d.Quantile(p) })
+	return mergedColumn(m, format.Quantile(p), func(d *samples.Distribution) float64 { return d.Quantile(p) })
 }
 
 // sampleNote says of how many samples the percentiles and the maximum are, and what was too few.
@@ -243,28 +244,28 @@ func roleTable(s *figures.Summary, role results.Role, title string) table {
 
 // distributionTable has all that a merged histogram supports.
 func distributionTable(s *figures.Summary, m figures.Metric) table {
-	of := func(name string, value func(*figures.Distribution) string) column {
+	of := func(name string, value func(*samples.Distribution) string) column {
 		return column{Name: name, of: func(c figures.Cell) string { return value(c.Figure(m).Merged) }}
 	}
-	columns := []column{mergedColumn(m, "min", (*figures.Distribution).Min)}
-	for _, p := range figures.Quantiles() {
+	columns := []column{mergedColumn(m, "min", (*samples.Distribution).Min)}
+	for _, p := range samples.Quantiles() {
 		columns = append(columns, quantileColumn(m, p))
 	}
-	columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max),
-		mergedColumn(m, "mean", (*figures.Distribution).Mean),
+	columns = append(columns, mergedColumn(m, "max", (*samples.Distribution).Max),
+		mergedColumn(m, "mean", (*samples.Distribution).Mean),
 		column{Name: "P99.9 of single runs", of: func(c figures.Cell) string {
 			return tailRange(m, c.Figure(m))
 		}},
-		of("samples", func(d *figures.Distribution) string { return format.Count(d.N()) }),
-		of("seconds", func(d *figures.Distribution) string { return format.Tick(d.Window.Seconds()) }),
-		of("lost", func(d *figures.Distribution) string {
+		of("samples", func(d *samples.Distribution) string { return format.Count(d.N()) }),
+		of("seconds", func(d *samples.Distribution) string { return format.Tick(d.Window.Seconds()) }),
+		of("lost", func(d *samples.Distribution) string {
 			return fmt.Sprintf("%s of %s", format.Count(d.Lost), format.Count(d.Sent))
 		}),
-		of("send lag P99.9", func(d *figures.Distribution) string {
+		of("send lag P99.9", func(d *samples.Distribution) string {
 			if !d.Open {
 				return ""
 			}
-			return m.Unit.Plain((&figures.Distribution{Histogram: d.Lag}).Quantile(0.999))
+			return m.Unit.Plain((&samples.Distribution{Histogram: d.Lag}).Quantile(0.999))
 		}))
 	for i := range columns {
 		columns[i].optional = true

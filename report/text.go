@@ -11,6 +11,7 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/curves"
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
@@ -29,7 +30,7 @@ func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	}
 	e := s.Session.Environment
 	p.fold("machine: ", fmt.Sprintf("%s, CPUs %s, kernel %s", e.CPUModel, e.Online, e.Kernel))
-	for _, l := range s.BootLines() {
+	for _, l := range evidence.BootLines(s.Session) {
 		p.fold("", l)
 	}
 	for _, n := range s.Session.Notes {

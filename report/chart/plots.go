@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/samples"
 )
 
 // Heights of what a row has, from its top.
@@ -114,7 +115,7 @@ func extent(cells []figures.Cell, m figures.Metric) (lo, hi float64) {
 }
 
 // shortest is at least a nanosecond, so that a logarithm can show it.
-func shortest(d *figures.Distribution) float64 { return max(1, float64(d.Histogram.Min())) }
+func shortest(d *samples.Distribution) float64 { return max(1, float64(d.Histogram.Min())) }
 
 // Percentiles shows the distributions up to the highest percentile that each sample supports.
 func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
@@ -145,7 +146,7 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c.height += lineSkip + 4
 	c.text("", margin, c.height, m.Axis()+" (logarithmic)")
 	ticks := []tick{{0, "0"}}
-	for _, q := range figures.Quantiles() {
+	for _, q := range samples.Quantiles() {
 		if nines(q) < end+0.01 {
 			ticks = append(ticks, tick{nines(q), format.Quantile(q)[1:]})
 		}
@@ -210,13 +211,13 @@ func (c *chart) lineNumbers(ends []lineEnd, foot float64) {
 }
 
 // lastPercentile is the highest percentile that the sample supports and that is not lost.
-func lastPercentile(d *figures.Distribution) float64 { return d.Quantile(d.Supported) }
+func lastPercentile(d *samples.Distribution) float64 { return d.Quantile(d.Supported) }
 
 // nines is the place of a quantile on the axis: 0 for none, 1 for 90%, 2 for 99%.
 func nines(p float64) float64 { return -math.Log10(1 - p) }
 
 // steps are the values from each percentile on, up to the supported one. Steps too small to see are merged.
-func steps(d *figures.Distribution) (all [][2]float64) {
+func steps(d *samples.Distribution) (all [][2]float64) {
 	const least = 0.002 // decades
 	x, seen := 0.0, int64(0)
 	for _, bar := range d.Histogram.Distribution() {
@@ -231,7 +232,7 @@ func steps(d *figures.Distribution) (all [][2]float64) {
 			return append(all, [2]float64{nines(d.Supported), v})
 		}
 		seen += bar.Count
-		x = nines(min(d.Supported, float64(seen)/float64(d.N()+d.Lost)))
+		x = nines(min(d.Supported, float64(seen)/float64(d.Size())))
 	}
 	return all
 }

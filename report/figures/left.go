@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -56,7 +57,9 @@ func (c *Cell) addLack(m results.Measurement) {
 }
 
 // overloaded is in how many runs what was asked was not carried, lost or skipped.
-func (c Cell) overloaded(metric string) int { return max(c.loads[metric].over, c.lacks[metric].over) }
+func (c Cell) overloaded(metric string) int {
+	return max(c.loads[metric].Overloaded, c.lacks[metric].over)
+}
 
 // voided says how many of how many runs have no figure of a metric though nothing was stolen from them, where
 // these are too many: "" where they are not.
@@ -80,7 +83,7 @@ func (s *Summary) survivors() Guard {
 	}{
 		{"not carried, lost or skipped: ", func(c *Cell, metric string) string {
 			if n := c.overloaded(metric); n > 0 {
-				return fmt.Sprintf("more than %g%% in %s", 100*leastLost, quantity.Count(n, "run"))
+				return fmt.Sprintf("more than %g%% in %s", 100*samples.LeastLost, quantity.Count(n, "run"))
 			}
 			return ""
 		}},

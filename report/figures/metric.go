@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -63,6 +64,9 @@ func (s *Summary) Distinct(m Metric) Metric {
 	}
 	return m
 }
+
+// Load is what was asked of a metric, nothing where that is no open loop.
+func (c Cell) Load(m Metric) samples.Load { return c.loads[m.Name] }
 
 // SameLoad says whether open loops asked as much a second of a cell as of another one, to a twentieth.
 func (s *Summary) SameLoad(a, b Cell) bool {

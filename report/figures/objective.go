@@ -85,15 +85,7 @@ func judgeFigure(b lane.Bound, f Figure) lane.Judgement {
 	case len(f.Blocks) == 0 && f.Merged == nil:
 		return lane.Judgement{Bound: b, Verdict: lane.Void, Reason: "no measurement counts"}
 	case b.Metric == "rtt" && f.Merged != nil:
-		var runs []objective.Sample
-		for _, d := range f.runs {
-			runs = append(runs, d.sample())
-		}
-		return objective.Trips(b, f.Merged.sample(), runs)
+		return objective.Trips(b, f.Merged, f.runs)
 	}
 	return objective.Rates(b, f.Values(""))
-}
-
-func (d *Distribution) sample() objective.Sample {
-	return objective.Sample{Histogram: d.Histogram, Exact: d.exact, Lost: d.Lost}
 }

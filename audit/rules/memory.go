@@ -24,7 +24,7 @@ func memoryRules() []rule {
 		classes: severities(audit.Warn, audit.Warn, audit.None),
 		impact:  "it unmaps pages to see which task faults: 1 to 10 µs a fault, and moves them",
 		fix:     "echo 0 > /proc/sys/kernel/numa_balancing", boot: "numa_balancing=disable",
-		source: sysctlKernel + ", numa_balancing", check: unless("/proc/sys/kernel/numa_balancing", is(0)),
+		source: sysctlKernel + ", numa_balancing", check: unless("/proc/sys/kernel/numa_balancing", isZero),
 	}, {
 		id: "thp", title: "transparent hugepages are made for all processes",
 		classes: severities(audit.Warn, audit.Warn, audit.None),
@@ -88,13 +88,13 @@ func pageRules() []rule {
 	}, {
 		id: "zone-reclaim", title: "a full node reclaims before it allocates from another",
 		impact: "direct reclaim in an allocation: 100 µs and more", fix: "echo 0 > /proc/sys/vm/zone_reclaim_mode",
-		source: sysctlVM + ", zone_reclaim_mode", check: unless("/proc/sys/vm/zone_reclaim_mode", is(0)),
+		source: sysctlVM + ", zone_reclaim_mode", check: unless("/proc/sys/vm/zone_reclaim_mode", isZero),
 	}, {
 		id: "compaction", title: "memory is compacted in the background",
 		classes: severities(audit.Info, audit.Info, audit.None),
 		impact:  "kcompactd moves pages under running threads: a fault of some µs each",
 		fix:     "echo 0 > /proc/sys/vm/compaction_proactiveness", source: sysctlVM + ", compaction_proactiveness",
-		check: unless("/proc/sys/vm/compaction_proactiveness", is(0)),
+		check: unless("/proc/sys/vm/compaction_proactiveness", isZero),
 	}}
 }
 

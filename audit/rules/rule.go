@@ -203,7 +203,7 @@ func unless(file string, ok func(n int64) bool) func(*subject) []hit {
 	}
 }
 
-func is(want int64) func(int64) bool       { return func(n int64) bool { return n == want } }
+func isZero(n int64) bool                  { return n == 0 }
 func atLeast(least int64) func(int64) bool { return func(n int64) bool { return n >= least } }
 
 // overlaps is one hit with all the files whose CPUs intersect the lane's.

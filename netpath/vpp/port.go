@@ -15,8 +15,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// KindPort is an interface of VPP's; the target is its name, the values are a port as JSON.
-const KindPort = "vpp-port"
+// kindPort is an interface of VPP's; the target is its name, the values are a port as JSON.
+const kindPort = "vpp-port"
 
 // port is an interface of VPP's: one that Isolane makes at a device of the kernel or for tags of another one,
 // or else VPP's own.
@@ -182,7 +182,7 @@ func leaving(name string, domain int) []string {
 
 // Ops are the operations of all kinds.
 func Ops() map[string]journal.Op {
-	return map[string]journal.Op{KindPort: portOp{&reader{}}, KindStartup: startupOp{}, KindThreads: threadsOp{}}
+	return map[string]journal.Op{kindPort: portOp{&reader{}}, kindStartup: startupOp{}, kindThreads: threadsOp{}}
 }
 
 type portOp struct{ reader *reader }

@@ -100,9 +100,10 @@ func (c *chart) line(class string, x0, y0, x1, y1 float64) {
 }
 
 // whisker has caps at its ends.
-func (c *chart) whisker(class string, x0, x1, y, caps float64) {
+func (c *chart) whisker(class string, x0, x1, y float64) {
+	const cap = 4.0 // above the line, and below
 	c.mark(`<path class="%s" d="M%[2]g,%[4]gV%[5]gM%[2]g,%[6]gH%[3]gM%[3]g,%[4]gV%[5]g" />`, class, x0, x1,
-		y-caps/2, y+caps/2, y)
+		y-cap, y+cap, y)
 }
 
 func (c *chart) dot(class string, x, y, r float64) {

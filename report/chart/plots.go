@@ -35,7 +35,7 @@ func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c.right -= 14 // half of the last tick's label
 	c.levelKeys(s, s.Cells)
 	head, _ := s.SpreadHead()
-	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
+	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y) })
 	dot := "one block"
 	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Figure(m).Ratio.Boots }) {
 		dot = "one block or boot"
@@ -78,8 +78,8 @@ func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, 
 	c.grounded("name", c.left, c.height+rowName-4, cell.Label())
 	c.grounded(class, c.right, c.height+rowName-4, remark)
 	if lo, hi, _ := f.Ratio.Spread(); !cell.Baseline && lo > 0 && !math.IsInf(hi, 0) && len(f.Ratio.Blocks) > 1 {
-		c.whisker("ground", c.x.at(lo), c.x.at(hi), y, 8)
-		c.whisker("whisker", c.x.at(lo), c.x.at(hi), y, 8)
+		c.whisker("ground", c.x.at(lo), c.x.at(hi), y)
+		c.whisker("whisker", c.x.at(lo), c.x.at(hi), y)
 	}
 	for k, b := range f.Ratio.Blocks { // the first at the top
 		if !cell.Baseline && b.Value > 0 && !math.IsInf(b.Value, 1) {
@@ -241,7 +241,7 @@ func steps(d *samples.Distribution) (all [][2]float64) {
 // them.
 func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c := newChart(l)
-	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
+	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y) })
 	c.key("P50 to P99", 18, func(x0, x1, y float64) { c.mark(`<path d="M%g,%gh18v8h-18z" />`, x0, y-4) })
 	c.key("P50 (written below)", 6, func(x0, _, y float64) { c.line("thick", x0+3, y-6, x0+3, y+6) })
 	c.key("mean", 8, func(x0, _, y float64) { c.diamond(x0+4, y) })
@@ -271,7 +271,7 @@ func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
 
 func (c *chart) rangeRow(cell figures.Cell, f figures.Figure, u format.Unit, y float64) {
 	d, plain := f.Merged, func(v float64) string { return f.Bounded(u.Plain(v)) }
-	c.whisker(cellClass(cell.Look)+" whisker", c.x.at(shortest(d)), c.x.at(d.Max()), y, 8)
+	c.whisker(cellClass(cell.Look)+" whisker", c.x.at(shortest(d)), c.x.at(d.Max()), y)
 	known := func(p float64) float64 { return map[bool]float64{true: d.Quantile(p)}[p <= d.Supported] }
 	p50, p99, tail := known(0.5), known(0.99), known(0.999)
 	if p99 > 0 {

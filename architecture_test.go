@@ -155,9 +155,9 @@ agent                 1600       30  a method for each request of its client
 audit                  250       15
 audit/rules           2400        5  out of audit; what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has
-change                2300       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
+change                2300       35  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2250       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces
-change/netdev/queues   400       10  out of change/netdev: which CPUs handle the frames of devices
+change/netdev/queues   400        5  out of change/netdev: which CPUs handle the frames of devices
 change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
 claims/cells           200        5  out of claims/rules: the rows by their configurations
@@ -223,15 +223,15 @@ lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of it
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 2000       35  a spreader that is nobody's ends; what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
-netpath               1600       55  why an uplink carries nothing; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
+netpath               1650       55  switches that do not answer, once for two paths; why an uplink carries nothing; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
 netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
 netpath/direct          50        5  the machine's limit, for measurements
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  lanes are held to their rate; a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
 netpath/macvlan        100        5
-netpath/ovs           1900       10  bridges that Open vSwitch cannot make; receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
+netpath/ovs           1850       10  bridges that Open vSwitch cannot make; receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
 netpath/sriov         1450        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found; what it is in scenarios
-netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
+netpath/vpp            950        5  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5
 plan                   700       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane; the devices of placed lanes as the host has them now, out of enforce
 plan/search           1950       20  others' use of a pool; combinations of too few nodes are spared, and of those that have nothing; a refusal says who has the functions

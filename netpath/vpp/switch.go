@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
 
@@ -194,7 +195,7 @@ func (threadsOp) Read(ctx context.Context, s journal.Step) (string, error) {
 		return s.After, nil
 	}
 	if err != nil {
-		return unread(ctx, err)
+		return netpath.Unread(ctx, err)
 	}
 	return parseThreads(out), nil
 }

@@ -101,16 +101,17 @@ func imports() map[string][]string {
 		"prove/testbed": {"change", "change/netdev", "change/netdev/queues", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
 			"prove/balance", "prove/layout", "prove/programs", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/direct", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
-		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "report/samples", "results", "stats",
+		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "report/metric", "report/samples", "results", "stats",
 			"terminal"},
-		"report/objective": {"lane", "report/format", "report/samples", "stats"}, "report/export": {"lane", "report", "report/figures", "report/format", "report/samples", "results", "terminal"},
-		"report/answers":  {"claims", "prove/scenario", "report", "report/figures", "report/format", "results", "stats"},
-		"report/compare":  {"quantity", "report/evidence", "report/figures", "report/format", "results", "stats", "terminal"},
-		"report/figures":  {"lane", "quantity", "report/evidence", "report/format", "report/objective", "report/samples", "results", "stats"},
-		"report/curves":   {"quantity", "report/figures", "report/format", "results"},
+		"report/objective": {"lane", "report/format", "report/samples", "stats"}, "report/export": {"lane", "report", "report/figures", "report/format", "report/metric", "report/samples", "results", "terminal"},
+		"report/answers":  {"claims", "prove/scenario", "report", "report/figures", "report/format", "report/metric", "results", "stats"},
+		"report/compare":  {"quantity", "report/evidence", "report/figures", "report/format", "report/metric", "results", "stats", "terminal"},
+		"report/figures":  {"lane", "quantity", "report/evidence", "report/format", "report/metric", "report/objective", "report/samples", "results", "stats"},
+		"report/curves":   {"quantity", "report/figures", "report/format", "report/metric", "results"},
 		"report/evidence": {"cpuset", "quantity", "results", "stats"},
+		"report/metric":   {"report/format", "results", "stats"},
 		"report/samples":  {"report/format", "results", "stats"},
-		"report/chart":    {"report/curves", "report/figures", "report/format", "report/samples", "terminal"},
+		"report/chart":    {"report/curves", "report/figures", "report/format", "report/metric", "report/samples", "terminal"},
 		"report/format":   {"results"},
 		"examples/embed":  {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
 		"cli":             {"terminal"}, "cmd/isolane": {"*"},
@@ -268,8 +269,9 @@ report/compare         750       10  boots are compared where runs are not of on
 report/curves          250        5  out of report/figures
 report/evidence        450       15  what of the conditions differs between boots, for figures and compare; out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables; what programs of others took
 report/export          800        5  files to export to, out of cmd/isolane; aims that a guard opens; what was lost, and bounds, where a format cannot hold them
-report/figures        2500       30  segments that nobody accounts for; what late clients find is a bound, and so are ratios to it, in all formats; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session; void runs, which flatter what is left
+report/figures        2450       25  segments that nobody accounts for; what late clients find is a bound, and so are ratios to it, in all formats; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session; void runs, which flatter what is left
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
+report/metric          100        5  out of report/figures: what runs measure, for all that print it
 report/objective       200        5  out of report/figures: bounds of lanes
 report/samples         150        5  out of report/figures: what was sampled, asked and lost
 results               1200       90  segments; bounds of late clients; all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures; runs that are void for steal alone
@@ -457,7 +459,7 @@ func TestEngineNamesNoLevel(t *testing.T) {
 	if len(words) < 15 {
 		t.Fatalf("only %d words were found: %v", len(words), words)
 	}
-	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/schedule", "prove/search", "prove/testbed", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format", "report/objective", "report/samples",
+	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/schedule", "prove/search", "prove/testbed", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format", "report/metric", "report/objective", "report/samples",
 		"results", "stats", "witness", "witness/judge", "witness/tail"} {
 		sources, err := filepath.Glob(folder + "/*.go")
 		if err != nil || len(sources) == 0 {

@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
 )
@@ -237,7 +238,7 @@ func caveats(s *figures.Summary) []string {
 		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show "+
 			"queueing; the open loop can.")
 	}
-	if slices.ContainsFunc(s.Metrics, func(m figures.Metric) bool { return m.Sampled }) {
+	if slices.ContainsFunc(s.Metrics, func(m metric.Metric) bool { return m.Sampled }) {
 		all = append(all, "A maximum has no interval and grows with the time measured.")
 	}
 	for _, c := range s.Cells {

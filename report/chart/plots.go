@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/report/samples"
 )
 
@@ -23,7 +24,7 @@ const (
 
 // Bars shows a metric in percent of the baseline: for each cell a row with its bar, the whisker, its blocks,
 // and the paper's bar.
-func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
+func Bars(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	high, published := 0.0, false
 	for _, cell := range s.Cells {
 		high += rowName + rowBar + rowBlocks + rowGap
@@ -65,14 +66,14 @@ func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 }
 
 // barRow draws a row from the chart's height on.
-func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, foot float64) {
+func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m metric.Metric, foot float64) {
 	f := cell.Figure(m)
 	y := c.height + rowName + rowBar/2.0
-	class, remark := "name faint end", m.Missing(cell)
+	class, remark := "name faint end", cell.Missing(m)
 	if remark == "" && !f.Ratio.Known() {
-		remark = "not compared, " + m.Shown(f)
+		remark = "not compared, " + f.Shown(m)
 	} else if remark == "" {
-		class, remark = "figure end", s.Estimate(cell, m)+", "+m.Shown(f)
+		class, remark = "figure end", s.Estimate(cell, m)+", "+f.Shown(m)
 		c.box(cellClass(cell.Look), foot, c.x.at(max(c.x.lo, min(f.Ratio.Estimate, c.x.hi))), y, rowBar-2)
 	}
 	c.grounded("name", c.left, c.height+rowName-4, cell.Label())
@@ -97,7 +98,7 @@ func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, 
 }
 
 // extent is the range of all that is to be drawn, with the line at 100%.
-func extent(cells []figures.Cell, m figures.Metric) (lo, hi float64) {
+func extent(cells []figures.Cell, m metric.Metric) (lo, hi float64) {
 	all := []float64{1}
 	for _, c := range cells {
 		r := c.Figure(m).Ratio
@@ -118,7 +119,7 @@ func extent(cells []figures.Cell, m figures.Metric) (lo, hi float64) {
 func shortest(d *samples.Distribution) float64 { return max(1, float64(d.Histogram.Min())) }
 
 // Percentiles shows the distributions up to the highest percentile that each sample supports.
-func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
+func Percentiles(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.left, c.right = c.left+50, c.right-14
 	cells := s.Sampled(m)
@@ -239,7 +240,7 @@ func steps(d *samples.Distribution) (all [][2]float64) {
 
 // Ranges shows a row a cell, from the shortest to the longest, with percentiles as far as the sample supports
 // them.
-func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
+func Ranges(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y) })
 	c.key("P50 to P99", 18, func(x0, x1, y float64) { c.mark(`<path d="M%g,%gh18v8h-18z" />`, x0, y-4) })

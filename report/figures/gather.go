@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/results"
 )
@@ -40,7 +41,7 @@ func (s *Summary) take(c *Cell, m results.Measurement, block int) error {
 	s.VoidValues++
 	c.addLack(m)
 	for name, v := range m.Values {
-		if of := s.Metric(name); of != nil && of.forbidden() {
+		if of := s.Metric(name); of != nil && of.Forbidden() {
 			figure(c.Figures, name).add(block, v)
 		}
 	}
@@ -74,16 +75,16 @@ func (s *Summary) add(c *Cell, m results.Measurement, block int, late bool) erro
 		}
 	}
 	for name, sampled := range m.Samples {
-		metric := s.Metric(name)
-		if metric == nil {
+		of := s.Metric(name)
+		if of == nil {
 			return fmt.Errorf("metric %s is not described", name)
 		}
 		f := figure(c.Figures, name)
-		if err := f.merge(sampled, metric.Loop == results.Open, late, time.Duration(m.Window), block); err != nil {
+		if err := f.merge(sampled, of.Loop == results.Open, late, time.Duration(m.Window), block); err != nil {
 			return err
 		}
 		if late {
-			f.mark(*metric, block)
+			f.mark(*of, block)
 		}
 	}
 	return nil
@@ -91,7 +92,7 @@ func (s *Summary) add(c *Cell, m results.Measurement, block int, late bool) erro
 
 // addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count. With a
 // bound among them it is one.
-func (c *Cell) addMean(m Metric) {
+func (c *Cell) addMean(m metric.Metric) {
 	if len(m.MeanOf) == 0 || c.Figures[m.MeanOf[0]] == nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/report/objective"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -67,7 +68,7 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 
 // doubted is a verdict with what the figure leaves out, or what limits it. Guards on ratios do not touch a
 // bound: what makes samples longer, or differ, is in the figure that it holds.
-func (c Cell) doubted(m Metric, j lane.Judgement) (lane.Verdict, string) {
+func (c Cell) doubted(m metric.Metric, j lane.Judgement) (lane.Verdict, string) {
 	f, over := c.Figure(m), c.lacks[m.Name].over
 	switch {
 	case j.Verdict == lane.Held && over > 0:

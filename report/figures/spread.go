@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/stats"
 )
 
@@ -52,7 +53,7 @@ func (c Comparison) SpreadText() string {
 }
 
 // Estimate prints the ratio of a cell's value to the baseline's, which is 100% by definition.
-func (s *Summary) Estimate(c Cell, m Metric) string {
+func (s *Summary) Estimate(c Cell, m metric.Metric) string {
 	f := c.Figure(m)
 	switch {
 	case c.Baseline:

@@ -1,7 +1,7 @@
 // Package figures makes the figures of a session from its results: medians, ratios to the baseline with their
 // intervals, verdicts, aims, the objective of a lane, and the evidence on where threads ran.
 //
-// What was sampled is in report/samples. What a metric is called, and its unit, is in metric.go.
+// What was sampled is in report/samples, what a metric is called, and its unit, in report/metric.
 //
 //	sum, err := figures.Summarize(session)
 //	fmt.Println(sum.Baseline, sum.Aims, sum.Cell("noisy-lane-express").Figures["throughput"].Ratio)
@@ -16,6 +16,7 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/report/evidence"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -32,7 +33,7 @@ type Summary struct {
 	Values, VoidValues int            // single measurements in used runs
 	Late               int            // of them those of late clients, which are bounds and not void
 	Verdicts           bool           // quick sessions have none
-	Metrics            []Metric
+	Metrics            []metric.Metric
 	Cells              []Cell
 	Isolation          []Isolation // of disturbed cells
 	Aims               []Aim
@@ -68,7 +69,7 @@ func (c Cell) Label() string {
 }
 
 // Figure returns what a cell has of a metric; it has no blocks where there is nothing.
-func (c Cell) Figure(m Metric) Figure { return c.figure(m.Name) }
+func (c Cell) Figure(m metric.Metric) Figure { return c.figure(m.Name) }
 
 func (c Cell) figure(name string) Figure {
 	if f, ok := c.Figures[name]; ok {
@@ -122,7 +123,7 @@ func Summarize(s results.Session) (Summary, error) {
 	sum := Summary{Session: s, Verdicts: s.Scenario.Mode != "quick", Dropped: map[string]int{},
 		Planned: (s.Scenario.Blocks + max(1, s.Scenario.Boots)) * len(s.Cells)}
 	for _, m := range s.Metrics {
-		sum.Metrics = append(sum.Metrics, newMetric(m, s.Metrics))
+		sum.Metrics = append(sum.Metrics, metric.New(m, s.Metrics))
 	}
 	for _, c := range s.Cells {
 		if c.Baseline {
@@ -209,7 +210,7 @@ func (s *Summary) Cell(name string) *Cell {
 }
 
 // Sampled are the cells that have samples.
-func (s *Summary) Sampled(m Metric) []Cell {
+func (s *Summary) Sampled(m metric.Metric) []Cell {
 	return slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Figure(m).Merged.N() == 0 })
 }
 
@@ -227,8 +228,8 @@ func (c Cell) Unused() string {
 	return NoRun
 }
 
-// Missing says why a cell has no figure of the metric, "" where it has one.
-func (m Metric) Missing(c Cell) string {
+// Missing says why a cell has no figure of a metric, "" where it has one.
+func (c Cell) Missing(m metric.Metric) string {
 	switch {
 	case len(c.Figure(m).Blocks) > 0 || c.Used == 0:
 		return c.Unused()

@@ -113,10 +113,10 @@ func (o *exposition) add(m metric.Metric, f, base figures.Figure,
 }
 
 // labels are the scenario, the cell, its levels and the metric, and pairs of further ones.
-func labels(s *figures.Summary, c figures.Cell, metric string, more ...string) string {
+func labels(s *figures.Summary, c figures.Cell, of string, more ...string) string {
 	all := []string{"scenario", s.Session.Scenario.Name, "cell", c.Name}
-	if metric != "" {
-		all = append(all, "metric", metric)
+	if of != "" {
+		all = append(all, "metric", of)
 	}
 	taken := map[string]bool{}
 	for _, f := range s.Session.Factors {

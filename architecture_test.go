@@ -39,7 +39,8 @@ func imports() map[string][]string {
 		"lane/explain":  {"examples", "lane", "terminal"},
 		"version":       {"lane"},
 		"boot":          {"cpuset", "host", "host/cmdline", "plan"},
-		"audit":         {"cpuset", "host", "host/settings", "host/task", "quantity", "terminal"},
+		"audit":         {"cpuset", "quantity", "terminal"},
+		"audit/rules":   {"audit", "cpuset", "host", "host/settings", "host/task", "quantity"},
 		"claims":        {"quantity", "terminal"},
 		"claims/row":    {"claims"}, "claims/formula": {"claims/row"},
 		"claims/role":  {"claims/row"},
@@ -100,15 +101,17 @@ func imports() map[string][]string {
 		"prove/testbed": {"change", "change/netdev", "change/netdev/queues", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
 			"prove/balance", "prove/layout", "prove/programs", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/direct", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
-		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "results", "stats",
+		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "report/metric", "report/samples", "results", "stats",
 			"terminal"},
-		"report/objective": {"lane", "report/format", "stats"}, "report/export": {"lane", "report", "report/figures", "report/format", "results", "terminal"},
-		"report/answers":  {"claims", "prove/scenario", "report", "report/figures", "report/format", "results", "stats"},
-		"report/compare":  {"quantity", "report/figures", "report/format", "results", "stats", "terminal"},
-		"report/figures":  {"lane", "quantity", "report/evidence", "report/format", "report/objective", "results", "stats"},
-		"report/curves":   {"quantity", "report/figures", "report/format", "results"},
-		"report/evidence": {"cpuset", "results", "stats"},
-		"report/chart":    {"report/curves", "report/figures", "report/format", "terminal"},
+		"report/objective": {"lane", "report/format", "report/samples", "stats"}, "report/export": {"lane", "report", "report/figures", "report/format", "report/metric", "report/samples", "results", "terminal"},
+		"report/answers":  {"claims", "prove/scenario", "report", "report/figures", "report/format", "report/metric", "results", "stats"},
+		"report/compare":  {"quantity", "report/evidence", "report/figures", "report/format", "report/metric", "results", "stats", "terminal"},
+		"report/figures":  {"lane", "quantity", "report/evidence", "report/format", "report/metric", "report/objective", "report/samples", "results", "stats"},
+		"report/curves":   {"quantity", "report/figures", "report/format", "report/metric", "results"},
+		"report/evidence": {"cpuset", "quantity", "results", "stats"},
+		"report/metric":   {"report/format", "results", "stats"},
+		"report/samples":  {"report/format", "results", "stats"},
+		"report/chart":    {"report/curves", "report/figures", "report/format", "report/metric", "report/samples", "terminal"},
 		"report/format":   {"results"},
 		"examples/embed":  {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
 		"cli":             {"terminal"}, "cmd/isolane": {"*"},
@@ -126,7 +129,7 @@ func imports() map[string][]string {
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "hub/desired", "journal"},
 		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
-		"hub/agent":           {"audit", "history", "host", "host/settings", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "hub/workload", "journal", "lanes", "plan", "version"},
+		"hub/agent":           {"audit/rules", "history", "host", "host/settings", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "hub/workload", "journal", "lanes", "plan", "version"},
 		"hub/workload":        {"enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/task", "hub/api", "hub/desired", "hub/pods", "journal", "lane", "lanes", "plan", "unit"},
 		"hub/pods":            {"hub/api", "lane", "lanes", "plan"},
 		"hub/cmd/isolane-hub": {"*"},
@@ -150,20 +153,21 @@ package              lines exported  why it was raised
 (lines>110)              0
 (nolint)                14  the hub that a token names is checked by its digest
 agent                 1600       30  a method for each request of its client
-audit                 2600       15  what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
+audit                  250       15
+audit/rules           2400        5  out of audit; what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has
-change                2300       40  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
+change                2300       35  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2250       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces
-change/netdev/queues   400       10  out of change/netdev: which CPUs handle the frames of devices
+change/netdev/queues   400        5  out of change/netdev: which CPUs handle the frames of devices
 change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
-claims/formula         150        5  out of claims/rules
 claims/cells           200        5  out of claims/rules: the rows by their configurations
+claims/formula         150        5  out of claims/rules
 claims/role            350        5  out of claims/rules: the names of formulas, also of machines, failures and money
 claims/row            1000       50  conditions that name one of several parts; out of claims/rules: what a row is, apart from what rows say together; sides of comparisons, statistics of statistics, lengths, power and energy
 claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cli                    300       15  exit codes and -o, out of cmd/isolane, also for the hub's commands
-cmd/isolane            1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
+cmd/isolane           1700        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
 cores                  650       15  an application is looked for before its lane; QEMU's options for a tap
 cpuset                 350       10
 draw                  1000        5
@@ -183,7 +187,7 @@ factor/distance         50        5  where the ends of a tunnel are
 factor/instances       100        5  several of the application at once
 factor/lane            100        5  a factor for what a lane asks for
 factor/noise           100        5  factors, metrics and cells are data, and drivers
-factor/path             100       5  factors, metrics and cells are data, and drivers; a level with another name, and tags on the wire
+factor/path            100        5  factors, metrics and cells are data, and drivers; a level with another name, and tags on the wire
 factor/placement        50        5  factors, metrics and cells are data, and drivers
 factor/runtime         150        5  the real-time and the web case study, exports, compare
 factor/setting         100        5  factors, metrics and cells are data, and drivers
@@ -220,15 +224,15 @@ lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of it
 lane                  1650       45  what drives a lane's device
 lane/explain           150        5
 lanes                 2000       35  a spreader that is nobody's ends; what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
-netpath               1600       55  why an uplink carries nothing; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
+netpath               1650       55  switches that do not answer, once for two paths; why an uplink carries nothing; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
 netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
 netpath/direct          50        5  the machine's limit, for measurements
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library
 netpath/express        800        5  lanes are held to their rate; a shared table of lanes that stays, its file system, and what lanes may send; programs that frames meet before ours
 netpath/macvlan        100        5
-netpath/ovs           1900       10  bridges that Open vSwitch cannot make; receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
+netpath/ovs           1850       10  bridges that Open vSwitch cannot make; receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
 netpath/sriov         1450        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found; what it is in scenarios
-netpath/vpp            950       10  path vpp, and VPP in a lane; its card takes all frames
+netpath/vpp            950        5  path vpp, and VPP in a lane; its card takes all frames
 noise                  100        5
 plan                   700       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane; the devices of placed lanes as the host has them now, out of enforce
 plan/search           1950       20  others' use of a pool; combinations of too few nodes are spared, and of those that have nothing; a refusal says who has the functions
@@ -263,11 +267,13 @@ report/answers         500        5  published tables, row by row, beside sessio
 report/chart           770        5  texts hide the lines below them; each axis has a scale; bounds are marked
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures
-report/evidence        400       10  out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables; what programs of others took
+report/evidence        450       15  what of the conditions differs between boots, for figures and compare; out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables; what programs of others took
 report/export          800        5  files to export to, out of cmd/isolane; aims that a guard opens; what was lost, and bounds, where a format cannot hold them
-report/figures        2650       30  segments that nobody accounts for; what late clients find is a bound, and so are ratios to it, in all formats; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session; void runs, which flatter what is left
+report/figures        2450       25  segments that nobody accounts for; what late clients find is a bound, and so are ratios to it, in all formats; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session; void runs, which flatter what is left
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
+report/metric          100        5  out of report/figures: what runs measure, for all that print it
 report/objective       200        5  out of report/figures: bounds of lanes
+report/samples         150        5  out of report/figures: what was sampled, asked and lost
 results               1200       90  segments; bounds of late clients; all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures; runs that are void for steal alone
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
@@ -453,7 +459,7 @@ func TestEngineNamesNoLevel(t *testing.T) {
 	if len(words) < 15 {
 		t.Fatalf("only %d words were found: %v", len(words), words)
 	}
-	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/schedule", "prove/search", "prove/testbed", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format", "report/objective",
+	for _, folder := range []string{"factor", "noise", "probe", "prove", "prove/scenario", "prove/schedule", "prove/search", "prove/testbed", "report", "report/chart", "report/compare", "report/curves", "report/evidence", "report/export", "report/figures", "report/format", "report/metric", "report/objective", "report/samples",
 		"results", "stats", "witness", "witness/judge", "witness/tail"} {
 		sources, err := filepath.Glob(folder + "/*.go")
 		if err != nil || len(sources) == 0 {

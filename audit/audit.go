@@ -1,20 +1,11 @@
-// Package audit reports what keeps a machine from being deterministic: a table of rules, each of which
-// compares what was requested (command line, configuration) with what is in force (sysfs, procfs). It
-// reads no file itself and changes nothing.
-//
-// Whether a setting is wrong depends on the workload, so each finding has a severity for each class of
-// them. A rule whose files the source does not have is listed as unknown, never as passed.
+// Package audit is what an audit of a machine says: its findings, as JSON and as text. audit/rules makes
+// them.
 package audit
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"slices"
 
 	"isolane.dev/isolane/cpuset"
-	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/host/settings"
 )
 
 // APIVersion and Kind head the JSON document.
@@ -56,10 +47,11 @@ type Severities struct {
 	Throughput Severity `json:"throughput"`
 }
 
-func (s Severities) worst() Severity { return max(s.PollMode, s.RealTime, s.Throughput) }
+// Worst is that of the class to which it matters most.
+func (s Severities) Worst() Severity { return max(s.PollMode, s.RealTime, s.Throughput) }
 
-// capped is for a machine without lanes: nothing is broken yet.
-func (s Severities) capped(most Severity) Severities {
+// Capped is for a machine without lanes: nothing is broken yet.
+func (s Severities) Capped(most Severity) Severities {
 	return Severities{min(s.PollMode, most), min(s.RealTime, most), min(s.Throughput, most)}
 }
 
@@ -107,49 +99,4 @@ func (r Report) Worst() Severity {
 		return None
 	}
 	return r.Findings[0].Severity
-}
-
-// Run audits a machine. The lanes have the CPUs lane, as source says. Where lane is empty, the CPUs that the
-// machine itself isolates are audited; where it isolates none, the audit is one of readiness: of the CPUs
-// that could be used for lanes, and with no severity above warn.
-func Run(h host.Host, s settings.Settings, lane cpuset.Set, source string) Report {
-	r := Report{APIVersion: APIVersion, Kind: Kind, Hostname: h.Hostname, CPUs: lane, LaneSource: source,
-		Findings: []Finding{}, Passed: []string{}, NeedLanes: []string{}, Unknown: []Unknown{},
-		Warnings: h.Warnings}
-	sub := &subject{Host: h, Settings: s}
-	if lane.IsEmpty() {
-		r.CPUs, r.LaneSource, r.Readiness = sub.own()
-	}
-	sub.named, sub.lane = r.CPUs, r.CPUs.Intersection(h.Online())
-	for _, rule := range rules() {
-		if r.Readiness && rule.needsLanes {
-			r.NeedLanes = append(r.NeedLanes, rule.id)
-			continue
-		}
-		sub.Missing = ""
-		hits := rule.check(sub)
-		switch {
-		case len(hits) > 0:
-		case sub.Missing != "":
-			r.Unknown = append(r.Unknown, Unknown{rule.id, sub.Missing})
-		default:
-			r.Passed = append(r.Passed, rule.id)
-		}
-		for _, h := range hits {
-			r.Findings = append(r.Findings, sub.finding(rule, h, r.Readiness))
-		}
-	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	return r
-}
-
-// LaneCPUs reads a cpulist of lanes, for Run. A CPU that the machine does not have is a mistake; one that is
-// offline is a finding.
-func LaneCPUs(h host.Host, list string) (cpuset.Set, error) {
-	possible := h.Possible()
-	lane, err := cpuset.ParseWithin(list, possible)
-	if gone := lane.Difference(possible); err == nil && !gone.IsEmpty() {
-		return lane, fmt.Errorf("there are no CPUs %s, the machine has %s", gone, possible)
-	}
-	return lane, err
 }

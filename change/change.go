@@ -48,7 +48,7 @@ func Ops(root string, files ...string) map[string]journal.Op {
 		KindMember:     member{k},
 		KindProcesses:  processes{k},
 		KindScheduling: scheduling{},
-		KindScratch:    scratch{},
+		kindScratch:    scratch{},
 		KindSysctl:     sysctl{k},
 		KindTask:       taskCPUs{host.Live()},
 		KindTasks:      tasks{k},

@@ -15,8 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 )
@@ -25,13 +23,7 @@ import (
 // goes on.
 func TestKeeper(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	mounted, merr := cgroup.Mounted(host.Live())
-	if merr != nil {
-		t.Fatal(merr)
-	}
-	if mounted.Unified == nil {
-		t.Skip("no cgroup v2")
-	}
+	top := unified(t)
 	for name, c := range map[string]struct {
 		end  func(t *testing.T, k keeper, s journal.Step, unit string) // of the unit, or of the lane
 		ends bool                                                      // what has moved
@@ -41,8 +33,8 @@ func TestKeeper(t *testing.T) {
 		"released": {releaseKeeper, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			unit := filepath.Join(*mounted.Unified, "isolane-test-unit")
-			group, moved := filepath.Join(unit, "isolane-1"), filepath.Join(*mounted.Unified, "isolane-test-lane")
+			unit := filepath.Join(top, "isolane-test-unit")
+			group, moved := filepath.Join(unit, "isolane-1"), filepath.Join(top, "isolane-test-lane")
 			for _, dir := range []string{group, moved} {
 				if err := os.MkdirAll(dir, 0o755); err != nil {
 					t.Fatal(err)

@@ -51,7 +51,7 @@ func checkGroup(dir, top string) error {
 func (member) Ends(journal.Step) bool { return true }
 
 // Name is that of the process.
-func (member) Name(s journal.Step) string { return TaskName("cgroup of process", s.Target) }
+func (member) Name(s journal.Step) string { return taskName("cgroup of process", s.Target) }
 
 func (member) Read(_ context.Context, s journal.Step) (string, error) {
 	pid, err := find(host.Live(), s.Target)

@@ -21,14 +21,8 @@ import (
 // was killed has left them frozen.
 func TestMoveFromForkStorm(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	mounted, merr := cgroup.Mounted(host.Live())
-	if merr != nil {
-		t.Fatal(merr)
-	}
-	if mounted.Unified == nil {
-		t.Skip("no cgroup v2")
-	}
-	top := filepath.Join(*mounted.Unified, "test-isolane-move") // not one of Isolane's: what is moved goes there
+	mount := unified(t)
+	top := filepath.Join(mount, "test-isolane-move") // not one of Isolane's: what is moved goes there
 	from := filepath.Join(top, "isolane-from")
 	if err := os.MkdirAll(from, 0o755); err != nil {
 		t.Fatal(err)
@@ -135,4 +129,17 @@ func TestThaw(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// unified is where cgroup v2 is mounted.
+func unified(t *testing.T) string {
+	t.Helper()
+	mounted, err := cgroup.Mounted(host.Live())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mounted.Unified == nil {
+		t.Skip("no cgroup v2")
+	}
+	return *mounted.Unified
 }

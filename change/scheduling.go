@@ -103,7 +103,7 @@ func (scheduling) Check(s journal.Step) error {
 func (scheduling) Ends(journal.Step) bool { return true }
 
 // Name is that of the thread.
-func (scheduling) Name(s journal.Step) string { return TaskName("scheduling of thread", s.Target) }
+func (scheduling) Name(s journal.Step) string { return taskName("scheduling of thread", s.Target) }
 
 func (scheduling) Read(_ context.Context, s journal.Step) (string, error) {
 	tid, err := find(host.Live(), s.Target)

@@ -14,15 +14,15 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindScratch is a directory of this user for files that go with it: "" or Present.
-const KindScratch = "scratch"
+// kindScratch is a directory of this user for files that go with it: "" or Present.
+const kindScratch = "scratch"
 
 const scratchPrefix = "isolane-run-"
 
 // ScratchStep makes a new directory among the temporary files.
 func ScratchStep() (journal.Step, error) {
 	dir, err := filepath.Abs(filepath.Join(os.TempDir(), scratchPrefix+rand.Text()))
-	return journal.Step{Kind: KindScratch, Target: dir, After: Present}, err
+	return journal.Step{Kind: kindScratch, Target: dir, After: Present}, err
 }
 
 type scratch struct{}

@@ -134,10 +134,10 @@ func (t taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 func (taskCPUs) Ends(journal.Step) bool { return true }
 
 // Name is that of the thread.
-func (taskCPUs) Name(s journal.Step) string { return TaskName("CPUs of thread", s.Target) }
+func (taskCPUs) Name(s journal.Step) string { return taskName("CPUs of thread", s.Target) }
 
-// TaskName says for people what is set of which thread, which a TaskTarget names.
-func TaskName(what, target string) string {
+// taskName says for people what is set of which thread, which a TaskTarget names.
+func taskName(what, target string) string {
 	id, _, _ := strings.Cut(target, ":")
 	name, err := os.ReadFile("/proc/" + id + "/comm")
 	if err != nil {

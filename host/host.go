@@ -192,7 +192,7 @@ func Read(root fs.FS) (Host, error) {
 	h.CPUs = r.cpus()
 	h.NUMANodes = r.nodes(h.Online())
 	r.allowNodes(h.NUMANodes)
-	h.MemoryBytes, _ = r.meminfo("proc/meminfo", "MemTotal:")
+	h.MemoryBytes, _ = r.memTotal("proc/meminfo")
 	r.checkMemory(h.NUMANodes, h.MemoryBytes)
 	h.Caches = r.caches
 	h.PCIDevices = r.pciDevices()

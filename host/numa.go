@@ -20,7 +20,7 @@ func (r *reader) nodes(online cpuset.Set) []NUMANode {
 		n := NUMANode{ID: id, CPUs: r.nodeCPUs(id).Intersection(online), Distances: r.distances(dir),
 			Hugepages: r.hugepages(dir + "/hugepages")}
 		known := false
-		if n.MemoryBytes, known = r.meminfo(dir+"/meminfo", "MemTotal:"); known {
+		if n.MemoryBytes, known = r.memTotal(dir + "/meminfo"); known {
 			sized = append(sized, id)
 		}
 		nodes = append(nodes, n)

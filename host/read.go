@@ -238,8 +238,9 @@ func (r *reader) cacheSize(path string) uint64 {
 	return orZero(size)
 }
 
-// meminfo reads the line "KEY N kB" and returns bytes; false where there is none.
-func (r *reader) meminfo(path, key string) (uint64, bool) {
+// memTotal reads the line "MemTotal: N kB" and returns bytes; false where there is none.
+func (r *reader) memTotal(path string) (uint64, bool) {
+	const key = "MemTotal:"
 	s, _ := r.read(path)
 	for line := range strings.Lines(s) {
 		_, rest, ok := strings.Cut(line, key)

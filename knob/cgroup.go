@@ -17,8 +17,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// ErrNoCpuset says that the host has no cgroup hierarchy with the cpuset controller.
-var ErrNoCpuset = errors.New("no cgroup hierarchy with the cpuset controller: mount one, or boot a kernel " +
+// errNoCpuset says that the host has no cgroup hierarchy with the cpuset controller.
+var errNoCpuset = errors.New("no cgroup hierarchy with the cpuset controller: mount one, or boot a kernel " +
 	"with CONFIG_CPUSETS")
 
 // Group is a cgroup with CPUs and memory nodes of its own. The zero CPUs are an error of the caller.
@@ -39,7 +39,7 @@ func cpusetRoot(h host.Host) (string, bool, error) {
 	c := h.Kernel.Cgroup
 	root, v2 := c.Cpuset()
 	if root == "" || v2 && !slices.Contains(c.UnifiedControllers, "cpuset") {
-		return "", false, ErrNoCpuset
+		return "", false, errNoCpuset
 	}
 	return root, v2, nil
 }
@@ -51,7 +51,7 @@ func Hierarchies(root fs.FS) ([]string, error) {
 		return nil, err
 	}
 	top, _, err := cpusetRoot(host.Host{Kernel: host.Kernel{Cgroup: c}})
-	if errors.Is(err, ErrNoCpuset) {
+	if errors.Is(err, errNoCpuset) {
 		return nil, nil
 	}
 	tops := []string{top}
@@ -71,7 +71,7 @@ type Place struct {
 	PartitionDir string
 }
 
-// Place is that of a lane of a placement, or ErrNoCpuset.
+// Place is that of a lane of a placement; an error where no hierarchy has the cpuset controller.
 func (v View) Place(l plan.Lane) (Place, error) {
 	root, v2, err := cpusetRoot(v.Host)
 	if err != nil {

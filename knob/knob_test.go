@@ -268,7 +268,7 @@ func TestUnitSetForGood(t *testing.T) {
 
 func TestNoCpuset(t *testing.T) {
 	root, h := machine(t, "proc /proc proc rw 0 0")
-	if _, err := Steps(View{Root: root, Host: h}, placement()); !errors.Is(err, ErrNoCpuset) {
+	if _, err := Steps(View{Root: root, Host: h}, placement()); !errors.Is(err, errNoCpuset) {
 		t.Errorf("got %v", err)
 	}
 }

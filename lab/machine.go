@@ -33,11 +33,11 @@ type Node struct {
 	NICs      int   `json:"nics"`
 	NVMes     int   `json:"nvmes"`
 
-	Cards string `json:"cards"` // model of the NICs: one of CardNames, "" is the first
+	Cards string `json:"cards"` // model of the NICs: igb, e1000e or virtio-net, "" is the first
 }
 
-// CardNames are the models of network cards. An igb has seven virtual functions, the others have none.
-func CardNames() []string { return []string{"igb", "e1000e", "virtio-net"} }
+// cardNames are the models of network cards. An igb has seven virtual functions, the others have none.
+func cardNames() []string { return []string{"igb", "e1000e", "virtio-net"} }
 
 // Default is the machine that tests use unless they state another: two sockets of two cores of two
 // threads, a node and a card for each socket, and an NVMe on the second node.
@@ -96,9 +96,9 @@ func (m Machine) Validate() error {
 			return fmt.Errorf("nodes[%d].distances: expected %d numbers, 10 for the node itself", i, len(m.Nodes))
 		case n.NICs < 0 || n.NICs > 4 || n.NVMes < 0 || n.NVMes > 4:
 			return fmt.Errorf("nodes[%d]: expected at most 4 nics and 4 nvmes", i)
-		case n.Cards != "" && !slices.Contains(CardNames(), n.Cards):
+		case n.Cards != "" && !slices.Contains(cardNames(), n.Cards):
 			return fmt.Errorf("nodes[%d].cards: %q: expected one of %s", i, n.Cards,
-				strings.Join(CardNames(), ", "))
+				strings.Join(cardNames(), ", "))
 		}
 		for _, d := range n.Distances {
 			if d < 10 || d > 254 {

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Mark is on the kernel's command line of every machine, and so in whatever records that: figures
+// mark is on the kernel's command line of every machine, and so in whatever records that: figures
 // measured under software emulation mean nothing.
-const Mark = "isolane.lab=emulated"
+const mark = "isolane.lab=emulated"
 
 // oldest is the first QEMU with all that the machines have: igb since 8.0, wires that reconnect since 9.2.
 func oldest() [2]int { return [2]int{9, 2} }
@@ -111,7 +111,7 @@ func (m Machine) args(f files) []string {
 	}
 	return append(c, "-kernel", kernel, "-initrd", initrd, "-append", strings.TrimSpace(
 		"console=ttyS0 panic=-1 loglevel=7 nokaslr no_timer_check intel_iommu=on tsc=reliable "+
-			traced()+" "+Mark+" "+cmdline))
+			traced()+" "+mark+" "+cmdline))
 }
 
 func (m Machine) processors(c *command) {
@@ -147,7 +147,7 @@ func (m Machine) devices(c *command, f files) {
 			c.add("-netdev", "hubport,id=n%d%d,hubid=1", i, nic)
 			c.add("-device", "%[5]s,id=nic%[1]d%[2]d,bus=%[3]s,netdev=n%[1]d%[2]d,"+
 				"mac=52:54:00:%02[4]x:%02[1]x:%02[2]x,romfile=", i, nic, port(), f.wire.End,
-				cmp.Or(n.Cards, CardNames()[0]))
+				cmp.Or(n.Cards, cardNames()[0]))
 		}
 		for nvme := range n.NVMes {
 			c.add("-drive", "if=none,id=nv%d%d,file=%s,format=raw,snapshot=on", i, nvme, f.nvme)

@@ -35,7 +35,7 @@ func (n *Networks) Possible(name string, network lane.Network) error {
 		return nil
 	}
 	on := Of(n.Root, name, network)
-	err := cmp.Or(PossibleTags(n.Root, path, on), FreeTags(path, on), PossibleRate(on))
+	err := cmp.Or(PossibleTags(n.Root, path, on), FreeTags(path, on), possibleRate(on))
 	if err == nil {
 		err = path.Possible(on)
 	}

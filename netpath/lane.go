@@ -144,8 +144,8 @@ func LinkLocal(mac net.HardwareAddr) netip.Addr {
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// PossibleRate says why what a lane sends cannot be limited on this host.
-func PossibleRate(l Lane) error {
+// possibleRate says why what a lane sends cannot be limited on this host.
+func possibleRate(l Lane) error {
 	if l.Rate == 0 || l.Driver == lane.VFIO { // the card does it
 		return nil
 	}

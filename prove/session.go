@@ -26,9 +26,6 @@ import (
 // ErrInput says that what was asked cannot be, on any day: the user has to ask for something else.
 var ErrInput = errors.New("bad input")
 
-// ErrLeftovers says that a session before this one crashed.
-var ErrLeftovers = errors.New("a session that crashed has left changes on this host: run isolane recover")
-
 // ErrInterrupted says that the session ended before its last run; what was measured is stored.
 var ErrInterrupted = errors.New("interrupted")
 
@@ -235,7 +232,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 		return s, nil, err
 	}
 	if len(last.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
-		return s, nil, ErrLeftovers
+		return s, nil, errors.New("a session that crashed has left changes on this host: run isolane recover")
 	}
 	j, err := l.Beside("prove")
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/report/curves"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 )
 
 // curvePictures are a chart of each metric over each factor of numbers.
@@ -38,14 +39,14 @@ func curvePictures(s *figures.Summary) (all []picture) {
 	return all
 }
 
-func curveTitle(curve curves.Curve, m figures.Metric) string {
+func curveTitle(curve curves.Curve, m metric.Metric) string {
 	title := fmt.Sprintf("%s (%s) over %s, %s", m.Title, m.Detail, curve.Factor, curve.Where)
 	return strings.TrimSuffix(title, ", ")
 }
 
 // curveTable has a metric over a factor of numbers: a row for each line and statistic, a column for each
 // level.
-func curveTable(curve curves.Curve, m figures.Metric, spread bool) table {
+func curveTable(curve curves.Curve, m metric.Metric, spread bool) table {
 	t := table{Title: curveTitle(curve, m) + ", " + m.Unit.Name,
 		Columns: append(heads(2, cmp.Or(curve.By, "cells"), ""), heads(0, curve.Levels...)...)}
 	track := curve.Track(m)

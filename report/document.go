@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 	"isolane.dev/isolane/terminal"
@@ -131,7 +132,7 @@ func newDocument(s *figures.Summary, dir string) Document {
 	return d
 }
 
-func newFigure(m figures.Metric, f figures.Figure) documentFigure {
+func newFigure(m metric.Metric, f figures.Figure) documentFigure {
 	r := documentFigure{Name: m.Name, Quantity: m.Quantity, Unit: m.Metric.Unit, Role: m.Role,
 		Verdict: f.Verdict, Lowered: f.Lowered}
 	if d := f.Merged; d != nil {

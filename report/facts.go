@@ -10,6 +10,7 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/metric"
 )
 
 // fact is something that a measuring program says of itself.
@@ -35,7 +36,7 @@ func factTable(s *figures.Summary) table {
 	t := table{Title: "What the measuring programs say of themselves", Columns: append(heads(2, "fact", "probe"),
 		column{Name: "what", Words: true, Long: true})}
 	order := func(probe string) int {
-		return slices.IndexFunc(s.Metrics, func(m figures.Metric) bool { return m.Name == probe })
+		return slices.IndexFunc(s.Metrics, func(m metric.Metric) bool { return m.Name == probe })
 	}
 	for _, f := range slices.SortedFunc(maps.Keys(said), func(a, b fact) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(order(a.probe), order(b.probe)))

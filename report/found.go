@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/stats"
 )
 
@@ -46,7 +47,7 @@ func found(s *figures.Summary) (all []string) {
 // extremes names the best and the worst cell of a metric, or the only one: "" for none with a figure. Cells
 // that were asked for another load than the baseline do not compete. Of samples it is by P99, where all cells
 // support it: the median flatters what noise disturbs now and then.
-func extremes(s *figures.Summary, m figures.Metric) string {
+func extremes(s *figures.Summary, m metric.Metric) string {
 	statistic := ""
 	if m.Sampled && !slices.ContainsFunc(s.Sampled(m), func(c figures.Cell) bool {
 		_, ok := c.Statistic(m, "p99")
@@ -82,7 +83,7 @@ func extremes(s *figures.Summary, m figures.Metric) string {
 }
 
 // atCell is a cell with its figure, its share of the baseline's, and the verdict, where that is about these.
-func atCell(s *figures.Summary, m figures.Metric, statistic string, c figures.Cell) string {
+func atCell(s *figures.Summary, m metric.Metric, statistic string, c figures.Cell) string {
 	v, _ := c.Statistic(m, statistic)
 	f := c.Figure(m)
 	text := fmt.Sprintf("%s, %s", c.Label(), f.Bounded(m.Unit.Full(v)))

@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 )
 
 // aspectTable has a column of ratios for each aspect of the primary metrics, with their spread; add fills its
@@ -37,7 +38,7 @@ type ratioOf func(figures.Isolated) figures.Comparison
 
 // add has the ratios of a cell; bound marks what is one.
 func (t *table) add(name string, i figures.Isolation, ratio ratioOf,
-	bound func(m figures.Metric, percent string) string, more ...string) {
+	bound func(m metric.Metric, percent string) string, more ...string) {
 	row := []string{name}
 	for _, a := range i.Aspects {
 		row = append(row, bound(a.Metric, format.Percent(ratio(a).Estimate)), ratio(a).SpreadText())
@@ -70,7 +71,7 @@ func costTable(s *figures.Summary) table {
 			of := quantileColumn(trip, 0.999).of
 			tails = []string{strings.Replace(of(*i.Quiet)+" to "+of(i.Cell), "– to –", format.None, 1)}
 		}
-		t.add(i.Name, i, cost, func(m figures.Metric, percent string) string {
+		t.add(i.Name, i, cost, func(m metric.Metric, percent string) string {
 			return figures.Bound(percent, i.Cell.Figure(m), i.Quiet.Figure(m))
 		}, tails...)
 	}
@@ -95,7 +96,7 @@ func winTable(s *figures.Summary) table {
 	var losses, losers, whys []string
 	without := map[string][]string{} // aspects, by why they have no share
 	for _, i := range s.Isolation {
-		t.add(i.Cell.Label(), i, back, func(m figures.Metric, percent string) string {
+		t.add(i.Cell.Label(), i, back, func(m metric.Metric, percent string) string {
 			return wonBack(i.Cell.Figure(m)).Bounded(percent)
 		})
 		for _, a := range i.Aspects {

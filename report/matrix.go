@@ -8,6 +8,7 @@ import (
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/stats"
 )
 
@@ -58,11 +59,11 @@ func newMatrix(s *figures.Summary) matrix {
 }
 
 // tintedFigures are those of a cell: what is compared, and of a distribution its tail.
-func tintedFigures(s *figures.Summary, c figures.Cell, m figures.Metric) []tinted {
+func tintedFigures(s *figures.Summary, c figures.Cell, m metric.Metric) []tinted {
 	f := c.Figure(m)
-	shown, ratio := m.Missing(c), math.NaN()
+	shown, ratio := c.Missing(m), math.NaN()
 	if shown == "" {
-		shown = m.Shown(f)
+		shown = f.Shown(m)
 	}
 	if f.Ratio.Known() {
 		ratio = f.Ratio.Estimate
@@ -106,7 +107,7 @@ func around(f figures.Figure) string {
 }
 
 // tint prints a figure and, where there is one, its ratio to the baseline.
-func tint(m figures.Metric, shown, percent string, ratio float64, more string) tinted {
+func tint(m metric.Metric, shown, percent string, ratio float64, more string) tinted {
 	t := tinted{Main: shown}
 	if math.IsNaN(ratio) {
 		return t

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
@@ -41,7 +42,7 @@ type page struct {
 func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	t := template.Must(template.New(pageName).Funcs(template.FuncMap{
 		"lines": firstLines, "found": found, "sentences": sentences, "caveats": caveats, "runNotes": runNotes,
-		"shared": shared, "listed": listed, "capital": capital,
+		"shared": shared, "listed": listed, "capital": capital, "boots": evidence.BootLines,
 		"join":       func(all []string) string { return strings.Join(all, ", ") },
 		"percent":    func(ratio float64) string { return fmt.Sprintf("%g%%", 100*ratio) },
 		"samplesFor": func(p float64) string { return format.Count(stats.SamplesFor(p)) },

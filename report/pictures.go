@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/report/chart"
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/stats"
 )
 
@@ -21,7 +22,7 @@ type picture struct {
 // newPictures draws charts of all that the session has data for: first those of the primary metrics.
 func newPictures(s *figures.Summary) []picture {
 	var all []picture
-	add := func(what string, m figures.Metric, data table, svg []byte) {
+	add := func(what string, m metric.Metric, data table, svg []byte) {
 		name := chartName(what, m)
 		if slices.ContainsFunc(all, func(p picture) bool { return p.File == name }) {
 			name = chartName(what+"-"+m.Name, m) // of several primary ones
@@ -58,7 +59,7 @@ func newPictures(s *figures.Summary) []picture {
 }
 
 // better says which way.
-func better(m figures.Metric) string {
+func better(m metric.Metric) string {
 	if m.Margin.Goal == stats.LowerIsBetter {
 		return "Less"
 	}
@@ -66,14 +67,14 @@ func better(m figures.Metric) string {
 }
 
 // whole says whether a metric is the only part of another, which shows the same.
-func whole(s *figures.Summary, m figures.Metric) bool {
-	return slices.ContainsFunc(s.Metrics, func(o figures.Metric) bool {
+func whole(s *figures.Summary, m metric.Metric) bool {
+	return slices.ContainsFunc(s.Metrics, func(o metric.Metric) bool {
 		return slices.Equal(o.MeanOf, []string{m.Name})
 	})
 }
 
 // chartName is that of its file: the primary ones by what they are, the others by their measurement too.
-func chartName(what string, m figures.Metric) string {
+func chartName(what string, m metric.Metric) string {
 	if !m.IsPrimary() {
 		what += "-" + strings.TrimPrefix(m.Name, what+"-")
 	}
@@ -86,7 +87,7 @@ func chartName(what string, m figures.Metric) string {
 }
 
 // barsLabels are the title of a chart of bars, and the line that says how to read it.
-func barsLabels(s *figures.Summary, m figures.Metric) chart.Labels {
+func barsLabels(s *figures.Summary, m metric.Metric) chart.Labels {
 	title := capital(m.Value()) + " in percent of " + s.Baseline
 	if len(m.MeanOf) == 0 {
 		title += ": " + m.Name

@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 )
 
@@ -17,7 +18,7 @@ func publishedTable(s *figures.Summary) table {
 	t := table{Title: "Published figures beside ours", Columns: append(heads(2, "cell", "figure", "published",
 		"ours"), column{Name: "their conditions", Words: true, Long: true})}
 	said := ""
-	add := func(label string, p results.Published, ours func(figures.Metric) string) {
+	add := func(label string, p results.Published, ours func(metric.Metric) string) {
 		m := s.Metric(p.Metric)
 		if m == nil || p.Value == 0 {
 			return
@@ -37,7 +38,7 @@ func publishedTable(s *figures.Summary) table {
 	for _, c := range s.Cells {
 		said = ""
 		for _, p := range c.Published {
-			add(c.Label(), p, func(m figures.Metric) string {
+			add(c.Label(), p, func(m metric.Metric) string {
 				if v, ok := c.Statistic(m, p.Statistic); ok {
 					return c.Figure(m).Bounded(m.Unit.Full(v))
 				}
@@ -49,7 +50,7 @@ func publishedTable(s *figures.Summary) table {
 		if slices.ContainsFunc(s.Session.Scenario.Excluded, func(e results.Excluded) bool {
 			return e.Cell == p.Cell
 		}) {
-			add(p.Cell, p, func(figures.Metric) string { return "no such cell here" })
+			add(p.Cell, p, func(metric.Metric) string { return "no such cell here" })
 		}
 	}
 	for i, source := range sources {

@@ -23,6 +23,7 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 	"isolane.dev/isolane/terminal"
@@ -401,7 +402,7 @@ func TestPublishedBesideOurs(t *testing.T) {
 	}
 	sum := summarize(t, s)
 	longest, _ := sum.Cells[1].Statistic(sum.Primary()[1], "max")
-	up, _ := sum.Cells[1].Statistic(sum.Metrics[slices.IndexFunc(sum.Metrics, func(m figures.Metric) bool { return m.Name == "throughput-tcp-up" })], "")
+	up, _ := sum.Cells[1].Statistic(sum.Metrics[slices.IndexFunc(sum.Metrics, func(m metric.Metric) bool { return m.Name == "throughput-tcp-up" })], "")
 	want := [][]string{
 		{"noisy-floating-bridge", ping + " max", "1,496 µs [1]", format.Times().Full(longest), "average of five"},
 		{"noisy-floating-bridge", ping + " p99.99999", "1,000 µs [2]", "–", ""},

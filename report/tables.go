@@ -8,12 +8,14 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
+	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
 
 // valueTable has what the verdict on a metric is based on: ratios to the baseline, and figures of all runs.
-func valueTable(s *figures.Summary, m figures.Metric) table {
+func valueTable(s *figures.Summary, m metric.Metric) table {
 	head, note := s.SpreadHead()
 	title := fmt.Sprintf("%s (%s) in %% of %s, block by block", m.Title, m.Detail, s.Baseline)
 	columns := []column{
@@ -32,7 +34,7 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 		for _, p := range []float64{0.5, 0.99, 0.999} {
 			columns = append(columns, quantileColumn(m, p))
 		}
-		columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max))
+		columns = append(columns, mergedColumn(m, "max", (*samples.Distribution).Max))
 		if s.Averages(m) {
 			columns = append(columns, column{Name: "mean %", of: func(c figures.Cell) string {
 				switch means := c.Figure(m).Means; {
@@ -51,7 +53,7 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 			columns = append(columns, medianColumn(p, p.Short))
 		}
 	}
-	t := newTable(title, s.Cells, m.Missing, append(columns,
+	t := newTable(title, s.Cells, lacking(m), append(columns,
 		column{Name: "paper", optional: true, of: func(c figures.Cell) string { return c.Quoted(m) }},
 		column{Name: strings.TrimSpace(m.Statistic + " verdict"), Words: true, optional: true,
 			of: func(c figures.Cell) string { return verdict(c.Figure(m)) }})...)
@@ -67,7 +69,7 @@ func valueTable(s *figures.Summary, m figures.Metric) table {
 }
 
 // limits say why figures are bounds, ours and published ones.
-func limits(s *figures.Summary, m figures.Metric) (notes []string) {
+func limits(s *figures.Summary, m metric.Metric) (notes []string) {
 	for _, c := range s.Cells {
 		if note := c.Figure(m).BoundNote(); note != "" {
 			notes = append(notes, note)
@@ -101,26 +103,26 @@ func guardTable(s *figures.Summary) table {
 }
 
 // medianColumn has the medians of the runs' values.
-func medianColumn(m figures.Metric, head string) column {
+func medianColumn(m metric.Metric, head string) column {
 	return column{Name: head, of: func(c figures.Cell) string {
 		return c.Figure(m).Bounded(m.Unit.Plain(c.Figure(m).Centre))
 	}}
 }
 
 // mergedColumn has a value of the samples of all runs.
-func mergedColumn(m figures.Metric, head string, value func(*figures.Distribution) float64) column {
+func mergedColumn(m metric.Metric, head string, value func(*samples.Distribution) float64) column {
 	return column{Name: head, of: func(c figures.Cell) string {
 		f := c.Figure(m)
 		return f.Bounded(m.Unit.Plain(value(f.Merged)))
 	}}
 }
 
-func quantileColumn(m figures.Metric, p float64) column {
-	return mergedColumn(m, format.Quantile(p), func(d *figures.Distribution) float64 { return d.Quantile(p) })
+func quantileColumn(m metric.Metric, p float64) column {
+	return mergedColumn(m, format.Quantile(p), func(d *samples.Distribution) float64 { return d.Quantile(p) })
 }
 
 // sampleNote says of how many samples the percentiles and the maximum are, and what was too few.
-func sampleNote(s *figures.Summary, m figures.Metric) string {
+func sampleNote(s *figures.Summary, m metric.Metric) string {
 	cells := s.Sampled(m)
 	if len(cells) == 0 {
 		return ""
@@ -242,38 +244,38 @@ func roleTable(s *figures.Summary, role results.Role, title string) table {
 }
 
 // distributionTable has all that a merged histogram supports.
-func distributionTable(s *figures.Summary, m figures.Metric) table {
-	of := func(name string, value func(*figures.Distribution) string) column {
+func distributionTable(s *figures.Summary, m metric.Metric) table {
+	of := func(name string, value func(*samples.Distribution) string) column {
 		return column{Name: name, of: func(c figures.Cell) string { return value(c.Figure(m).Merged) }}
 	}
-	columns := []column{mergedColumn(m, "min", (*figures.Distribution).Min)}
-	for _, p := range figures.Quantiles() {
+	columns := []column{mergedColumn(m, "min", (*samples.Distribution).Min)}
+	for _, p := range samples.Quantiles() {
 		columns = append(columns, quantileColumn(m, p))
 	}
-	columns = append(columns, mergedColumn(m, "max", (*figures.Distribution).Max),
-		mergedColumn(m, "mean", (*figures.Distribution).Mean),
+	columns = append(columns, mergedColumn(m, "max", (*samples.Distribution).Max),
+		mergedColumn(m, "mean", (*samples.Distribution).Mean),
 		column{Name: "P99.9 of single runs", of: func(c figures.Cell) string {
 			return tailRange(m, c.Figure(m))
 		}},
-		of("samples", func(d *figures.Distribution) string { return format.Count(d.N()) }),
-		of("seconds", func(d *figures.Distribution) string { return format.Tick(d.Window.Seconds()) }),
-		of("lost", func(d *figures.Distribution) string {
+		of("samples", func(d *samples.Distribution) string { return format.Count(d.N()) }),
+		of("seconds", func(d *samples.Distribution) string { return format.Tick(d.Window.Seconds()) }),
+		of("lost", func(d *samples.Distribution) string {
 			return fmt.Sprintf("%s of %s", format.Count(d.Lost), format.Count(d.Sent))
 		}),
-		of("send lag P99.9", func(d *figures.Distribution) string {
+		of("send lag P99.9", func(d *samples.Distribution) string {
 			if !d.Open {
 				return ""
 			}
-			return m.Unit.Plain((&figures.Distribution{Histogram: d.Lag}).Quantile(0.999))
+			return m.Unit.Plain((&samples.Distribution{Histogram: d.Lag}).Quantile(0.999))
 		}))
 	for i := range columns {
 		columns[i].optional = true
 	}
-	return newTable(m.Name+", "+m.Unit.Name+", all used runs of a cell merged", s.Cells, m.Missing, columns...)
+	return newTable(m.Name+", "+m.Unit.Name+", all used runs of a cell merged", s.Cells, lacking(m), columns...)
 }
 
 // tailRange is the range of P99.9 over the runs whose sample supports it.
-func tailRange(m figures.Metric, f figures.Figure) string {
+func tailRange(m metric.Metric, f figures.Figure) string {
 	known := f.Values("p99.9")
 	if len(known) == 0 {
 		return format.None
@@ -282,7 +284,7 @@ func tailRange(m figures.Metric, f figures.Figure) string {
 }
 
 // blockTable has the value of each run.
-func blockTable(s *figures.Summary, m figures.Metric) table {
+func blockTable(s *figures.Summary, m metric.Metric) table {
 	var columns []column
 	for b := range s.Session.Scenario.Blocks {
 		columns = append(columns, column{Name: fmt.Sprint(b + 1), of: func(c figures.Cell) string {
@@ -295,4 +297,9 @@ func blockTable(s *figures.Summary, m figures.Metric) table {
 	}
 	unit := strings.TrimPrefix(m.Statistic+" in "+m.Unit.Name, " in ")
 	return newTable(fmt.Sprintf("%s, %s, block by block", m.Name, unit), s.Cells, nil, columns...)
+}
+
+// lacking says why a cell has no figure of a metric.
+func lacking(m metric.Metric) func(figures.Cell) string {
+	return func(c figures.Cell) string { return c.Missing(m) }
 }

@@ -11,8 +11,10 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/curves"
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
 )
@@ -29,7 +31,7 @@ func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	}
 	e := s.Session.Environment
 	p.fold("machine: ", fmt.Sprintf("%s, CPUs %s, kernel %s", e.CPUModel, e.Online, e.Kernel))
-	for _, l := range s.BootLines() {
+	for _, l := range evidence.BootLines(s.Session) {
 		p.fold("", l)
 	}
 	for _, n := range s.Session.Notes {
@@ -236,7 +238,7 @@ func caveats(s *figures.Summary) []string {
 		all = append(all, m.Name+" is a closed loop: service time, one message in flight. It cannot show "+
 			"queueing; the open loop can.")
 	}
-	if slices.ContainsFunc(s.Metrics, func(m figures.Metric) bool { return m.Sampled }) {
+	if slices.ContainsFunc(s.Metrics, func(m metric.Metric) bool { return m.Sampled }) {
 		all = append(all, "A maximum has no interval and grows with the time measured.")
 	}
 	for _, c := range s.Cells {

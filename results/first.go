@@ -37,9 +37,8 @@ type (
 			Latency, SendLag Histogram
 		}
 		Throughput *struct {
-			Direction, CongestionControl       string
-			BitsPerSecond                      float64
-			ClientCPUPercent, ServerCPUPercent float64
+			Direction, CongestionControl    string
+			BitsPerSecond, ClientCPUPercent float64
 		}
 	}
 	// intruder is a task on a lane's CPUs, which sessions of before 2026-11-22 have apart from the sources.

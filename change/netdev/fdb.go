@@ -18,23 +18,23 @@ import (
 
 // Entries of forwarding tables, bridge(8). Targets are DEVICE MAC, the values are "" or Present.
 const (
-	// KindUnicast is a MAC address beside its own for which a device of the host takes frames (dev_uc_add_excl,
+	// kindUnicast is a MAC address beside its own for which a device of the host takes frames (dev_uc_add_excl,
 	// net/core/dev_addr_lists.c).
-	KindUnicast = "unicast"
-	// KindStation is a MAC address that is behind a port of a bridge, and stays there where frames from it come
+	kindUnicast = "unicast"
+	// kindStation is a MAC address that is behind a port of a bridge, and stays there where frames from it come
 	// in by another one (BR_FDB_STICKY, net/bridge/br_fdb.c).
-	KindStation = "station"
+	kindStation = "station"
 )
 
 // UnicastStep is the step that has a device take frames for a MAC address. The driver may have no room for
 // it.
 func UnicastStep(device, mac string) journal.Step {
-	return journal.Step{Kind: KindUnicast, Target: device + " " + mac, After: Present, Optional: true}
+	return journal.Step{Kind: kindUnicast, Target: device + " " + mac, After: Present, Optional: true}
 }
 
 // StationStep is the step that has a bridge know what is behind a port.
 func StationStep(port, mac string) journal.Step {
-	return journal.Step{Kind: KindStation, Target: port + " " + mac, After: Present}
+	return journal.Step{Kind: kindStation, Target: port + " " + mac, After: Present}
 }
 
 // fdb is a kind of entry: whose table it is in, and whether it stays.

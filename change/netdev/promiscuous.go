@@ -10,14 +10,14 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindPromiscuous has a device of the host take all frames, whatever their addresses and tags: the target is
+// kindPromiscuous has a device of the host take all frames, whatever their addresses and tags: the target is
 // the device, the values are "" or Present. It is what `ip link set promisc` sets; what packet sockets ask
 // for the kernel counts apart and does not show there (dev_get_flags, net/core/dev.c).
-const KindPromiscuous = "promiscuous"
+const kindPromiscuous = "promiscuous"
 
 // PromiscuousStep is the step that has a device take all frames.
 func PromiscuousStep(device string) journal.Step {
-	return journal.Step{Kind: KindPromiscuous, Target: device, After: Present}
+	return journal.Step{Kind: kindPromiscuous, Target: device, After: Present}
 }
 
 type promiscuous struct{}

@@ -15,10 +15,10 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindTap is a tap device, for a virtual machine, that has all frames of another device in its namespace: a
+// kindTap is a tap device, for a virtual machine, that has all frames of another device in its namespace: a
 // program at the ingress of each hands them to the other one (tc-bpf(8)). The target is NAMESPACE:DEVICE, the
 // values are the tap's name, or "" for none.
-const KindTap = "tap"
+const kindTap = "tap"
 
 // TapOf is the name of the tap of a device in its namespace: tap0 of eth0.
 func TapOf(device string) string {
@@ -27,7 +27,7 @@ func TapOf(device string) string {
 
 // TapStep is the step that gives a device in a namespace its tap. It has the MTU of the device.
 func TapStep(netns, device string) journal.Step {
-	return journal.Step{Kind: KindTap, Target: netns + ":" + device, After: TapOf(device)}
+	return journal.Step{Kind: kindTap, Target: netns + ":" + device, After: TapOf(device)}
 }
 
 type tap struct{}

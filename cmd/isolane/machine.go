@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/audit/rules"
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/draw"
 	"isolane.dev/isolane/host/settings"
@@ -85,7 +86,7 @@ func auditCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			lane, err := audit.LaneCPUs(h, lanes)
+			lane, err := rules.LaneCPUs(h, lanes)
 			if err != nil {
 				return cli.Usage(fmt.Errorf("--lane-cpus: %w", err))
 			}
@@ -97,7 +98,7 @@ func auditCommand() *cobra.Command {
 				}
 				lane, named = l.Placement.CPUs(), "of the lanes in force"
 			}
-			r := audit.Run(h, settings.Read(root), lane, named)
+			r := rules.Run(h, settings.Read(root), lane, named)
 			// What cannot be written ends the command, see terminal.Checked.
 			err = out.PrintAs(cmd, r, func(w io.Writer) { _ = r.Write(w, terminal.Of(w)) })
 			if err == nil && failOn > audit.None && r.Worst() >= failOn {

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/audit/rules"
 	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/settings"
@@ -164,7 +164,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 
 // findings are those of an audit of the CPUs of lanes, or of those that could be lanes' where there are none.
 func findings(h host.Host, l *lanes.Lanes) (all []api.Finding) {
-	r := audit.Run(h, settings.Read(host.Live()), l.Placement.CPUs(), "of the lanes in force")
+	r := rules.Run(h, settings.Read(host.Live()), l.Placement.CPUs(), "of the lanes in force")
 	for _, f := range r.Findings {
 		all = append(all, api.Finding{Rule: f.Rule, Severity: f.Severity.String(), Title: f.Title,
 			CPUs: f.CPUs.String()})

@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
 )
 
 // Kinds of the steps of Ops. The target of a bridge is its name, that of a port the host's end of a
@@ -62,13 +62,19 @@ func parse(kind, value string) (p part, err error) {
 
 // Ops are the operations of all kinds.
 func Ops() map[string]journal.Op {
-	o := op{&reader{}}
-	return map[string]journal.Op{KindBridge: o, KindPort: o, KindSocket: socketOp{}, KindConfig: configOp{o},
-		KindRxq: rxqOp{o}}
+	by := asking{&reader{}}
+	return map[string]journal.Op{KindBridge: op{by}, KindPort: op{by}, KindSocket: socketOp{},
+		KindConfig: configOp{by}, KindRxq: rxqOp{by}}
 }
 
+// asking is an operation that asks Open vSwitch what there is.
+type asking struct{ reader *reader }
+
+// MayOverwrite lets a step be taken back of which it is not known whether it is in force.
+func (asking) MayOverwrite(_ journal.Step, now string) bool { return netpath.IsUnread(now) }
+
 // op makes bridges and ports, and takes them away.
-type op struct{ reader *reader }
+type op struct{ asking }
 
 // open reads what a step makes, or takes away, and what there is.
 func (o op) open(ctx context.Context, s journal.Step) (part, database, error) {
@@ -89,26 +95,11 @@ func (op) Check(s journal.Step) error {
 	return p.check(s.Target)
 }
 
-// silent begins what is said to be there where Open vSwitch cannot be asked. It is a value, so that lanes can
-// be looked at while it is started anew, and no error.
-const silent = "unknown: "
-
-// unread is what is there where Open vSwitch could not be asked.
-func unread(ctx context.Context, err error) (string, error) {
-	if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) {
-		return "", err
-	}
-	return silent + err.Error(), nil
-}
-
-// MayOverwrite lets a step be taken back of which it is not known whether it is in force.
-func (op) MayOverwrite(_ journal.Step, now string) bool { return strings.HasPrefix(now, silent) }
-
 // Read returns the step's value where what there is has the mark of that.
 func (o op) Read(ctx context.Context, s journal.Step) (string, error) {
 	p, db, err := o.open(ctx, s)
 	if err != nil {
-		return unread(ctx, err)
+		return netpath.Unread(ctx, err)
 	}
 	return present(p, db, s), nil
 }
@@ -138,7 +129,7 @@ func (o op) InForce(ctx context.Context, s journal.Step) (bool, error) {
 func (o op) differs(ctx context.Context, s journal.Step) (string, error) {
 	p, db, err := o.open(ctx, s)
 	if err != nil {
-		return unread(ctx, err)
+		return netpath.Unread(ctx, err)
 	}
 	if now := present(p, db, s); now != s.After {
 		return cmp.Or(now, "none"), nil
@@ -148,7 +139,7 @@ func (o op) differs(ctx context.Context, s journal.Step) (string, error) {
 	}
 	what, err := p.differs(ctx, o.reader, db, s.Target)
 	if err != nil {
-		return unread(ctx, err)
+		return netpath.Unread(ctx, err)
 	}
 	return what, nil
 }

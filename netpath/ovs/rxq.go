@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/cores"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
 
@@ -31,14 +32,14 @@ func rxqStep(l plan.Lane) []journal.Step {
 type card struct{ name, rxq, affinity string }
 
 // rxqOp sets them, and puts back what they were.
-type rxqOp struct{ op }
+type rxqOp struct{ asking }
 
 func (rxqOp) Check(s journal.Step) error {
 	if !regexp.MustCompile(`^[0-9a-f:.]+$`).MatchString(s.Target) {
 		return fmt.Errorf("%q: expected a PCI address", s.Target)
 	}
 	for _, value := range []string{s.Before, s.After} {
-		if !strings.HasPrefix(value, silent) && !regexp.MustCompile(`^[0-9]*( [0-9:,]+)?$`).MatchString(value) {
+		if !netpath.IsUnread(value) && !regexp.MustCompile(`^[0-9]*( [0-9:,]+)?$`).MatchString(value) {
 			return fmt.Errorf("receive queues of %s: %q: expected N, or N with QUEUE:CPU and commas", s.Target, value)
 		}
 	}
@@ -48,7 +49,7 @@ func (rxqOp) Check(s journal.Step) error {
 func (o rxqOp) Read(ctx context.Context, s journal.Step) (string, error) {
 	db, err := o.reader.database(ctx)
 	if err != nil {
-		return unread(ctx, err)
+		return netpath.Unread(ctx, err)
 	}
 	c := db.cards[s.Target]
 	if c.affinity == "" {
@@ -57,16 +58,10 @@ func (o rxqOp) Read(ctx context.Context, s journal.Step) (string, error) {
 	return c.rxq + " " + c.affinity, nil
 }
 
-// InForce says whether they are as they were set.
-func (o rxqOp) InForce(ctx context.Context, s journal.Step) (bool, error) {
-	now, err := o.Read(ctx, s)
-	return now == s.After, err
-}
-
 func (o rxqOp) Write(ctx context.Context, s journal.Step, value string) error {
 	o.reader.forget()
 	defer o.reader.forget()
-	if strings.HasPrefix(value, silent) {
+	if netpath.IsUnread(value) {
 		return errors.New("what they were is not known: Open vSwitch did not answer")
 	}
 	db, err := read(ctx)
@@ -106,18 +101,6 @@ func (c card) settings(value string) (commands [][]string) {
 
 // Name says what it is.
 func (rxqOp) Name(s journal.Step) string { return "Open vSwitch receive queues of " + s.Target }
-
-// Describe says what changes.
-func (o rxqOp) Describe(s journal.Step) (name, from, to string) { return o.Name(s), s.Before, s.After }
-
-// DescribeDrift says what they are now.
-func (o rxqOp) DescribeDrift(s journal.Step) (expected, found string) {
-	found, err := o.Read(context.Background(), s)
-	if err != nil {
-		found = err.Error()
-	}
-	return s.After, found
-}
 
 // Shell is ovs-vsctl(8), for the port whatever it is called.
 func (rxqOp) Shell(s journal.Step) string {

@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
 
@@ -65,14 +66,14 @@ func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error) 
 }
 
 // configOp sets keys, and puts back what they were.
-type configOp struct{ op }
+type configOp struct{ asking }
 
 func (configOp) Check(s journal.Step) error {
 	if !slices.Contains([]string{pmdMask, lcoreMask, socketMem}, s.Target) {
 		return fmt.Errorf("other_config:%s: expected %s, %s or %s", s.Target, pmdMask, lcoreMask, socketMem)
 	}
 	for _, value := range []string{s.Before, s.After} {
-		if !strings.HasPrefix(value, silent) && !regexp.MustCompile(`^[0-9A-Fa-fx,]*$`).MatchString(value) {
+		if !netpath.IsUnread(value) && !regexp.MustCompile(`^[0-9A-Fa-fx,]*$`).MatchString(value) {
 			return fmt.Errorf("other_config:%s: %q: expected numbers", s.Target, value)
 		}
 	}
@@ -82,21 +83,15 @@ func (configOp) Check(s journal.Step) error {
 func (o configOp) Read(ctx context.Context, s journal.Step) (string, error) {
 	db, err := o.reader.database(ctx)
 	if err != nil {
-		return unread(ctx, err)
+		return netpath.Unread(ctx, err)
 	}
 	return db.config[s.Target], nil
-}
-
-// InForce says whether the key has the value.
-func (o configOp) InForce(ctx context.Context, s journal.Step) (bool, error) {
-	now, err := o.Read(ctx, s)
-	return now == s.After, err
 }
 
 func (o configOp) Write(ctx context.Context, s journal.Step, value string) error {
 	o.reader.forget()
 	defer o.reader.forget()
-	if strings.HasPrefix(value, silent) {
+	if netpath.IsUnread(value) {
 		return errors.New("what it was is not known: Open vSwitch did not answer")
 	}
 	err := change(ctx, [][]string{append([]string{"--no-wait"}, setting(s.Target, value)...)})
@@ -116,20 +111,6 @@ func setting(key, value string) []string {
 
 // Name says what it is.
 func (configOp) Name(s journal.Step) string { return "Open vSwitch other_config:" + s.Target }
-
-// Describe says what changes.
-func (o configOp) Describe(s journal.Step) (name, from, to string) {
-	return o.Name(s), s.Before, s.After
-}
-
-// DescribeDrift says what it is now.
-func (o configOp) DescribeDrift(s journal.Step) (expected, found string) {
-	found, err := o.Read(context.Background(), s)
-	if err != nil {
-		found = err.Error()
-	}
-	return s.After, found
-}
 
 // Shell is ovs-vsctl(8).
 func (configOp) Shell(s journal.Step) string {

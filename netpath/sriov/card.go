@@ -79,9 +79,9 @@ func (c card) untested() string {
 	return ""
 }
 
-// KindPool is how many virtual functions a card has: the target is its PCI address, the value the content of
+// kindPool is how many virtual functions a card has: the target is its PCI address, the value the content of
 // sriov_numvfs (Documentation/ABI/testing/sysfs-bus-pci), with those that are in use.
-const KindPool = "vfs"
+const kindPool = "vfs"
 
 type pool struct{}
 
@@ -128,7 +128,7 @@ func (pool) Write(ctx context.Context, s journal.Step, value string) error {
 	if err = os.WriteFile(c.file("sriov_numvfs"), []byte(value), 0); err != nil || value == "0" {
 		return err
 	}
-	return wait(ctx, 5*time.Second, func() bool { // their drivers, which make the devices
+	return wait(ctx, func() bool { // their drivers, which make the devices
 		for _, vf := range c.functions() {
 			if host.FunctionInUse(os.DirFS("/"), vf) != "" {
 				return false
@@ -138,9 +138,9 @@ func (pool) Write(ctx context.Context, s journal.Step, value string) error {
 	})
 }
 
-// wait asks again and again, until it is so or the time is over, which is no error.
-func wait(ctx context.Context, most time.Duration, is func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
+// wait asks again and again, until it is so or five seconds are over, which is no error.
+func wait(ctx context.Context, is func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for !is() {
 		select {

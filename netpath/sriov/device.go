@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -124,7 +123,7 @@ func (a *at) set(want settings, macFirst bool) error {
 
 // give brings the function's device into the lane.
 func (a *at) give(ctx context.Context, f function) error {
-	if f.Lane.Name == "" { // KindDriver gives it
+	if f.Lane.Name == "" { // kindDriver gives it
 		return a.set(f.Settings, true)
 	}
 	if a.Name == "" {
@@ -158,7 +157,7 @@ func (a *at) give(ctx context.Context, f function) error {
 	if a.pf.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
 		return nil
 	}
-	return wait(ctx, 5*time.Second, func() bool { // the card tells the function of its link
+	return wait(ctx, func() bool { // the card tells the function of its link
 		l, lerr := h.LinkByName(f.Lane.Name)
 		return lerr != nil || l.Attrs().RawFlags&unix.IFF_RUNNING != 0
 	})

@@ -89,8 +89,8 @@ func alone(address, group string, others []string) error {
 		"function that is alone, in a slot whose bridges have ACS", address, group, strings.Join(others, ", "))
 }
 
-// KindDriver is the driver of a virtual function: the target is as that of KindFunction, the value a binding.
-const KindDriver = "vf-driver"
+// kindDriver is the driver of a virtual function: the target is as that of kindFunction, the value a binding.
+const kindDriver = "vf-driver"
 
 // binding is the driver that a PCI device has and the one that it is to have alone, by their names
 // (Documentation/ABI/testing/sysfs-bus-pci, driver_override); "" is none.

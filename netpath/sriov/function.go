@@ -14,13 +14,13 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// KindFunction gives a lane a virtual function: the target is CARD/NUMBER/NAMESPACE, the values are a
+// kindFunction gives a lane a virtual function: the target is CARD/NUMBER/NAMESPACE, the values are a
 // function as JSON, that in the lane and that which was found.
-const KindFunction = "vf"
+const kindFunction = "vf"
 
 // Ops are the operations of the kinds.
 func Ops() map[string]journal.Op {
-	return map[string]journal.Op{KindPool: pool{}, KindFunction: functionOp{}, KindDriver: driverOp{},
+	return map[string]journal.Op{kindPool: pool{}, kindFunction: functionOp{}, kindDriver: driverOp{},
 		kindLimit: limitOp{}}
 }
 

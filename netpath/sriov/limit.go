@@ -11,7 +11,7 @@ import (
 )
 
 // kindLimit is the most that the card lets a function send whose device a lane has, in Mbit a second; "" is
-// as much as it can. The lane can go round the queue of the device. The target is as that of KindFunction.
+// as much as it can. The lane can go round the queue of the device. The target is as that of kindFunction.
 // Drivers refuse it, or what is below some value, or above the speed of the link.
 const kindLimit = "vf-rate"
 

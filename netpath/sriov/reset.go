@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,7 +54,7 @@ func (a *at) revive(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s, whose card was reset, to its driver again: %w", a.address, err)
 	}
-	err = wait(ctx, 5*time.Second, func() bool {
+	err = wait(ctx, func() bool {
 		name, nerr := netdev.OfPCI(a.address)
 		link, lerr := a.h.LinkByName(card)
 		err = errors.Join(nerr, lerr)

@@ -205,7 +205,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	for _, l := range lanes {
 		f := l.Functions
 		if pool := pools[f.Card]; pool > 0 {
-			steps = append(steps, journal.Step{Kind: KindPool, Target: f.Card, After: strconv.Itoa(pool)})
+			steps = append(steps, journal.Step{Kind: kindPool, Target: f.Card, After: strconv.Itoa(pool)})
 			delete(pools, f.Card)
 		}
 		for i, number := range f.Numbers {
@@ -237,11 +237,11 @@ func stepsOf(l netpath.Lane, i, number int) ([]journal.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	step := journal.Step{Kind: KindFunction, After: string(value),
+	step := journal.Step{Kind: kindFunction, After: string(value),
 		Target: target{l.Functions.Card, number, l.Netns()}.String()}
 	switch {
 	case l.Driver == lane.VFIO:
-		return []journal.Step{step, {Kind: KindDriver, Target: step.Target,
+		return []journal.Step{step, {Kind: kindDriver, Target: step.Target,
 			After: binding{l.Driver, l.Driver}.String()}}, nil
 	case i > 0:
 		return []journal.Step{step}, nil

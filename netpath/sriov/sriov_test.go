@@ -116,7 +116,7 @@ func TestOwn(t *testing.T) {
 	l.Functions = netpath.PlacedFunctions{Card: "0000:31:00.0", Numbers: []int{3}}
 	steps, err := Path{}.Steps([]netpath.Lane{l})
 	if err != nil || len(steps) != 2 || !strings.Contains(steps[0].After, `"rate":8`) ||
-		steps[1] != (journal.Step{Kind: KindDriver, Target: "0000:31:00.0/3/isolane-a", After: "vfio-pci/vfio-pci"}) {
+		steps[1] != (journal.Step{Kind: kindDriver, Target: "0000:31:00.0/3/isolane-a", After: "vfio-pci/vfio-pci"}) {
 		t.Errorf("%v, %v", steps, err)
 	}
 	for _, s := range steps {
@@ -259,16 +259,16 @@ func TestDevicePutBack(t *testing.T) {
 func TestCheck(t *testing.T) {
 	value := `{"lane":{"netns":"isolane-a","name":"eth0"},"settings":{}}`
 	for _, s := range []journal.Step{
-		{Kind: KindPool, Target: "../../x", After: "7"},
-		{Kind: KindPool, Target: "0000:31:00.0", After: "7 "},
-		{Kind: KindFunction, Target: "0000:31:00.0/0/..", After: value},
-		{Kind: KindFunction, Target: "0000:31:00.0/x/isolane-a", After: value},
-		{Kind: KindFunction, Target: "0000:31:00.0/0/isolane-b", After: value},
-		{Kind: KindFunction, Target: "0000:31:00.0/0/isolane-a", After: `{}`},
-		{Kind: KindDriver, Target: "0000:31:00.0/0/../x", After: "vfio-pci/vfio-pci"},
-		{Kind: KindDriver, Target: "0000:31:00.0/0/isolane-a", After: "../x/"},
-		{Kind: KindDriver, Target: "0000:31:00.0/0/isolane-a", Before: "a/b/c", After: "vfio-pci/vfio-pci"},
-		{Kind: KindFunction, Target: "0000:31:00.0/0/isolane-a", After: strings.Replace(value, "eth0", "a/b", 1)},
+		{Kind: kindPool, Target: "../../x", After: "7"},
+		{Kind: kindPool, Target: "0000:31:00.0", After: "7 "},
+		{Kind: kindFunction, Target: "0000:31:00.0/0/..", After: value},
+		{Kind: kindFunction, Target: "0000:31:00.0/x/isolane-a", After: value},
+		{Kind: kindFunction, Target: "0000:31:00.0/0/isolane-b", After: value},
+		{Kind: kindFunction, Target: "0000:31:00.0/0/isolane-a", After: `{}`},
+		{Kind: kindDriver, Target: "0000:31:00.0/0/../x", After: "vfio-pci/vfio-pci"},
+		{Kind: kindDriver, Target: "0000:31:00.0/0/isolane-a", After: "../x/"},
+		{Kind: kindDriver, Target: "0000:31:00.0/0/isolane-a", Before: "a/b/c", After: "vfio-pci/vfio-pci"},
+		{Kind: kindFunction, Target: "0000:31:00.0/0/isolane-a", After: strings.Replace(value, "eth0", "a/b", 1)},
 	} {
 		if err := Ops()[s.Kind].Check(s); err == nil {
 			t.Errorf("%s is let through", s)

@@ -13,10 +13,11 @@ import (
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
 )
 
-// KindPort is an interface of VPP's; the target is its name, the values are a port as JSON.
-const KindPort = "vpp-port"
+// kindPort is an interface of VPP's; the target is its name, the values are a port as JSON.
+const kindPort = "vpp-port"
 
 // port is an interface of VPP's: one that Isolane makes at a device of the kernel or for tags of another one,
 // or else VPP's own.
@@ -182,13 +183,13 @@ func leaving(name string, domain int) []string {
 
 // Ops are the operations of all kinds.
 func Ops() map[string]journal.Op {
-	return map[string]journal.Op{KindPort: portOp{&reader{}}, KindStartup: startupOp{}, KindThreads: threadsOp{}}
+	return map[string]journal.Op{kindPort: portOp{&reader{}}, kindStartup: startupOp{}, kindThreads: threadsOp{}}
 }
 
 type portOp struct{ reader *reader }
 
 // MayOverwrite lets a step be taken back of which it is not known whether it is in force.
-func (portOp) MayOverwrite(_ journal.Step, now string) bool { return strings.HasPrefix(now, silent) }
+func (portOp) MayOverwrite(_ journal.Step, now string) bool { return netpath.IsUnread(now) }
 
 func parse(s journal.Step) (p port, err error) {
 	if err = json.Unmarshal([]byte(cmp.Or(s.After, s.Before)), &p); err != nil {
@@ -214,7 +215,7 @@ func (o portOp) Read(ctx context.Context, s journal.Step) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return unread(ctx, err)
+		return netpath.Unread(ctx, err)
 	}
 	p, err := parse(s)
 	f, there := all[s.Target]
@@ -258,7 +259,7 @@ func (o portOp) differs(ctx context.Context, s journal.Step) (string, error) {
 		return err.Error(), nil
 	}
 	if err != nil {
-		return unread(ctx, err)
+		return netpath.Unread(ctx, err)
 	}
 	return what, nil
 }

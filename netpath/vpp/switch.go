@@ -15,16 +15,17 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
 
 // Kinds of the steps for a lane of VPP's own.
 const (
-	// KindStartup is a file in Dir that VPP can be started with; the values are its text.
-	KindStartup = "vpp-startup"
-	// KindThreads are the CPUs of the threads of a VPP that runs, as words. Only VPP itself sets them, when it
+	// kindStartup is a file in Dir that VPP can be started with; the values are its text.
+	kindStartup = "vpp-startup"
+	// kindThreads are the CPUs of the threads of a VPP that runs, as words. Only VPP itself sets them, when it
 	// starts: the step verifies. The target is the lane's name.
-	KindThreads = "vpp-threads"
+	kindThreads = "vpp-threads"
 )
 
 // Dir has a startup.conf for each lane of VPP's own. It goes with a reboot, as the lanes do.
@@ -69,8 +70,8 @@ func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) (steps []journal.Step, e
 			return nil, serr
 		}
 		main, workers := cores.Main(l)
-		steps = append(steps, journal.Step{Kind: KindStartup, Target: startupFile(l.Name), After: text},
-			journal.Step{Kind: KindThreads, Target: l.Name, After: threads(cpuset.Of(main), workers), Optional: true})
+		steps = append(steps, journal.Step{Kind: kindStartup, Target: startupFile(l.Name), After: text},
+			journal.Step{Kind: kindThreads, Target: l.Name, After: threads(cpuset.Of(main), workers), Optional: true})
 	}
 	return steps, err
 }
@@ -194,7 +195,7 @@ func (threadsOp) Read(ctx context.Context, s journal.Step) (string, error) {
 		return s.After, nil
 	}
 	if err != nil {
-		return unread(ctx, err)
+		return netpath.Unread(ctx, err)
 	}
 	return parseThreads(out), nil
 }

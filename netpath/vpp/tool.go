@@ -148,14 +148,3 @@ func (r *reader) forget() {
 	defer r.Unlock()
 	r.at = time.Time{}
 }
-
-// silent begins what is said to be there where a VPP that runs does not answer: a value, so that lanes can be
-// looked at, and no error.
-const silent = "unknown: "
-
-func unread(ctx context.Context, err error) (string, error) {
-	if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) {
-		return "", err
-	}
-	return silent + err.Error(), nil
-}

@@ -143,7 +143,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		}
 		if !made[p.Name] {
 			made[p.Name] = true
-			steps = append(steps, journal.Step{Kind: KindPort, Target: p.Name, After: string(data)})
+			steps = append(steps, journal.Step{Kind: kindPort, Target: p.Name, After: string(data)})
 		}
 	}
 	first := map[int]netpath.Lane{}

@@ -52,7 +52,7 @@ func TestPath(t *testing.T) {
 	steps := slices.DeleteFunc(all, func(s journal.Step) bool { return Ops()[s.Kind] == nil || strings.HasPrefix(s.Target, "host-") })
 	r := &reader{}
 	op := portOp{r}
-	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", map[string]journal.Op{KindPort: op})
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", map[string]journal.Op{kindPort: op})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,13 +183,13 @@ func TestPossible(t *testing.T) {
 // A journal that Isolane has not written takes nothing of somebody else's.
 func TestCheck(t *testing.T) {
 	for _, s := range []journal.Step{
-		{Kind: KindPort, Target: "host-eth1", After: `{"name":"host-eth1","device":"eth0"}`},
-		{Kind: KindPort, Target: "host-eth1 up", After: `{"name":"host-eth1 up","device":"eth1 up"}`},
-		{Kind: KindPort, Target: "tap0.100", After: `{"name":"tap0.100","parent":"tap0","vlan":{"outer":100}}`},
-		{Kind: KindPort, Target: "x; y.1000000000", After: `{"name":"x; y.1000000000","parent":"x; y"}`},
-		{Kind: KindStartup, Target: "/etc/vpp/startup.conf", After: "unix { }"},
-		{Kind: KindStartup, Target: Dir + "/../a.conf", After: "unix { }"},
-		{Kind: KindThreads, Target: "../a", After: "main 1"},
+		{Kind: kindPort, Target: "host-eth1", After: `{"name":"host-eth1","device":"eth0"}`},
+		{Kind: kindPort, Target: "host-eth1 up", After: `{"name":"host-eth1 up","device":"eth1 up"}`},
+		{Kind: kindPort, Target: "tap0.100", After: `{"name":"tap0.100","parent":"tap0","vlan":{"outer":100}}`},
+		{Kind: kindPort, Target: "x; y.1000000000", After: `{"name":"x; y.1000000000","parent":"x; y"}`},
+		{Kind: kindStartup, Target: "/etc/vpp/startup.conf", After: "unix { }"},
+		{Kind: kindStartup, Target: Dir + "/../a.conf", After: "unix { }"},
+		{Kind: kindThreads, Target: "../a", After: "main 1"},
 	} {
 		if err := Ops()[s.Kind].Check(s); err == nil {
 			t.Errorf("%s: no error", s)
@@ -239,7 +239,7 @@ func TestSwitch(t *testing.T) {
 	if now := parseThreads(strings.Replace(oldThreads, "2      1 ", "n/a    n/a ", 1)); now != "vpp_main on no CPU of its own" {
 		t.Error(now)
 	}
-	op := Ops()[KindThreads]
+	op := Ops()[kindThreads]
 	if now, rerr := op.Read(t.Context(), steps[1]); rerr != nil || now != steps[1].After { // no VPP runs
 		t.Error(now, rerr)
 	}

@@ -65,7 +65,7 @@ func repack(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placeme
 		return plan.Placement{}, err
 	}
 	wanted := slices.Concat(declarations(lost), lanes)
-	plain, err := solve(h, staying, wanted, Limit)
+	plain, err := solve(h, staying, wanted)
 	var no *refused
 	if err != nil && !errors.As(err, &no) {
 		return plan.Placement{}, err

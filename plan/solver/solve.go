@@ -23,25 +23,25 @@ const Limit = 150000
 // it is. The error is a *plan.Refusal where a lane does not fit, and a *plan.Mismatch where what is
 // placed is not for this machine, or not any more.
 func Solve(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
-	p, err := solve(h, placed, lanes, Limit)
+	p, err := solve(h, placed, lanes)
 	return p, explained(err, h, placed, lanes)
 }
 
 // Try is Solve for those who ask about many hosts: its error does not say why a lane does not fit, which
 // takes longer than to find that out.
 func Try(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
-	return solve(h, placed, lanes, Limit)
+	return solve(h, placed, lanes)
 }
 
 // solve is Solve whose refusals are not explained yet.
-func solve(h host.Host, placed plan.Placement, lanes []lane.Lane, limit int) (plan.Placement, error) {
+func solve(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
 	if err := placed.Check(h); err != nil {
 		return plan.Placement{}, err
 	}
 	if err := checkNames(placed, lanes); err != nil {
 		return plan.Placement{}, err
 	}
-	t := newJointSearch(stock.New(h, placed.Lanes), lanes, limit)
+	t := newJointSearch(stock.New(h, placed.Lanes), lanes, Limit)
 	if r := t.run(); r != nil {
 		return plan.Placement{}, r
 	}

@@ -186,10 +186,10 @@ func toward(to netip.Addr) (device netlink.Link, from netip.Addr, mac net.Hardwa
 	return device, from, mac, err
 }
 
-// getsockopt reads an option that is a structure.
-func getsockopt[T any](fd, level, name int, into *T) error {
+// xdpOption reads an option of a socket of AF_XDP that is a structure.
+func xdpOption[T any](fd, name int, into *T) error {
 	size := uint32(unsafe.Sizeof(*into))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name),
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(name),
 		uintptr(unsafe.Pointer(into)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return errno

@@ -134,7 +134,7 @@ func (p *xdpPort) share() (err error) {
 	}
 	var at unix.XDPMmapOffsets
 	if err = errors.Join(err, force(p.fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF),
-		getsockopt(p.fd, unix.SOL_XDP, unix.XDP_MMAP_OFFSETS, &at)); err != nil {
+		xdpOption(p.fd, unix.XDP_MMAP_OFFSETS, &at)); err != nil {
 		return fmt.Errorf("rings: %w", err)
 	}
 	if p.rx, err = mapRing[unix.XDPDesc](p, unix.XDP_PGOFF_RX_RING, at.Rx, toReceive); err != nil {
@@ -279,7 +279,7 @@ func (p *xdpPort) pull(take func([]byte)) (int, error) {
 
 func (p *xdpPort) drops() (uint64, error) {
 	var s unix.XDPStatistics
-	err := getsockopt(p.fd, unix.SOL_XDP, unix.XDP_STATISTICS, &s)
+	err := xdpOption(p.fd, unix.XDP_STATISTICS, &s)
 	return s.Rx_dropped + s.Rx_ring_full, err // an empty fill ring is one reason of the former
 }
 

@@ -16,11 +16,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// A report with more than that is none.
-const (
-	longest    = 24 * time.Hour
-	maxSamples = uint64(longest / minInterval)
-)
+// longest is the largest number, in ns: a report with a larger one is none.
+const longest = 24 * time.Hour
 
 // kinds are the columns that rtla has for each CPU, and the words of our metrics.
 func kinds() []struct{ column, word string } {

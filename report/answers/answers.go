@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -134,7 +135,7 @@ func compared(s scenario.Scenario, from scenario.PublishedSource, sum *figures.S
 		return none("not asked here: the session has no " + f.Metric)
 	}
 	m := *asked
-	if why := cmp.Or(m.Missing(*own), m.Missing(*base)); why != "" {
+	if why := cmp.Or(own.Missing(m), base.Missing(m)); why != "" {
 		return none("no figure: " + why)
 	}
 	alone := f.Percent == 0 || own == base && f.Value > 0
@@ -168,7 +169,7 @@ func absent(sum *figures.Summary, from scenario.PublishedSource, cell string) st
 const fewBlocks = "open: too few blocks for a verdict"
 
 // relative compares a ratio of cells, block by block.
-func relative(sum *figures.Summary, own, base *figures.Cell, m figures.Metric,
+func relative(sum *figures.Summary, own, base *figures.Cell, m metric.Metric,
 	f scenario.PublishedFigure) answer {
 	r := sum.Ratio(own, base, m, results.Published{Qualifier: f.Qualifier}.Qualified(results.Average))
 	if !r.Known() {
@@ -188,7 +189,7 @@ func relative(sum *figures.Summary, own, base *figures.Cell, m figures.Metric,
 }
 
 // absolute compares figures of two machines, with the range of our blocks where there is one.
-func absolute(sum *figures.Summary, c *figures.Cell, m figures.Metric, f scenario.PublishedFigure) answer {
+func absolute(sum *figures.Summary, c *figures.Cell, m metric.Metric, f scenario.PublishedFigure) answer {
 	v, ok := c.Statistic(m, f.Statistic)
 	if !ok {
 		return answer{ours: format.None, verdict: "no figure: the sample is too small for " + f.Statistic}
@@ -219,7 +220,7 @@ func absolute(sum *figures.Summary, c *figures.Cell, m figures.Metric, f scenari
 
 // opened says whether a figure, or a ratio of two, is open whatever it is: its load was not theirs, or a
 // guard failed. What was at a limit is left to judged, which knows bounds.
-func (a *answer) opened(sum *figures.Summary, m figures.Metric, own, base *figures.Cell) bool {
+func (a *answer) opened(sum *figures.Summary, m metric.Metric, own, base *figures.Cell) bool {
 	f, other := own.Figure(m), base.Figure(m)
 	guards := slices.Concat(f.Doubts, other.Doubts)
 	if base.Baseline && !strings.HasPrefix(f.Lowered, "at least: ") {
@@ -247,7 +248,7 @@ func (a *answer) opened(sum *figures.Summary, m figures.Metric, own, base *figur
 }
 
 // said is a fact of the program that measured a metric, or a part of a mean, in a cell: "" for none.
-func said(sum *figures.Summary, c *figures.Cell, m figures.Metric, fact string) string {
+func said(sum *figures.Summary, c *figures.Cell, m metric.Metric, fact string) string {
 	parts := append(slices.Clone(m.MeanOf), m.Name)
 	for _, r := range sum.Session.Runs {
 		for _, one := range r.Measured {
@@ -267,7 +268,7 @@ func said(sum *figures.Summary, c *figures.Cell, m figures.Metric, fact string) 
 // judged says where ours, from lo to hi, lies beside a published figure: the same is all that is within the
 // margin beyond which a difference matters. So what is wide is not held for that. A ratio is a bound where
 // one of its two cells was at a limit; where both were it bounds nothing.
-func judged(lo, hi, published float64, f scenario.PublishedFigure, m figures.Metric,
+func judged(lo, hi, published float64, f scenario.PublishedFigure, m metric.Metric,
 	own, base figures.Figure) string {
 	was := results.Published{Qualifier: f.Qualifier}
 	off := published * rounding(f)

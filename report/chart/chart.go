@@ -99,10 +99,10 @@ func (c *chart) line(class string, x0, y0, x1, y1 float64) {
 	c.mark(`<path class="%s" d="M%g,%gL%g,%g" />`, class, x0, y0, x1, y1)
 }
 
-// whisker has caps at its ends.
-func (c *chart) whisker(class string, x0, x1, y, caps float64) {
+// whisker has caps at its ends, 8 high.
+func (c *chart) whisker(class string, x0, x1, y float64) {
 	c.mark(`<path class="%s" d="M%[2]g,%[4]gV%[5]gM%[2]g,%[6]gH%[3]gM%[3]g,%[4]gV%[5]g" />`, class, x0, x1,
-		y-caps/2, y+caps/2, y)
+		y-4, y+4, y)
 }
 
 func (c *chart) dot(class string, x, y, r float64) {

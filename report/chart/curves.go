@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/report/curves"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 )
 
 // panelHigh is the height of the plot of one statistic.
@@ -18,7 +19,7 @@ const panelHigh = 140
 
 // Curves shows a metric over a factor of numbers: a line for each combination of the others, and a plot for
 // each percentile. Over a load the axis is what was carried, and a point without percentiles is at the top.
-func Curves(curve curves.Curve, m figures.Metric, l Labels) []byte {
+func Curves(curve curves.Curve, m metric.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.left, c.right = c.left+50, c.right-18
 	track := curve.Track(m)

@@ -8,6 +8,8 @@ import (
 
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
+	"isolane.dev/isolane/report/samples"
 )
 
 // Heights of what a row has, from its top.
@@ -22,7 +24,7 @@ const (
 
 // Bars shows a metric in percent of the baseline: for each cell a row with its bar, the whisker, its blocks,
 // and the paper's bar.
-func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
+func Bars(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	high, published := 0.0, false
 	for _, cell := range s.Cells {
 		high += rowName + rowBar + rowBlocks + rowGap
@@ -34,7 +36,7 @@ func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c.right -= 14 // half of the last tick's label
 	c.levelKeys(s, s.Cells)
 	head, _ := s.SpreadHead()
-	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
+	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y) })
 	dot := "one block"
 	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Figure(m).Ratio.Boots }) {
 		dot = "one block or boot"
@@ -64,21 +66,21 @@ func Bars(s *figures.Summary, m figures.Metric, l Labels) []byte {
 }
 
 // barRow draws a row from the chart's height on.
-func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, foot float64) {
+func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m metric.Metric, foot float64) {
 	f := cell.Figure(m)
 	y := c.height + rowName + rowBar/2.0
-	class, remark := "name faint end", m.Missing(cell)
+	class, remark := "name faint end", cell.Missing(m)
 	if remark == "" && !f.Ratio.Known() {
-		remark = "not compared, " + m.Shown(f)
+		remark = "not compared, " + f.Shown(m)
 	} else if remark == "" {
-		class, remark = "figure end", s.Estimate(cell, m)+", "+m.Shown(f)
+		class, remark = "figure end", s.Estimate(cell, m)+", "+f.Shown(m)
 		c.box(cellClass(cell.Look), foot, c.x.at(max(c.x.lo, min(f.Ratio.Estimate, c.x.hi))), y, rowBar-2)
 	}
 	c.grounded("name", c.left, c.height+rowName-4, cell.Label())
 	c.grounded(class, c.right, c.height+rowName-4, remark)
 	if lo, hi, _ := f.Ratio.Spread(); !cell.Baseline && lo > 0 && !math.IsInf(hi, 0) && len(f.Ratio.Blocks) > 1 {
-		c.whisker("ground", c.x.at(lo), c.x.at(hi), y, 8)
-		c.whisker("whisker", c.x.at(lo), c.x.at(hi), y, 8)
+		c.whisker("ground", c.x.at(lo), c.x.at(hi), y)
+		c.whisker("whisker", c.x.at(lo), c.x.at(hi), y)
 	}
 	for k, b := range f.Ratio.Blocks { // the first at the top
 		if !cell.Baseline && b.Value > 0 && !math.IsInf(b.Value, 1) {
@@ -96,7 +98,7 @@ func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m figures.Metric, 
 }
 
 // extent is the range of all that is to be drawn, with the line at 100%.
-func extent(cells []figures.Cell, m figures.Metric) (lo, hi float64) {
+func extent(cells []figures.Cell, m metric.Metric) (lo, hi float64) {
 	all := []float64{1}
 	for _, c := range cells {
 		r := c.Figure(m).Ratio
@@ -114,10 +116,10 @@ func extent(cells []figures.Cell, m figures.Metric) (lo, hi float64) {
 }
 
 // shortest is at least a nanosecond, so that a logarithm can show it.
-func shortest(d *figures.Distribution) float64 { return max(1, float64(d.Histogram.Min())) }
+func shortest(d *samples.Distribution) float64 { return max(1, float64(d.Histogram.Min())) }
 
 // Percentiles shows the distributions up to the highest percentile that each sample supports.
-func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
+func Percentiles(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.left, c.right = c.left+50, c.right-14
 	cells := s.Sampled(m)
@@ -145,7 +147,7 @@ func Percentiles(s *figures.Summary, m figures.Metric, l Labels) []byte {
 	c.height += lineSkip + 4
 	c.text("", margin, c.height, m.Axis()+" (logarithmic)")
 	ticks := []tick{{0, "0"}}
-	for _, q := range figures.Quantiles() {
+	for _, q := range samples.Quantiles() {
 		if nines(q) < end+0.01 {
 			ticks = append(ticks, tick{nines(q), format.Quantile(q)[1:]})
 		}
@@ -210,13 +212,13 @@ func (c *chart) lineNumbers(ends []lineEnd, foot float64) {
 }
 
 // lastPercentile is the highest percentile that the sample supports and that is not lost.
-func lastPercentile(d *figures.Distribution) float64 { return d.Quantile(d.Supported) }
+func lastPercentile(d *samples.Distribution) float64 { return d.Quantile(d.Supported) }
 
 // nines is the place of a quantile on the axis: 0 for none, 1 for 90%, 2 for 99%.
 func nines(p float64) float64 { return -math.Log10(1 - p) }
 
 // steps are the values from each percentile on, up to the supported one. Steps too small to see are merged.
-func steps(d *figures.Distribution) (all [][2]float64) {
+func steps(d *samples.Distribution) (all [][2]float64) {
 	const least = 0.002 // decades
 	x, seen := 0.0, int64(0)
 	for _, bar := range d.Histogram.Distribution() {
@@ -231,16 +233,16 @@ func steps(d *figures.Distribution) (all [][2]float64) {
 			return append(all, [2]float64{nines(d.Supported), v})
 		}
 		seen += bar.Count
-		x = nines(min(d.Supported, float64(seen)/float64(d.N()+d.Lost)))
+		x = nines(min(d.Supported, float64(seen)/float64(d.Size())))
 	}
 	return all
 }
 
 // Ranges shows a row a cell, from the shortest to the longest, with percentiles as far as the sample supports
 // them.
-func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
+func Ranges(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	c := newChart(l)
-	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y, 8) })
+	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y) })
 	c.key("P50 to P99", 18, func(x0, x1, y float64) { c.mark(`<path d="M%g,%gh18v8h-18z" />`, x0, y-4) })
 	c.key("P50 (written below)", 6, func(x0, _, y float64) { c.line("thick", x0+3, y-6, x0+3, y+6) })
 	c.key("mean", 8, func(x0, _, y float64) { c.diamond(x0+4, y) })
@@ -270,7 +272,7 @@ func Ranges(s *figures.Summary, m figures.Metric, l Labels) []byte {
 
 func (c *chart) rangeRow(cell figures.Cell, f figures.Figure, u format.Unit, y float64) {
 	d, plain := f.Merged, func(v float64) string { return f.Bounded(u.Plain(v)) }
-	c.whisker(cellClass(cell.Look)+" whisker", c.x.at(shortest(d)), c.x.at(d.Max()), y, 8)
+	c.whisker(cellClass(cell.Look)+" whisker", c.x.at(shortest(d)), c.x.at(d.Max()), y)
 	known := func(p float64) float64 { return map[bool]float64{true: d.Quantile(p)}[p <= d.Supported] }
 	p50, p99, tail := known(0.5), known(0.99), known(0.999)
 	if p99 > 0 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -42,7 +43,7 @@ type Document struct {
 	Differences []Difference `json:"differences"` // of the conditions
 	Comparisons []Comparison `json:"comparisons"`
 	Without     []Without    `json:"withoutPartner"`
-	metrics     []figures.Metric
+	metrics     []metric.Metric
 }
 
 // Session says which of the two it is.
@@ -76,7 +77,7 @@ type Comparison struct {
 	Lowered []string `json:"lowered,omitempty"`
 	// Needed is about how many runs, or boots, each session must have for another verdict than inconclusive.
 	Needed int `json:"needed,omitempty"`
-	metric figures.Metric
+	metric metric.Metric
 	a, b   figures.Figure
 	found  figures.Comparison
 	doubts []string
@@ -172,8 +173,8 @@ func (d *Document) pair(a, b *figures.Summary) (pairs [][2]figures.Cell) {
 }
 
 // shared are the metrics that mean the same in both, the primary ones first. They are as a describes them.
-func (d *Document) shared(a, b *figures.Summary, all bool) []figures.Metric {
-	var primary, others []figures.Metric
+func (d *Document) shared(a, b *figures.Summary, all bool) []metric.Metric {
+	var primary, others []metric.Metric
 	for _, m := range a.Metrics {
 		o := b.Metric(m.Name)
 		switch {
@@ -202,14 +203,14 @@ func (d *Document) shared(a, b *figures.Summary, all bool) []figures.Metric {
 	return append(primary, others...)
 }
 
-func (d *Document) compare(m figures.Metric, a, b figures.Cell, bootsA, bootsB map[int]string) {
+func (d *Document) compare(m metric.Metric, a, b figures.Cell, bootsA, bootsB map[int]string) {
 	fa, fb := a.Figure(m), b.Figure(m)
 	found := related(fa, fb, bootsA, bootsB)
 	gone := math.IsInf(fa.Centre, 1) || math.IsInf(fb.Centre, 1)
 	if !found.Known() || gone {
-		in, other, why := "A", "B", m.Missing(b)
+		in, other, why := "A", "B", b.Missing(m)
 		if len(fa.Blocks) == 0 {
-			in, other, why = "B", "A", m.Missing(a)
+			in, other, why = "B", "A", a.Missing(m)
 		}
 		if why == "" {
 			why = map[bool]string{false: "no values above 0", true: "its median was lost"}[gone]

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -70,7 +71,7 @@ func boots(a, b *figures.Summary) int {
 
 // conditions are what differs, in the order in which a reader looks for causes.
 func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
-	all := differing("environment: ", inBoots(a, figures.Conditions), inBoots(b, figures.Conditions))
+	all := differing("environment: ", inBoots(a, evidence.Conditions), inBoots(b, evidence.Conditions))
 	line := func(e results.Environment) map[string]string { return map[string]string{"": e.Cmdline} }
 	if x, y := inBoots(a, line)[""], inBoots(b, line)[""]; x != y {
 		all = append(all, Difference{"environment: command line", without(x, y), without(y, x)})

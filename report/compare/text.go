@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/stats"
 	"isolane.dev/isolane/terminal"
 )
@@ -69,7 +70,7 @@ func (d Document) hint() string {
 }
 
 // table has a metric of all cells.
-func (d Document) table(b *strings.Builder, on terminal.Terminal, m figures.Metric) {
+func (d Document) table(b *strings.Builder, on terminal.Terminal, m metric.Metric) {
 	t := terminal.Table{Head: []string{"cell", "A", "B", "B in % of A", "", "verdict"},
 		Figures: []int{1, 2, 3, 4}}
 	if !slices.ContainsFunc(d.Comparisons, func(c Comparison) bool { return c.Verdict != "" }) {

@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 )
 
@@ -150,7 +151,7 @@ type statistic struct {
 	of       string // of a run, as Block.Of has it
 }
 
-func statistics(m figures.Metric) []statistic {
+func statistics(m metric.Metric) []statistic {
 	if m.Sampled {
 		return []statistic{{"P50", 0.5, ""}, {"P90", 0.9, "p90"}, {"P99", 0.99, "p99"}, {"P99.9", 0.999, "p99.9"}}
 	}
@@ -158,7 +159,7 @@ func statistics(m figures.Metric) []statistic {
 }
 
 // Track reads a metric along the curve.
-func (c Curve) Track(m figures.Metric) Track {
+func (c Curve) Track(m metric.Metric) Track {
 	t := Track{Load: m.Loop == results.Open && c.overLoad(m), Spread: "least to greatest run"}
 	spreads := map[bool]bool{} // whether they are intervals
 	for _, s := range statistics(m) {
@@ -192,9 +193,9 @@ func (t Track) Drawn() bool {
 	})
 }
 
-func (t *Track) read(c figures.Cell, m figures.Metric, level float64, spreads map[bool]bool) Reading {
+func (t *Track) read(c figures.Cell, m metric.Metric, level float64, spreads map[bool]bool) Reading {
 	f, asked := c.Figure(m), c.Load(m)
-	r := Reading{X: level, State: m.Missing(c), Bound: f.Bounded("")}
+	r := Reading{X: level, State: c.Missing(m), Bound: f.Bounded("")}
 	if t.Load {
 		r.X, r.Offered = asked.PerSecond(asked.Wanted-asked.Lost), asked.PerSecond(asked.Wanted)
 		r.Over, r.State = asked.Lost > 0, cmp.Or(asked.State(), r.State)
@@ -215,7 +216,7 @@ func (t *Track) read(c figures.Cell, m figures.Metric, level float64, spreads ma
 
 // overLoad says whether the factor is the load that a metric offers: then it grows, or falls, by a twentieth
 // at least from point to point.
-func (c Curve) overLoad(m figures.Metric) bool {
+func (c Curve) overLoad(m metric.Metric) bool {
 	steps, up, down := 0, 0, 0
 	for _, l := range c.Lines {
 		last := math.NaN()

@@ -12,6 +12,7 @@ import (
 
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/terminal"
 )
@@ -26,9 +27,9 @@ func benchstat(w io.Writer, d report.Document) error {
 	fmt.Fprintf(out, "scenario: %s\ncpu: %s\n", oneLine(s.Session.Scenario.Name),
 		oneLine(s.Session.Environment.CPUModel))
 	for _, m := range s.Metrics {
-		same := func(o figures.Metric) bool { return o.Metric.Unit == m.Metric.Unit }
+		same := func(o metric.Metric) bool { return o.Metric.Unit == m.Metric.Unit }
 		first := slices.IndexFunc(s.Metrics, same)
-		differs := slices.ContainsFunc(s.Metrics, func(o figures.Metric) bool {
+		differs := slices.ContainsFunc(s.Metrics, func(o metric.Metric) bool {
 			return same(o) && o.Better != m.Better
 		})
 		if s.Metrics[first].Name == m.Name && !differs {
@@ -58,7 +59,7 @@ func benchstat(w io.Writer, d report.Document) error {
 }
 
 // benchmark is the name of a metric, which may not begin with a small letter.
-func benchmark(m figures.Metric) string {
+func benchmark(m metric.Metric) string {
 	name := word(m.Name, "/")
 	first, size := utf8.DecodeRuneInString(name)
 	if first = unicode.ToUpper(first); unicode.IsLower(first) {
@@ -78,7 +79,7 @@ func named(name string, s *figures.Summary, c figures.Cell) string {
 }
 
 // unit is that of a metric; benchstat knows times as ns/op.
-func unit(m figures.Metric) string {
+func unit(m metric.Metric) string {
 	switch m.Metric.Unit {
 	case results.TimeUnit:
 		return "ns/op"

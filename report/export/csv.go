@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 )
 
@@ -72,7 +73,7 @@ func searches(s *figures.Summary) (all [][]string) {
 }
 
 // rows are those of a cell's figure, without its conditions.
-func rows(m figures.Metric, f figures.Figure) [][]string {
+func rows(m metric.Metric, f figures.Figure) [][]string {
 	statistic := cmp.Or(m.Statistic, "value")
 	var all [][]string
 	for _, b := range f.Blocks {

@@ -14,6 +14,7 @@ import (
 
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/samples"
 )
 
 // Format is a way to write a session.
@@ -61,8 +62,8 @@ func level(c figures.Cell, factor string) string {
 }
 
 // quantiles are those of a distribution that its sample supports, of the usual ones.
-func quantiles(d *figures.Distribution) []float64 {
-	return slices.DeleteFunc(figures.Quantiles(), func(p float64) bool { return math.IsNaN(d.Quantile(p)) })
+func quantiles(d *samples.Distribution) []float64 {
+	return slices.DeleteFunc(samples.Quantiles(), func(p float64) bool { return math.IsNaN(d.Quantile(p)) })
 }
 
 // number prints a value with all its digits, and no exponent.

@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/report/figures"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 )
 
@@ -75,7 +76,7 @@ func (f *family) sample(suffix string, v float64, labels string) {
 }
 
 // add takes in what a cell has of a metric; labels are those of a figure, with what bound it is.
-func (o *exposition) add(m figures.Metric, f, base figures.Figure,
+func (o *exposition) add(m metric.Metric, f, base figures.Figure,
 	labels func(of figures.Figure, more ...string) string) {
 	unit, per := unitOf(m)
 	own := labels(f)
@@ -112,10 +113,10 @@ func (o *exposition) add(m figures.Metric, f, base figures.Figure,
 }
 
 // labels are the scenario, the cell, its levels and the metric, and pairs of further ones.
-func labels(s *figures.Summary, c figures.Cell, metric string, more ...string) string {
+func labels(s *figures.Summary, c figures.Cell, of string, more ...string) string {
 	all := []string{"scenario", s.Session.Scenario.Name, "cell", c.Name}
-	if metric != "" {
-		all = append(all, "metric", metric)
+	if of != "" {
+		all = append(all, "metric", of)
 	}
 	taken := map[string]bool{}
 	for _, f := range s.Session.Factors {
@@ -141,7 +142,7 @@ func escaped(text string) string {
 }
 
 // unitOf is a metric's unit as OpenMetrics names it, and how many of ours are one of it.
-func unitOf(m figures.Metric) (name string, per float64) {
+func unitOf(m metric.Metric) (name string, per float64) {
 	switch unit := m.Metric.Unit; unit {
 	case results.TimeUnit:
 		return "seconds", 1e9

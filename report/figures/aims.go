@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/report/objective"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -110,7 +111,7 @@ func (a *Aim) doubted(own, base Figure) {
 	}
 }
 
-func (s *Summary) aim(m Metric, g results.Goal, own, base *Cell) Aim {
+func (s *Summary) aim(m metric.Metric, g results.Goal, own, base *Cell) Aim {
 	if g.Statistic != "" {
 		return s.tailAim(m, g, own, base)
 	}
@@ -124,7 +125,7 @@ func (s *Summary) aim(m Metric, g results.Goal, own, base *Cell) Aim {
 }
 
 // judgeGoal compares block by block, or boot by boot.
-func (s *Summary) judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
+func (s *Summary) judgeGoal(m metric.Metric, ratio float64, own, base *Cell) Aim {
 	word, passes := "at least", func(v float64) bool { return v >= ratio }
 	if m.Margin.Goal == stats.LowerIsBetter {
 		word, passes = "at most", func(v float64) bool { return v <= ratio }
@@ -136,7 +137,7 @@ func (s *Summary) judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 		return a
 	}
 	a.Found = fmt.Sprintf("%s %s: %s against %s", Bound(format.Percent(found.Estimate), own.Figure(m),
-		base.Figure(m)), found.SpreadWords(), m.Shown(own.Figure(m)), m.Shown(base.Figure(m)))
+		base.Figure(m)), found.SpreadWords(), own.Figure(m).Shown(m), base.Figure(m).Shown(m))
 	lo, hi, interval := found.Spread()
 	a.Firm = interval
 	switch {
@@ -152,7 +153,7 @@ func (s *Summary) judgeGoal(m Metric, ratio float64, own, base *Cell) Aim {
 
 // tailAim compares a percentile of the merged histograms. It is the blocks or boots that show it: of them are
 // the interval, and in how many it is lower.
-func (s *Summary) tailAim(m Metric, g results.Goal, ownCell, baseCell *Cell) Aim {
+func (s *Summary) tailAim(m metric.Metric, g results.Goal, ownCell, baseCell *Cell) Aim {
 	own, base, ratio := ownCell.Figure(m), baseCell.Figure(m), g.Percent/100
 	a := Aim{Text: m.Noun + " " + strings.ToUpper(g.Statistic), State: NoFigure,
 		Goal: fmt.Sprintf("below %g%% of that of %s", g.Percent, baseCell.Name)}

@@ -1,7 +1,6 @@
 package figures
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/report/format"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -112,15 +112,6 @@ func (s *Summary) BootNote() string {
 	return note + "."
 }
 
-// BootLines say what was booted, of a session that went on after a reboot.
-func (s *Summary) BootLines() []string {
-	var all []string
-	for i, e := range s.Session.Boots {
-		all = append(all, fmt.Sprintf("boot %d: kernel %s, command line %s", i+1, e.Kernel, e.Cmdline))
-	}
-	return all
-}
-
 const fewBoots = "few boots"
 
 // ofBoots: a level that was booted once is one sample, however many its runs are.
@@ -135,7 +126,7 @@ func (s *Summary) ofBoots() Guard {
 			}
 		}
 	}
-	also := strings.Join(s.alsoDiffer(), ", ")
+	also := strings.Join(evidence.BootsDiffer(s.Session), ", ")
 	switch {
 	case len(cells) > 0 && s.Session.Scenario.Boots < verdictBoots:
 		g = Guard{fewBoots, Failed, fmt.Sprintf("%s: of other boots than the baseline, and a verdict needs %d "+
@@ -171,44 +162,6 @@ func (s *Summary) ownEffects() (text string) {
 		}
 	}
 	return text
-}
-
-// alsoDiffer are the conditions and settings, beside kernel and command line, that are not the same in all
-// boots. Memory is left out: what a kernel takes for itself varies.
-func (s *Summary) alsoDiffer() []string {
-	conditions := func(e results.Environment) map[string]string {
-		all := Conditions(e)
-		for _, name := range []string{"kernel", "boot", "memory"} {
-			delete(all, name)
-		}
-		return all
-	}
-	var all []string
-	add := func(first, now map[string]string) {
-		for _, name := range results.Differing(first, now) {
-			all = append(all, fmt.Sprintf("%s (%s, then %s)", name, cmp.Or(first[name], "none"),
-				cmp.Or(now[name], "none")))
-		}
-	}
-	first := s.Session.Environment
-	for _, e := range s.Session.Environments() {
-		add(conditions(first), conditions(e))
-		add(first.Versions, e.Versions)
-		if first.Settings != nil && e.Settings != nil {
-			add(first.Settings, e.Settings)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// Conditions are those of an environment, by their names for a reader. The command line and the versions have
-// parts of their own.
-func Conditions(e results.Environment) map[string]string {
-	return map[string]string{"kernel": e.Kernel, "CPU model": e.CPUModel, "CPUs online": e.Online.String(),
-		"clock source": e.Clocksource, "idle driver": e.IdleDriver, "idle governor": e.IdleGov, "boot": e.BootID,
-		"hostname": e.Hostname, "memory": quantity.Bytes(e.MemoryBytes).String(),
-		"hypervisor": map[bool]string{true: "yes", false: "not seen"}[e.Hypervisor]}
 }
 
 // Unfinished says why a session has not all of its runs, "" where it has.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 	"isolane.dev/isolane/test/session"
@@ -57,7 +58,7 @@ func TestAnotherBoot(t *testing.T) {
 			t.Errorf("reached in another boot: %+v", a)
 		}
 	}
-	if lines := sum.BootLines(); len(lines) != 2 || !strings.HasSuffix(lines[1], "command line isolcpus=1") {
+	if lines := evidence.BootLines(sum.Session); len(lines) != 2 || !strings.HasSuffix(lines[1], "command line isolcpus=1") {
 		t.Errorf("%q", lines)
 	}
 }

@@ -9,15 +9,12 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
 
-// Confidence of the intervals, and the error rate of the verdicts of one family together.
-const (
-	confidence = 0.95
-	alpha      = 0.05
-)
+const confidence = 0.95 // of the intervals
 
 // Comparison is a ratio over the blocks in which both sides count, or over the boots.
 type Comparison struct {
@@ -78,7 +75,7 @@ func sides(own, base Figure, statistic string) (ratios []Block, a, b []float64) 
 }
 
 // Ratio compares a metric of two cells, or the means of its samples, as papers print them.
-func (s *Summary) Ratio(own, base *Cell, m Metric, means bool) Comparison {
+func (s *Summary) Ratio(own, base *Cell, m metric.Metric, means bool) Comparison {
 	statistic := ""
 	if means && m.Sampled {
 		statistic = "mean"
@@ -184,7 +181,7 @@ func (s *Summary) Undecided() string {
 const otherLoad = "another load"
 
 // judge gives the verdicts on one family, of cells of which as much was asked as of the baseline.
-func (s *Summary) judge(family ...Metric) {
+func (s *Summary) judge(family ...metric.Metric) {
 	var all []*stats.Comparison
 	judges := []func(){}
 	for _, m := range family {

@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/evidence"
+	"isolane.dev/isolane/report/metric"
 )
 
 // confounded: a run must find the host, and its probes their programs, as the run of the baseline in its
@@ -26,8 +27,8 @@ func (s *Summary) confounded() Guard {
 		}
 		for _, o := range evidence.Unlike(s.Session, c.used, base.used) {
 			found = append(found, o.Text)
-			for _, metric := range o.Metrics {
-				s.touched(name, metric, c, func(_ Metric, f *Figure) { f.lower(name) })
+			for _, of := range o.Metrics {
+				s.touched(name, of, c, func(_ metric.Metric, f *Figure) { f.lower(name) })
 			}
 		}
 	}

@@ -3,10 +3,12 @@ package figures
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
+	"isolane.dev/isolane/report/metric"
+	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/stats"
 )
 
 // figure returns the figure of that name, a new one if there is none.
@@ -39,11 +41,25 @@ func (s *Summary) take(c *Cell, m results.Measurement, block int) error {
 	s.VoidValues++
 	c.addLack(m)
 	for name, v := range m.Values {
-		if of := s.Metric(name); of != nil && of.forbidden() {
+		if of := s.Metric(name); of != nil && of.Forbidden() {
 			figure(c.Figures, name).add(block, v)
 		}
 	}
 	return nil
+}
+
+// addLoad takes in what was asked, also of measurements whose latencies say nothing as they were overloaded.
+func (c *Cell) addLoad(m results.Measurement) {
+	for _, why := range m.Void {
+		if !slices.Contains(m.Overloaded, why) {
+			return
+		}
+	}
+	for name, sampled := range m.Samples {
+		l := c.loads[name]
+		l.Add(sampled, len(m.Void) > 0, time.Duration(m.Window))
+		c.loads[name] = l
+	}
 }
 
 // add takes in a measurement that counts. That of a late client is a bound of what is compared.
@@ -58,17 +74,17 @@ func (s *Summary) add(c *Cell, m results.Measurement, block int, late bool) erro
 			f.mark(*of, block)
 		}
 	}
-	for name, samples := range m.Samples {
-		metric := s.Metric(name)
-		if metric == nil {
+	for name, sampled := range m.Samples {
+		of := s.Metric(name)
+		if of == nil {
 			return fmt.Errorf("metric %s is not described", name)
 		}
 		f := figure(c.Figures, name)
-		if err := f.merge(samples, metric.Loop == results.Open, late, time.Duration(m.Window), block); err != nil {
+		if err := f.merge(sampled, of.Loop == results.Open, late, time.Duration(m.Window), block); err != nil {
 			return err
 		}
 		if late {
-			f.mark(*metric, block)
+			f.mark(*of, block)
 		}
 	}
 	return nil
@@ -76,7 +92,7 @@ func (s *Summary) add(c *Cell, m results.Measurement, block int, late bool) erro
 
 // addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count. With a
 // bound among them it is one.
-func (c *Cell) addMean(m Metric) {
+func (c *Cell) addMean(m metric.Metric) {
 	if len(m.MeanOf) == 0 || c.Figures[m.MeanOf[0]] == nil {
 		return
 	}
@@ -98,39 +114,14 @@ blocks:
 
 // merge adds a run's histograms to those of the runs before, and its own values.
 func (f *Figure) merge(m results.Samples, open, late bool, window time.Duration, block int) error {
-	exact, err := m.Histogram.Decode()
-	h := exact
-	if late && err == nil {
-		exact = results.NewHistogram()
-		h, err = m.AtMost()
-	}
-	if err != nil {
-		return err
-	}
-	lag, err := m.Lag.Decode()
-	if err != nil {
-		return err
-	}
 	if f.Merged == nil {
-		f.Merged = &Distribution{Histogram: results.NewHistogram(), Lag: results.NewHistogram(),
-			exact: results.NewHistogram()}
+		f.Merged = samples.New()
 	}
-	d := f.Merged
-	if lost := d.Histogram.Merge(h) + d.exact.Merge(exact) + d.Lag.Merge(lag); lost > 0 {
-		return fmt.Errorf("%d values are beyond the range of the histogram", lost)
-	}
-	d.Sent += m.Wanted
-	d.Lost += m.Lost
-	d.Window += window
-	d.Supported = stats.SupportedQuantile(d.N() + d.Lost)
-	for d.Supported > 0 && math.IsInf(d.Quantile(d.Supported), 1) {
-		d.Supported = stats.SupportedQuantile(stats.SamplesFor(d.Supported) - 1)
-	}
-	d.Open = open
-	if one := (&Distribution{Histogram: h, Lost: m.Lost}); one.N()+one.Lost > 0 {
+	one, err := f.Merged.Add(m, open, late, window)
+	if err == nil && one.Size() > 0 {
 		f.runs = append(f.runs, one)
-		f.Blocks = append(f.Blocks, Block{Block: block, Value: results.Percentile(h, 0.5, m.Lost), Mean: one.Mean(),
-			P90: one.Quantile(0.9), P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
+		f.Blocks = append(f.Blocks, Block{Block: block, Value: results.Percentile(one.Histogram, 0.5, one.Lost),
+			Mean: one.Mean(), P90: one.Quantile(0.9), P99: one.Quantile(0.99), P999: one.Quantile(0.999)})
 	}
-	return nil
+	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/report/objective"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -70,7 +71,7 @@ func (f *Figure) doubt(guard string) {
 
 // touched are the figures of a metric, and of the means that it is part of, or of "" all, in a cell where a
 // guard has failed. What the baseline has not touches the ratios of all cells.
-func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)) {
+func (s *Summary) touched(guard, name string, c *Cell, use func(metric.Metric, *Figure)) {
 	for other := range s.cells() {
 		if other.Name != c.Name && !c.Baseline {
 			continue
@@ -89,7 +90,7 @@ func (s *Summary) touched(guard, name string, c *Cell, use func(Metric, *Figure)
 
 // addCheck looks at a check whose limit was passed. What limits a better figure makes it a lower bound; every
 // other verdict is lowered. Of what must not be at all, whose limit is 0, one run is enough.
-func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
+func (s *Summary) addCheck(all []Guard, check metric.Metric) []Guard {
 	k := slices.IndexFunc(all, func(g Guard) bool { return g.Name == check.Noun })
 	if k < 0 {
 		k, all = len(all), append(all, Guard{Name: check.Noun, State: Unknown, Text: "no run says, or too few"})
@@ -118,7 +119,7 @@ func (s *Summary) addCheck(all []Guard, check Metric) []Guard {
 		text := fmt.Sprintf("%s in %s: %s, allowed %s", check.Guards, c.Name, check.Unit.Full(value),
 			check.Unit.Full(check.Limit))
 		g.fail(text)
-		s.touched(check.Noun, check.Guards, c, func(m Metric, f *Figure) {
+		s.touched(check.Noun, check.Guards, c, func(m metric.Metric, f *Figure) {
 			higher := m.Margin.Goal == stats.HigherIsBetter && !check.Trend && check.Limit > 0
 			if higher && f == c.Figures[m.Name] {
 				f.Limit = check.Noun
@@ -145,7 +146,7 @@ func (s *Summary) omission() Guard {
 			case m.Loop == results.Open:
 				g.State, g.Text = Kept, m.Name+" counts from the intended time; closed loops are service time"
 			case closed && !s.onTime(*c, m.Quantity):
-				s.touched(omitted, m.Name, c, func(_ Metric, f *Figure) { f.lower(omitted) })
+				s.touched(omitted, m.Name, c, func(_ metric.Metric, f *Figure) { f.lower(omitted) })
 				lacks[m.Name] = append(lacks[m.Name], c.Name)
 			}
 		}
@@ -167,13 +168,13 @@ func (s *Summary) omission() Guard {
 
 // onTime says whether an open loop has a figure of a quantity in a cell.
 func (s *Summary) onTime(c Cell, of string) bool {
-	return slices.ContainsFunc(s.Metrics, func(m Metric) bool {
+	return slices.ContainsFunc(s.Metrics, func(m metric.Metric) bool {
 		return m.Loop == results.Open && m.Quantity == of && len(c.Figure(m).Blocks) > 0
 	})
 }
 
 // Has says whether some cell has a figure of the metric.
-func (s *Summary) Has(m Metric) bool {
+func (s *Summary) Has(m metric.Metric) bool {
 	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return len(c.Figure(m).Blocks) > 0 })
 }
 

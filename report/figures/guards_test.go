@@ -287,7 +287,7 @@ func TestSurvivors(t *testing.T) {
 	}
 	sum := summarize(t, s)
 	f := sum.Cell("noisy-lane-express").Figures["rtt-udp-64-pingpong"]
-	if f.Ratio.N != 6 || f.Verdict != stats.Inconclusive || sum.Cell("noisy-lane-express").loads["rtt-udp-64-pingpong"].over != 4 {
+	if f.Ratio.N != 6 || f.Verdict != stats.Inconclusive || sum.Cell("noisy-lane-express").loads["rtt-udp-64-pingpong"].Overloaded != 4 {
 		t.Errorf("%d blocks: %s (%s)", f.Ratio.N, f.Verdict, f.Lowered)
 	}
 	for _, a := range sum.Aims[1:] {

@@ -6,12 +6,13 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/stats"
 )
 
 // Aspect is what blocks are compared by: the value of a metric, or the P99.9 of its distribution.
 type Aspect struct {
-	Metric
+	metric.Metric
 	Name string // "RTT P99.9"
 	Tail bool   // it is the P99.9
 	of   string // see Block.Of
@@ -23,7 +24,7 @@ func (a Aspect) Shown(c Cell) string {
 		f := c.Figure(a.Metric)
 		return f.Bounded(a.Unit.Full(f.Merged.Quantile(0.999)))
 	}
-	return a.Metric.Shown(c.Figure(a.Metric))
+	return c.Figure(a.Metric).Shown(a.Metric)
 }
 
 // Aspects are those of the primary metrics.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -14,12 +15,12 @@ import (
 const lateClient = "late client"
 
 // bound notes that a figure has values of a late client in it: the true one may be better, and not worse.
-func (f *Figure) bound(m Metric) {
+func (f *Figure) bound(m metric.Metric) {
 	f.Limit, f.AtMost = lateClient, m.Margin.Goal == stats.LowerIsBetter
 }
 
 // mark marks the last block as one of a late client. Checks are not compared, so that they need no bound.
-func (f *Figure) mark(m Metric, block int) {
+func (f *Figure) mark(m metric.Metric, block int) {
 	if n := len(f.Blocks); m.Role != results.Check && n > 0 && f.Blocks[n-1].Block == block {
 		f.Blocks[n-1].Late = true
 		f.bound(m)
@@ -51,11 +52,6 @@ func (f Figure) BoundNote() string {
 	return fmt.Sprintf("%s: %s, so the true figure may be %s.", strings.TrimSpace(f.Bounded("")), f.Why(), may)
 }
 
-// forbidden says that it counts what must not be at all.
-func (m Metric) forbidden() bool {
-	return m.Role == results.Check && m.Guards != "" && m.Limit == 0 && !m.Trend
-}
-
 // lateClients: what they found is a bound in the direction of what is worse, so that only what is better in
 // spite of it is a verdict.
 func (s *Summary) lateClients() Guard {
@@ -70,7 +66,7 @@ func (s *Summary) lateClients() Guard {
 				continue
 			}
 			names, most = append(names, m.Name), max(most, late)
-			s.touched(lateClient, m.Name, c, func(m Metric, f *Figure) {
+			s.touched(lateClient, m.Name, c, func(m metric.Metric, f *Figure) {
 				if f == c.Figures[m.Name] { // also a mean with it as a part
 					if f.bound(m); f.Verdict == stats.Better && !c.Baseline {
 						f.Lowered = "at least: " + lateClient

@@ -72,7 +72,7 @@ func TestLateClient(t *testing.T) {
 			behind(t, &s, c.cell, ping, c.blocks, c.by)
 			sum := summarize(t, s)
 			m, f := *sum.Metric(ping), sum.Cell(laned).Figure(*sum.Metric(ping))
-			if p50, percent := m.Shown(f), sum.Estimate(*sum.Cell(laned), m); p50 != c.p50 || percent != c.percent {
+			if p50, percent := f.Shown(m), sum.Estimate(*sum.Cell(laned), m); p50 != c.p50 || percent != c.percent {
 				t.Errorf("P50 %s, %s", p50, percent)
 			}
 			if f.Verdict != c.want || f.Lowered != c.lowered || f.Ratio.N != c.n {
@@ -131,8 +131,8 @@ func TestLateRates(t *testing.T) {
 	for _, name := range []string{"throughput-tcp-up", "throughput"} { // and of the mean that it is a part of
 		m := *sum.Metric(name)
 		f := sum.Cell("noisy-lane-express").Figure(m)
-		if !strings.HasPrefix(m.Shown(f), "≥ ") || f.Lowered != "at least: late client" {
-			t.Errorf("%s: %s, %s (%s)", name, m.Shown(f), f.Verdict, f.Lowered)
+		if !strings.HasPrefix(f.Shown(m), "≥ ") || f.Lowered != "at least: late client" {
+			t.Errorf("%s: %s, %s (%s)", name, f.Shown(m), f.Verdict, f.Lowered)
 		}
 		for _, b := range f.Blocks {
 			if !b.Late {

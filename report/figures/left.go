@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/metric"
+	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -56,12 +58,14 @@ func (c *Cell) addLack(m results.Measurement) {
 }
 
 // overloaded is in how many runs what was asked was not carried, lost or skipped.
-func (c Cell) overloaded(metric string) int { return max(c.loads[metric].over, c.lacks[metric].over) }
+func (c Cell) overloaded(name string) int {
+	return max(c.loads[name].Overloaded, c.lacks[name].over)
+}
 
 // voided says how many of how many runs have no figure of a metric though nothing was stolen from them, where
 // these are too many: "" where they are not.
-func (c Cell) voided(metric string) string {
-	l := c.lacks[metric]
+func (c Cell) voided(name string) string {
+	l := c.lacks[name]
 	n, made := c.spoilt.void+l.void, c.Used+c.spoilt.void
 	if float64(n) <= mostVoid*float64(made) {
 		return ""
@@ -78,9 +82,9 @@ func (s *Summary) survivors() Guard {
 		head string
 		of   func(*Cell, string) string
 	}{
-		{"not carried, lost or skipped: ", func(c *Cell, metric string) string {
-			if n := c.overloaded(metric); n > 0 {
-				return fmt.Sprintf("more than %g%% in %s", 100*leastLost, quantity.Count(n, "run"))
+		{"not carried, lost or skipped: ", func(c *Cell, name string) string {
+			if n := c.overloaded(name); n > 0 {
+				return fmt.Sprintf("more than %g%% in %s", 100*samples.LeastLost, quantity.Count(n, "run"))
 			}
 			return ""
 		}},
@@ -123,9 +127,9 @@ func (s *Summary) survivors() Guard {
 }
 
 // flattered lowers what is said for a cell by a metric of which runs are left out.
-func (s *Summary) flattered(metric string, c *Cell) {
+func (s *Summary) flattered(name string, c *Cell) {
 	against := map[bool]stats.Verdict{false: stats.Worse, true: stats.Better}[c.Baseline]
-	s.touched(leftOut, metric, c, func(_ Metric, f *Figure) {
+	s.touched(leftOut, name, c, func(_ metric.Metric, f *Figure) {
 		if f.Verdict != against {
 			f.lower(leftOut)
 		}

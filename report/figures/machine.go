@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -32,7 +33,7 @@ func (s *Summary) frequency() Guard {
 		if most > unsteady {
 			g.fail(fmt.Sprintf("it varies by %s between the runs of %s: fix the governor", format.Percent(most),
 				c.Name))
-			s.touched("frequency", "", c, func(_ Metric, f *Figure) { f.lower("frequency") })
+			s.touched("frequency", "", c, func(_ metric.Metric, f *Figure) { f.lower("frequency") })
 		}
 	}
 	return g
@@ -78,7 +79,7 @@ func (s *Summary) heat() Guard {
 			continue
 		}
 		found = append(found, fmt.Sprintf("%s (%s)", c.Name, quantity.Count(c.Machine.Throttled, "run")))
-		s.touched("heat", "", c, func(_ Metric, f *Figure) { f.lower("heat") })
+		s.touched("heat", "", c, func(_ metric.Metric, f *Figure) { f.lower("heat") })
 	}
 	if len(found) == 0 {
 		return Guard{}
@@ -113,7 +114,7 @@ func (s *Summary) crowded() Guard {
 			"measure where nothing else runs", format.Percent(all[len(all)-1]), c.Name, 100*mostOthers, n,
 			quantity.Count(len(all), "run")))
 		in := map[bool]stats.Verdict{false: stats.Better, true: stats.Worse}[c.Baseline] // in spite of them
-		s.touched(name, "", c, func(_ Metric, f *Figure) {
+		s.touched(name, "", c, func(_ metric.Metric, f *Figure) {
 			if f.Verdict != in {
 				f.lower(name)
 			}

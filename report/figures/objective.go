@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/quantity"
+	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/report/objective"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -67,7 +68,7 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 
 // doubted is a verdict with what the figure leaves out, or what limits it. Guards on ratios do not touch a
 // bound: what makes samples longer, or differ, is in the figure that it holds.
-func (c Cell) doubted(m Metric, j lane.Judgement) (lane.Verdict, string) {
+func (c Cell) doubted(m metric.Metric, j lane.Judgement) (lane.Verdict, string) {
 	f, over := c.Figure(m), c.lacks[m.Name].over
 	switch {
 	case j.Verdict == lane.Held && over > 0:
@@ -85,15 +86,7 @@ func judgeFigure(b lane.Bound, f Figure) lane.Judgement {
 	case len(f.Blocks) == 0 && f.Merged == nil:
 		return lane.Judgement{Bound: b, Verdict: lane.Void, Reason: "no measurement counts"}
 	case b.Metric == "rtt" && f.Merged != nil:
-		var runs []objective.Sample
-		for _, d := range f.runs {
-			runs = append(runs, d.sample())
-		}
-		return objective.Trips(b, f.Merged.sample(), runs)
+		return objective.Trips(b, f.Merged, f.runs)
 	}
 	return objective.Rates(b, f.Values(""))
-}
-
-func (d *Distribution) sample() objective.Sample {
-	return objective.Sample{Histogram: d.Histogram, Exact: d.exact, Lost: d.Lost}
 }

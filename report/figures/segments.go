@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
 )
 
 // unaccounted is the guard on segments of TCP that are lost, with nobody saying where.
@@ -39,7 +40,7 @@ func (s *Summary) segments() Guard {
 			found = append(found, fmt.Sprintf("%s of %s in %s", format.Count(unnamed[name]), name, c.Name))
 		}
 		for name := range metrics {
-			s.touched(unaccounted, name, c, func(_ Metric, f *Figure) { f.lower(unaccounted) })
+			s.touched(unaccounted, name, c, func(_ metric.Metric, f *Figure) { f.lower(unaccounted) })
 		}
 	}
 	switch {

@@ -7,6 +7,8 @@ import (
 
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/metric"
+	"isolane.dev/isolane/stats"
 )
 
 // Spread returns the ends of the whisker: those of the interval, or where the blocks are too few
@@ -20,6 +22,21 @@ func (c Comparison) Spread() (lo, hi float64, interval bool) {
 		return math.NaN(), math.NaN(), false
 	}
 	return slices.Min(values), slices.Max(values), false
+}
+
+// Runs are the least and the greatest value of a run, NaN for less than two, or the ends of the 95% interval
+// of their median by order statistics where there are enough for one.
+func (f Figure) Runs(statistic string, interval bool) (lo, hi float64, is bool) {
+	values := f.Values(statistic)
+	if len(values) < 2 {
+		return math.NaN(), math.NaN(), false
+	}
+	slices.Sort(values)
+	low, high := stats.QuantileRanks(uint64(len(values)), 0.5)
+	if interval && low > 0 && high > 0 {
+		return values[low-1], values[high-1], true
+	}
+	return values[0], values[len(values)-1], false
 }
 
 // SpreadText prints the whisker of a ratio in percent: an interval in brackets, the range of the blocks
@@ -36,7 +53,7 @@ func (c Comparison) SpreadText() string {
 }
 
 // Estimate prints the ratio of a cell's value to the baseline's, which is 100% by definition.
-func (s *Summary) Estimate(c Cell, m Metric) string {
+func (s *Summary) Estimate(c Cell, m metric.Metric) string {
 	f := c.Figure(m)
 	switch {
 	case c.Baseline:

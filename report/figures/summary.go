@@ -1,9 +1,7 @@
 // Package figures makes the figures of a session from its results: medians, ratios to the baseline with their
 // intervals, verdicts, aims, the objective of a lane, and the evidence on where threads ran.
 //
-// Percentiles come from merged histograms and end where the sample ends; what a sample does not support is
-// left out. What was lost is part of the sample and took longer than all else: a percentile among it is
-// infinite. What a metric is called, and its unit, is in metric.go.
+// What was sampled is in report/samples, what a metric is called, and its unit, in report/metric.
 //
 //	sum, err := figures.Summarize(session)
 //	fmt.Println(sum.Baseline, sum.Aims, sum.Cell("noisy-lane-express").Figures["throughput"].Ratio)
@@ -15,12 +13,11 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/report/evidence"
+	"isolane.dev/isolane/report/metric"
+	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
 )
@@ -36,7 +33,7 @@ type Summary struct {
 	Values, VoidValues int            // single measurements in used runs
 	Late               int            // of them those of late clients, which are bounds and not void
 	Verdicts           bool           // quick sessions have none
-	Metrics            []Metric
+	Metrics            []metric.Metric
 	Cells              []Cell
 	Isolation          []Isolation // of disturbed cells
 	Aims               []Aim
@@ -49,15 +46,15 @@ type Cell struct {
 	results.Cell
 	Look
 	Published  []results.Published
-	Used, Void int                // runs
-	used       []results.Run      // by block
-	Boots      []int              // in which those used were made, of the session's
-	Figures    map[string]*Figure // by metric
-	loads      map[string]Load    // of what is sampled, by metric
-	lacks      map[string]lack    // by metric
-	spoilt     lack               // void runs
-	Work       map[string]*Figure // what the neighbours got, against them in the standard cell
-	WorkBase   string             // that cell, "" for none
+	Used, Void int                     // runs
+	used       []results.Run           // by block
+	Boots      []int                   // in which those used were made, of the session's
+	Figures    map[string]*Figure      // by metric
+	loads      map[string]samples.Load // of what is sampled, by metric
+	lacks      map[string]lack         // by metric
+	spoilt     lack                    // void runs
+	Work       map[string]*Figure      // what the neighbours got, against them in the standard cell
+	WorkBase   string                  // that cell, "" for none
 	Evidence   evidence.Evidence
 	Machine    evidence.Machine
 	Tail       evidence.Tail // of the primary round trip
@@ -72,7 +69,7 @@ func (c Cell) Label() string {
 }
 
 // Figure returns what a cell has of a metric; it has no blocks where there is nothing.
-func (c Cell) Figure(m Metric) Figure { return c.figure(m.Name) }
+func (c Cell) Figure(m metric.Metric) Figure { return c.figure(m.Name) }
 
 func (c Cell) figure(name string) Figure {
 	if f, ok := c.Figures[name]; ok {
@@ -86,9 +83,9 @@ type Figure struct {
 	Blocks  []Block // one a run
 	Centre  float64 // median of the blocks' values, NaN for none
 	Ratio   Comparison
-	Means   Comparison    // of the means of distributions, as papers print them
-	Merged  *Distribution // nil where a run gives one value
-	runs    []*Distribution
+	Means   Comparison            // of the means of distributions, as papers print them
+	Merged  *samples.Distribution // nil where a run gives one value
+	runs    []*samples.Distribution
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
 	Needed  int           // about how many blocks, or boots, another verdict than inconclusive needs
 	Lowered string        // the guard that lowered it, "at least: " and what limited the figure, or otherLoad
@@ -121,64 +118,12 @@ func first[T any](all []T, fits func(T) bool) *T {
 	return nil
 }
 
-// Distribution is a histogram merged over runs, and what it supports.
-type Distribution struct {
-	Histogram *hdrhistogram.Histogram
-	Lag       *hdrhistogram.Histogram // open loop: actual minus intended send time
-	Sent      uint64
-	Lost      uint64
-	Supported float64                 // the highest quantile that the sample supports and that is not lost
-	Window    time.Duration           // of all runs together
-	Open      bool                    // open loop
-	exact     *hdrhistogram.Histogram // without those of late clients, which in Histogram are upper bounds
-}
-
-// N is the size of the sample without what was lost.
-func (d *Distribution) N() uint64 {
-	if d == nil {
-		return 0
-	}
-	return uint64(d.Histogram.TotalCount())
-}
-
-// Quantile returns a percentile in nanoseconds, infinite where it is among what was lost, and NaN where the
-// sample is too small for it.
-func (d *Distribution) Quantile(p float64) float64 {
-	if d == nil || d.N()+d.Lost < stats.SamplesFor(p) {
-		return math.NaN()
-	}
-	return results.Percentile(d.Histogram, p, d.Lost)
-}
-
-// Min is the shortest of what was not lost in nanoseconds, NaN where there is none, as Max and Mean are.
-func (d *Distribution) Min() float64 {
-	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Min()) })
-}
-
-// Max is the longest.
-func (d *Distribution) Max() float64 {
-	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Max()) })
-}
-
-// Mean is the arithmetic mean.
-func (d *Distribution) Mean() float64 { return d.of((*hdrhistogram.Histogram).Mean) }
-
-func (d *Distribution) of(value func(*hdrhistogram.Histogram) float64) float64 {
-	if d.N() == 0 {
-		return math.NaN()
-	}
-	return value(d.Histogram)
-}
-
-// Quantiles are those that tables of a distribution have, as far as its sample supports them.
-func Quantiles() []float64 { return []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} }
-
 // Summarize computes everything that text, page and charts show.
 func Summarize(s results.Session) (Summary, error) {
 	sum := Summary{Session: s, Verdicts: s.Scenario.Mode != "quick", Dropped: map[string]int{},
 		Planned: (s.Scenario.Blocks + max(1, s.Scenario.Boots)) * len(s.Cells)}
 	for _, m := range s.Metrics {
-		sum.Metrics = append(sum.Metrics, newMetric(m, s.Metrics))
+		sum.Metrics = append(sum.Metrics, metric.New(m, s.Metrics))
 	}
 	for _, c := range s.Cells {
 		if c.Baseline {
@@ -202,7 +147,7 @@ func Summarize(s results.Session) (Summary, error) {
 // newCell gathers the used runs of a cell and counts all of them. Comparisons come later.
 func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{},
-		loads: map[string]Load{}, lacks: map[string]lack{}}
+		loads: map[string]samples.Load{}, lacks: map[string]lack{}}
 	for _, p := range s.Session.Scenario.Published {
 		if p.Cell == c.Name {
 			cell.Published = append(cell.Published, p)
@@ -265,7 +210,7 @@ func (s *Summary) Cell(name string) *Cell {
 }
 
 // Sampled are the cells that have samples.
-func (s *Summary) Sampled(m Metric) []Cell {
+func (s *Summary) Sampled(m metric.Metric) []Cell {
 	return slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Figure(m).Merged.N() == 0 })
 }
 
@@ -283,12 +228,12 @@ func (c Cell) Unused() string {
 	return NoRun
 }
 
-// Missing says why a cell has no figure of the metric, "" where it has one.
-func (m Metric) Missing(c Cell) string {
+// Missing says why a cell has no figure of a metric, "" where it has one.
+func (c Cell) Missing(m metric.Metric) string {
 	switch {
 	case len(c.Figure(m).Blocks) > 0 || c.Used == 0:
 		return c.Unused()
-	case m.Loop == results.Open && c.loads[m.Name].over > 0:
+	case m.Loop == results.Open && c.loads[m.Name].Overloaded > 0:
 		return c.loads[m.Name].State()
 	case len(m.MeanOf) > 0:
 		return "no run with all directions"

@@ -50,7 +50,7 @@ func TestLost(t *testing.T) {
 			lose(&s, c.cell, c.blocks, c.lost)
 			sum := summarize(t, s)
 			m, f := *sum.Metric(ping), sum.Cell(lane).Figures[ping]
-			p50, p999 := m.Shown(*f), m.Unit.Full(f.Merged.Quantile(0.999))
+			p50, p999 := f.Shown(m), m.Unit.Full(f.Merged.Quantile(0.999))
 			if p50 != c.p50 || p999 != c.p999 {
 				t.Errorf("P50 %s, P99.9 %s", p50, p999)
 			}

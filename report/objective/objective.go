@@ -12,6 +12,7 @@ import (
 
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/report/format"
+	"isolane.dev/isolane/report/samples"
 	"isolane.dev/isolane/stats"
 )
 
@@ -19,16 +20,6 @@ import (
 const LeastRuns = 6
 
 const confidence = 0.95 // of the intervals
-
-// Sample is what a probe found in nanoseconds. What was lost took longer than all else, and what a late
-// client found is an upper bound: from below it bounds nothing. Exact are the others.
-type Sample struct {
-	*hdrhistogram.Histogram
-	Exact *hdrhistogram.Histogram
-	Lost  uint64
-}
-
-func (s Sample) size() uint64 { return uint64(s.TotalCount()) + s.Lost }
 
 // Compare orders judgements from the best to the worst.
 func Compare(a, b lane.Judgement) int {
@@ -53,7 +44,7 @@ func excess(j lane.Judgement) float64 {
 }
 
 // Trips judges a bound on round trips by the samples of all runs together, and by those of each.
-func Trips(b lane.Bound, all Sample, runs []Sample) lane.Judgement {
+func Trips(b lane.Bound, all *samples.Distribution, runs []*samples.Distribution) lane.Judgement {
 	j := trips(b, all)
 	if j.Verdict == lane.Held {
 		j.Verdict, j.Reason = heldByRuns(b, runs)
@@ -63,19 +54,19 @@ func Trips(b lane.Bound, all Sample, runs []Sample) lane.Judgement {
 
 // heldByRuns bounds the share of samples beyond the bound once more, with the run as the unit: a stall makes
 // many late samples at once, so those of a run are not independent.
-func heldByRuns(b lane.Bound, runs []Sample) (lane.Verdict, string) {
+func heldByRuns(b lane.Bound, runs []*samples.Distribution) (lane.Verdict, string) {
 	if len(runs) < LeastRuns {
 		return lane.Unproven, fmt.Sprintf("an interval needs %d runs: --standard has them", LeastRuns)
 	}
 	var shares []float64
 	for _, d := range runs {
 		late := d.Lost
-		for _, bar := range d.Distribution() {
+		for _, bar := range d.Histogram.Distribution() {
 			if bar.To > b.MaxNanoseconds {
 				late += uint64(bar.Count)
 			}
 		}
-		shares = append(shares, float64(late)/float64(d.size()))
+		shares = append(shares, float64(late)/float64(d.Size()))
 	}
 	q, _ := lane.Quantile(b.Percentile) // it was read
 	if most := stats.UpperMean(shares, confidence); most > 1-q {
@@ -86,8 +77,8 @@ func heldByRuns(b lane.Bound, runs []Sample) (lane.Verdict, string) {
 }
 
 // trips bounds the percentile by order statistics. What was lost took longer than all else.
-func trips(b lane.Bound, d Sample) lane.Judgement {
-	j := lane.Judgement{Bound: b, Verdict: lane.Unproven, Evidence: &lane.Evidence{Samples: d.size()}}
+func trips(b lane.Bound, d *samples.Distribution) lane.Judgement {
+	j := lane.Judgement{Bound: b, Verdict: lane.Unproven, Evidence: &lane.Evidence{Samples: d.Size()}}
 	q, err := lane.Quantile(b.Percentile)
 	if err != nil {
 		j.Reason = err.Error()
@@ -97,8 +88,8 @@ func trips(b lane.Bound, d Sample) lane.Judgement {
 	if q == 1 {
 		j.Reason = "no sample bounds a maximum from above"
 	} else {
-		from, to := stats.QuantileRanks(d.size(), q)
-		low, high = d.least(from), d.ranked(to)
+		from, to := stats.QuantileRanks(d.Size(), q)
+		low, high = least(d, from), ranked(d.Histogram, to)
 		j.Reason = fmt.Sprintf("the sample is too small to bound it: at least %d are needed", stats.SamplesFor(q))
 	}
 	switch {
@@ -126,20 +117,20 @@ func finite(v float64) float64 {
 
 // ranked is the order statistic of a rank that begins with 1, in nanoseconds; 0 for rank 0, infinite for what
 // was lost.
-func (d Sample) ranked(rank uint64) float64 {
+func ranked(h *hdrhistogram.Histogram, rank uint64) float64 {
 	switch {
 	case rank == 0:
 		return 0
-	case rank > uint64(d.TotalCount()):
+	case rank > uint64(h.TotalCount()):
 		return math.Inf(1)
 	}
-	return float64(d.ValueAtQuantile(100 * float64(rank) / float64(d.TotalCount())))
+	return float64(h.ValueAtQuantile(100 * float64(rank) / float64(h.TotalCount())))
 }
 
-// least is the same where those of late clients took no time at all.
-func (d Sample) least(rank uint64) float64 {
-	late := uint64(d.TotalCount() - d.Exact.TotalCount())
-	return Sample{Histogram: d.Exact}.ranked(rank - min(rank, late))
+// least is the same from below: what a late client found is an upper bound and may have taken no time at all.
+func least(d *samples.Distribution, rank uint64) float64 {
+	late := d.N() - uint64(d.Exact.TotalCount())
+	return ranked(d.Exact, rank-min(rank, late))
 }
 
 // Rates judges a bound on throughput by the median of the runs, see stats.Compare.

@@ -19,46 +19,46 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// Thread is one that runs or waits for its turn on a CPU.
-type Thread struct {
+// thread is one that runs or waits for its turn on a CPU.
+type thread struct {
 	ID, CPU int
 	Bound   bool // to some of the lane's CPUs
 }
 
-// Move takes a thread to another CPU.
-type Move struct{ Thread, To int }
+// move takes a thread to another CPU.
+type move struct{ Thread, To int }
 
-// Moves returns what leaves no CPU idle beside a queue: as long as a CPU has two threads more than another,
+// moves returns what leaves no CPU idle beside a queue: as long as a CPU has two threads more than another,
 // one of those that are not bound goes there. The fewest threads move.
-func Moves(threads []Thread, cpus cpuset.Set) []Move {
+func moves(threads []thread, cpus cpuset.Set) []move {
 	if cpus.IsEmpty() {
 		return nil
 	}
-	queue := map[int][]Thread{}
+	queue := map[int][]thread{}
 	for _, t := range threads {
 		queue[t.CPU] = append(queue[t.CPU], t)
 	}
-	var moves []Move
+	var all []move
 	for {
 		from, to := -1, cpus.First()
 		for cpu := range cpus.All() {
 			if len(queue[cpu]) < len(queue[to]) {
 				to = cpu
 			}
-			free := slices.ContainsFunc(queue[cpu], func(t Thread) bool { return !t.Bound })
+			free := slices.ContainsFunc(queue[cpu], func(t thread) bool { return !t.Bound })
 			if free && (from < 0 || len(queue[cpu]) > len(queue[from])) {
 				from = cpu
 			}
 		}
 		if from < 0 || len(queue[from]) < len(queue[to])+2 {
-			return moves
+			return all
 		}
-		i := slices.IndexFunc(queue[from], func(t Thread) bool { return !t.Bound })
+		i := slices.IndexFunc(queue[from], func(t thread) bool { return !t.Bound })
 		t := queue[from][i]
 		queue[from] = slices.Delete(queue[from], i, i+1)
 		t.Bound = true // once is enough
 		queue[to] = append(queue[to], t)
-		moves = append(moves, Move{t.ID, to})
+		all = append(all, move{t.ID, to})
 	}
 }
 
@@ -69,7 +69,7 @@ func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range Moves(threads, cpus) {
+	for _, m := range moves(threads, cpus) {
 		err = task.SetAffinity(m.Thread, cpuset.Of(m.To))
 		if err == nil {
 			err = task.ResetAffinity(m.Thread)
@@ -83,16 +83,16 @@ func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 }
 
 // runnable are the threads that run or wait now.
-func runnable(root fs.FS, dir string, cpus cpuset.Set) ([]Thread, error) {
+func runnable(root fs.FS, dir string, cpus cpuset.Set) ([]thread, error) {
 	tids, err := cgroup.Threads(root, dir)
-	var found []Thread
+	var found []thread
 	for _, tid := range tids {
 		t, serr := task.ReadThread(root, tid)
 		if serr != nil || t.State != 'R' {
 			continue // or it has ended
 		}
 		if may, aerr := task.Affinity(tid); aerr == nil {
-			found = append(found, Thread{tid, t.Processor, !cpus.IsSubsetOf(may)})
+			found = append(found, thread{tid, t.Processor, !cpus.IsSubsetOf(may)})
 		}
 	}
 	return found, err

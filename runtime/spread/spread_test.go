@@ -13,16 +13,16 @@ import (
 func TestMoves(t *testing.T) {
 	cpus := cpuset.MustParse("4-6")
 	for name, test := range map[string]struct {
-		threads []Thread
-		want    []Move
+		threads []thread
+		want    []move
 	}{
-		"all on one":            {[]Thread{{1, 4, false}, {2, 4, false}, {3, 4, false}, {4, 4, false}}, []Move{{1, 5}, {2, 6}}},
-		"spread already":        {[]Thread{{1, 4, false}, {2, 5, false}, {3, 6, false}, {4, 4, false}}, nil},
-		"bound ones stay":       {[]Thread{{1, 4, true}, {2, 4, true}, {3, 4, false}}, []Move{{3, 5}}},
-		"only bound ones there": {[]Thread{{1, 4, true}, {2, 4, true}, {3, 5, false}}, nil},
+		"all on one":            {[]thread{{1, 4, false}, {2, 4, false}, {3, 4, false}, {4, 4, false}}, []move{{1, 5}, {2, 6}}},
+		"spread already":        {[]thread{{1, 4, false}, {2, 5, false}, {3, 6, false}, {4, 4, false}}, nil},
+		"bound ones stay":       {[]thread{{1, 4, true}, {2, 4, true}, {3, 4, false}}, []move{{3, 5}}},
+		"only bound ones there": {[]thread{{1, 4, true}, {2, 4, true}, {3, 5, false}}, nil},
 		"no threads":            {nil, nil},
 	} {
-		if d := cmp.Diff(test.want, Moves(test.threads, cpus)); d != "" {
+		if d := cmp.Diff(test.want, moves(test.threads, cpus)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
@@ -33,13 +33,13 @@ func TestNoneIdleBesideAQueue(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		cpus := cpuset.Of(rapid.SliceOfNDistinct(rapid.IntRange(0, 20), 1, 8, rapid.ID[int]).Draw(r, "cpus")...)
 		on := map[int]int{}
-		var threads []Thread
+		var threads []thread
 		for id := range rapid.IntRange(0, 30).Draw(r, "threads") {
 			cpu := rapid.SampledFrom(cpus.Slice()).Draw(r, "cpu")
-			threads, on[id] = append(threads, Thread{ID: id, CPU: cpu}), cpu
+			threads, on[id] = append(threads, thread{ID: id, CPU: cpu}), cpu
 		}
 		moved := map[int]bool{}
-		for _, m := range Moves(threads, cpus) {
+		for _, m := range moves(threads, cpus) {
 			if moved[m.Thread] {
 				r.Fatalf("thread %d moves twice", m.Thread)
 			}

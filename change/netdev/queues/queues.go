@@ -22,21 +22,21 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Kind are the queues of a device in a namespace, of a veth also those of its end on the host, and
+// kindQueues are the queues of a device in a namespace, of a veth also those of its end on the host, and
 // which CPUs send by which of them (XPS, Documentation/networking/scaling.rst). The target is
 // NAMESPACE:DEVICE, the values are such as "2 of CPUs 4-5"; "CPUs 0-1 none 3", of each queue as it was found;
 // or "" for one of all CPUs.
-const Kind = "queues"
+const kindQueues = "queues"
 
 // Step is the step that gives a device its queues.
 func Step(netns, device string, queues int, cpus cpuset.Set) journal.Step {
-	return journal.Step{Kind: Kind, Target: netns + ":" + device,
+	return journal.Step{Kind: kindQueues, Target: netns + ":" + device,
 		After: fmt.Sprint(queues) + ofCPUs + cpus.String()}
 }
 
 // Ops returns the operation of each kind.
 func Ops() map[string]journal.Op {
-	return map[string]journal.Op{Kind: queues{}, KindReceivers: receivers{}}
+	return map[string]journal.Op{kindQueues: queues{}, kindReceivers: receivers{}}
 }
 
 type queues struct{}

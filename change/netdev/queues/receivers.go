@@ -15,14 +15,14 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindReceivers are the CPUs that handle what comes in by a device of one queue (RPS,
+// kindReceivers are the CPUs that handle what comes in by a device of one queue (RPS,
 // Documentation/networking/scaling.rst). The target is NAMESPACE:DEVICE, or :DEVICE of the host; the values
 // are lists of CPUs, "" leaves it to the CPU that the frames come to.
-const KindReceivers = "receivers"
+const kindReceivers = "receivers"
 
 // ReceiversStep is the step that has CPUs handle what comes in by a device.
 func ReceiversStep(netns, device string, cpus cpuset.Set) journal.Step {
-	return journal.Step{Kind: KindReceivers, Target: netns + ":" + device, After: cpus.String()}
+	return journal.Step{Kind: kindReceivers, Target: netns + ":" + device, After: cpus.String()}
 }
 
 type receivers struct{}

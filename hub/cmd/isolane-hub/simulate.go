@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"isolane.dev/isolane/audit"
+	"isolane.dev/isolane/audit/rules"
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
@@ -131,7 +131,7 @@ func likeSnapshot(file string) (like simulate.Like, err error) {
 	if err != nil {
 		return like, err
 	}
-	for _, f := range audit.Run(here, settings.Read(host.Live()), cpuset.Set{}, "").Findings {
+	for _, f := range rules.Run(here, settings.Read(host.Live()), cpuset.Set{}, "").Findings {
 		like.Findings = append(like.Findings, api.Finding{Rule: f.Rule, Severity: f.Severity.String(),
 			Title: f.Title, CPUs: f.CPUs.String()})
 	}

@@ -1,4 +1,4 @@
-package audit
+package rules
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 )
@@ -18,25 +19,28 @@ const (
 // cpuRules ask which CPUs the lanes have, and whether the scheduler leaves them alone.
 func cpuRules() []rule {
 	return []rule{{
-		id: "lane-online", title: "lane CPUs are offline", classes: Severities{Fault, Fault, Fault},
+		id: "lane-online", title: "lane CPUs are offline",
+		classes:    severities(audit.Fault, audit.Fault, audit.Fault),
 		needsLanes: true,
 		impact:     "threads pinned there run elsewhere, or not at all",
 		fix:        "echo 1 > /sys/devices/system/cpu/cpuN/online, or plan the lane on CPUs that are there",
 		source:     "Documentation/core-api/cpu_hotplug.rst", check: offlineLane,
 	}, {
-		id: "boot-cpu", title: "the boot CPU belongs to a lane", classes: Severities{Fault, Fault, Warn},
+		id: "boot-cpu", title: "the boot CPU belongs to a lane",
+		classes:    severities(audit.Fault, audit.Fault, audit.Warn),
 		needsLanes: true,
 		impact:     "timekeeping, the first interrupts and unbound work stay there: tens of µs, every tick",
 		fix:        "give the lane other CPUs", source: "Documentation/timers/no_hz.rst", check: bootCPU,
 	}, {
 		id: "whole-cores", title: "a core is split between a lane and housekeeping",
-		classes: Severities{Fault, Fault, Warn}, needsLanes: true,
+		classes: severities(audit.Fault, audit.Fault, audit.Warn), needsLanes: true,
 		impact: "the other thread takes up to half of the core's throughput, whenever it runs",
 		fix:    "give the lane whole cores, or take siblings offline: echo 0 > /sys/devices/system/cpu/cpuN/online",
 		boot:   "name whole cores in isolcpus=, nohz_full= and the cpusets, or nosmt", source: isolationGuide,
 		check: splitCores,
 	}, {
-		id: "smt", title: "both threads of a core are lane CPUs", classes: Severities{Info, Info, None},
+		id: "smt", title: "both threads of a core are lane CPUs",
+		classes:    severities(audit.Info, audit.Info, audit.None),
 		needsLanes: true,
 		impact:     "two lane threads that run at once share the core's units and L1 and L2 cache",
 		fix:        "use one thread of each core and leave the other idle (smt: isolate)", source: isolationGuide,
@@ -48,7 +52,7 @@ func cpuRules() []rule {
 		check: mixedKinds,
 	}, {
 		id: "load-balancing", title: "the scheduler balances other tasks onto lane CPUs",
-		classes: Severities{Fault, Fault, Warn}, needsLanes: true,
+		classes: severities(audit.Fault, audit.Fault, audit.Warn), needsLanes: true,
 		impact: "any task that is not pinned may run there for milliseconds",
 		fix: "cgroup v2: a cpuset with cpuset.cpus={lane} and cpuset.cpus.partition=isolated; v1: " +
 			"cpuset.sched_load_balance=0. Where CRI-O does it per pod (annotation cpu-load-balancing.crio.io: " +
@@ -56,10 +60,11 @@ func cpuRules() []rule {
 		boot: "isolcpus=domain,managed_irq,{lane} where a partition cannot be used", source: isolationGuide,
 		check: balanced,
 	}, {
-		id: "partition", title: "a cpuset partition is not valid", classes: Severities{Fault, Fault, Warn},
-		impact: "its CPUs are balanced like all others, although a partition was requested",
-		fix:    "remove the cause that the kernel gives in brackets, and write the partition type again",
-		source: cgroupGuide, check: invalidPartitions,
+		id: "partition", title: "a cpuset partition is not valid",
+		classes: severities(audit.Fault, audit.Fault, audit.Warn),
+		impact:  "its CPUs are balanced like all others, although a partition was requested",
+		fix:     "remove the cause that the kernel gives in brackets, and write the partition type again",
+		source:  cgroupGuide, check: invalidPartitions,
 	}, {
 		id: "resctrl", title: "lane CPUs share their whole L3 with CPUs of no lane", needsLanes: true,
 		impact: "a neighbour that streams memory evicts the lane's lines: up to tens of percent, at worst some " +

@@ -1,4 +1,4 @@
-package audit
+package rules
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/settings"
@@ -18,7 +19,7 @@ const irqGuide = "Documentation/core-api/irq/irq-affinity.rst"
 func interruptRules() []rule {
 	return []rule{{
 		id: "irq-fired", title: "interrupts have fired on lane CPUs and still go there",
-		classes: Severities{Fault, Fault, Warn}, needsLanes: true,
+		classes: severities(audit.Fault, audit.Fault, audit.Warn), needsLanes: true,
 		impact: "2 to 20 µs each, and the softirq work behind it; right only for the lane's own device queues",
 		fix:    "echo {housekeeping} > /proc/irq/N/smp_affinity_list", boot: "irqaffinity={housekeeping}",
 		source: isolationGuide, check: firedInterrupts,
@@ -29,19 +30,20 @@ func interruptRules() []rule {
 		source: isolationGuide, check: directedInterrupts,
 	}, {
 		id: "irq-pending", title: "interrupts set to other CPUs leave lane CPUs only when they fire",
-		classes: Severities{Info, Info, Info}, needsLanes: true,
+		classes: severities(audit.Info, audit.Info, audit.Info), needsLanes: true,
 		impact: "one more interrupt each on a lane CPU, 2 to 20 µs, if it ever fires again",
 		fix:    "nothing: smp_affinity_list is set, and effective_affinity_list follows with the next interrupt",
 		source: irqGuide, check: pendingInterrupts,
 	}, {
 		id: "irq-managed", title: "managed interrupts go to lane CPUs, and the kernel refuses to move them",
-		classes: Severities{Fault, Fault, Warn}, needsLanes: true,
+		classes: severities(audit.Fault, audit.Fault, audit.Warn), needsLanes: true,
 		impact: "2 to 20 µs whenever a lane CPU, or one that shares the queue, does I/O on the device",
 		fix:    "fewer queues (module parameters, ethtool -L), or no I/O on that device from lane CPUs",
 		boot:   "isolcpus=managed_irq,{lane}: it moves only queues with a housekeeping CPU in their mask",
 		source: parameters + ", isolcpus= managed_irq", check: managedInterrupts,
 	}, {
-		id: "irq-allowed", title: "interrupts may be moved to lane CPUs", classes: Severities{Info, Info, Info},
+		id: "irq-allowed", title: "interrupts may be moved to lane CPUs",
+		classes:    severities(audit.Info, audit.Info, audit.Info),
 		needsLanes: true,
 		impact:     "the kernel may choose a lane CPU when another goes offline or the driver restarts",
 		fix:        "echo {housekeeping} > /proc/irq/N/smp_affinity_list", boot: "irqaffinity={housekeeping}",
@@ -62,7 +64,7 @@ func interruptRules() []rule {
 		source: "tuned-profiles-cpu-partitioning(7)", check: tuned,
 	}, {
 		id: "irq-threads", title: "threads of interrupts may run on lane CPUs",
-		classes: Severities{Warn, Fault, Info}, needsLanes: true,
+		classes: severities(audit.Warn, audit.Fault, audit.Info), needsLanes: true,
 		impact: "at FIFO 50 they preempt a lane thread below that for 5 to 50 µs",
 		fix:    "they follow /proc/irq/N/smp_affinity; where they must stay, give lane threads a higher priority",
 		source: perCPU, check: interruptThreads,
@@ -208,7 +210,7 @@ func irqbalance(s *subject) []hit {
 		return nil
 	}
 	if !running {
-		h.classes = &Severities{Info, Info, Info}
+		h.classes = new(severities(audit.Info, audit.Info, audit.Info))
 		h.inForce += "; whether it runs is not known"
 	}
 	return []hit{h}

@@ -1,4 +1,4 @@
-package audit
+package rules
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/settings"
@@ -26,16 +27,18 @@ func packetRules() []rule {
 		fix:    "echo {housekeeping-mask} > /proc/sys/net/core/rps_default_mask",
 		source: "Documentation/admin-guide/sysctl/net.rst, rps_default_mask", check: defaultSteering,
 	}, {
-		id: "xps", title: "lane and other CPUs share transmit queues", classes: Severities{Info, Info, Info},
+		id: "xps", title: "lane and other CPUs share transmit queues",
+		classes:    severities(audit.Info, audit.Info, audit.Info),
 		needsLanes: true,
 		impact:     "a lock that another CPU may hold, and completions in interrupts of others",
 		fix:        "echo {lane-mask} > xps_cpus of the lane's own queue, {housekeeping-mask} into the others",
 		source:     scalingGuide + ", XPS", check: sharedTransmit,
 	}, {
-		id: "busy-poll", title: "sockets sleep for packets", classes: Severities{None, Info, None},
-		impact: "an interrupt and a wake-up for each message, 5 to 30 µs, which busy polling saves",
-		fix:    "scheduling.busyPoll of the lane; not net.core.busy_poll, by which each epoll of the host polls",
-		source: "Documentation/networking/napi.rst, busy polling", check: noBusyPoll,
+		id: "busy-poll", title: "sockets sleep for packets",
+		classes: severities(audit.None, audit.Info, audit.None),
+		impact:  "an interrupt and a wake-up for each message, 5 to 30 µs, which busy polling saves",
+		fix:     "scheduling.busyPoll of the lane; not net.core.busy_poll, by which each epoll of the host polls",
+		source:  "Documentation/networking/napi.rst, busy polling", check: noBusyPoll,
 	}, {
 		id: "napi-threads", title: "threads that receive packets may run on lane CPUs", needsLanes: true,
 		impact: "5 to 100 µs a burst, wherever the scheduler puts them",
@@ -54,13 +57,13 @@ func deviceRules() []rule {
 		boot: "irqaffinity={housekeeping}, isolcpus=managed_irq,{lane}", source: irqGuide, check: networkVectors,
 	}, {
 		id: "nic-node", title: "network devices are on other NUMA nodes than the lane",
-		classes: Severities{Warn, Warn, Warn}, needsLanes: true,
+		classes: severities(audit.Warn, audit.Warn, audit.Warn), needsLanes: true,
 		impact: "each packet crosses the interconnect: 100 to 200 ns more, and its bandwidth",
 		fix:    "plan the lane near its device (near: {device: …}), or use a device on its node",
 		source: "Documentation/ABI/testing/sysfs-bus-pci, numa_node", check: farDevices,
 	}, {
 		id: "nic-node-unknown", title: "network devices do not say which NUMA node they are on",
-		classes: Severities{Info, Info, Info},
+		classes: severities(audit.Info, audit.Info, audit.Info),
 		impact:  "placement near them is a guess",
 		fix:     "some firmware has a setting for it; else find the slot in the board's manual",
 		source:  "Documentation/ABI/testing/sysfs-bus-pci, numa_node", check: unplacedDevices,
@@ -71,14 +74,14 @@ func deviceRules() []rule {
 		source: parameters + ", pcie_aspm", check: linkPower,
 	}, {
 		id: "iommu", title: "the IOMMU translates for the kernel's own drivers",
-		classes: Severities{None, None, Warn},
+		classes: severities(audit.None, audit.None, audit.Warn),
 		impact: "mapping and flushing for each packet of a kernel driver: 5 to 50 percent of throughput; none " +
 			"with vfio",
 		boot:   "iommu.passthrough=1 (for the kernel's drivers; vfio still isolates its devices)",
 		source: parameters + ", iommu.passthrough=", check: translated,
 	}, {
 		id: "nic-coalescing", title: "the interface waits to interrupt for several packets at once",
-		classes: Severities{None, Warn, None},
+		classes: severities(audit.None, audit.Warn, audit.None),
 		impact:  "adaptive moderation delays a packet by up to 100 µs",
 		fix:     "see ethtool -c, -g, -n DEV; for latency: ethtool -C DEV adaptive-rx off rx-usecs 0",
 		source:  "ethtool(8)", check: coalescing,
@@ -214,7 +217,7 @@ func linkPower(s *subject) []hit {
 	}
 	h := hit{inForce: file + " is " + policy}
 	if policy == "default" {
-		h.classes = &Severities{Info, Info, None} // the firmware chose
+		h.classes = new(severities(audit.Info, audit.Info, audit.None)) // the firmware chose
 		h.inForce += ": what the firmware set up"
 	}
 	return []hit{h}

@@ -1,4 +1,4 @@
-package audit
+package rules
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/settings"
@@ -19,19 +20,20 @@ const (
 // memoryRules check what may stall an access to memory.
 func memoryRules() []rule {
 	return []rule{{
-		id: "numa-balancing", title: "automatic NUMA balancing is on", classes: Severities{Warn, Warn, None},
-		impact: "it unmaps pages to see which task faults: 1 to 10 µs a fault, and moves them",
-		fix:    "echo 0 > /proc/sys/kernel/numa_balancing", boot: "numa_balancing=disable",
-		source: sysctlKernel + ", numa_balancing", check: unless("/proc/sys/kernel/numa_balancing", is(0)),
+		id: "numa-balancing", title: "automatic NUMA balancing is on",
+		classes: severities(audit.Warn, audit.Warn, audit.None),
+		impact:  "it unmaps pages to see which task faults: 1 to 10 µs a fault, and moves them",
+		fix:     "echo 0 > /proc/sys/kernel/numa_balancing", boot: "numa_balancing=disable",
+		source: sysctlKernel + ", numa_balancing", check: unless("/proc/sys/kernel/numa_balancing", isZero),
 	}, {
 		id: "thp", title: "transparent hugepages are made for all processes",
-		classes: Severities{Warn, Warn, None},
+		classes: severities(audit.Warn, audit.Warn, audit.None),
 		impact:  "compaction in a page fault: 100 µs to milliseconds",
 		fix:     "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (or never)",
 		boot:    "transparent_hugepage=madvise", source: thpGuide, check: hugepagesForAll,
 	}, {
 		id: "khugepaged", title: "khugepaged compacts memory in the background",
-		classes: Severities{Info, Info, None},
+		classes: severities(audit.Info, audit.Info, audit.None),
 		impact:  "the owner of a moved page faults; khugepaged runs on any CPU it may use",
 		fix:     "echo 0 > /sys/kernel/mm/transparent_hugepage/khugepaged/defrag",
 		source:  thpGuide, check: khugepaged,
@@ -43,16 +45,17 @@ func memoryRules() []rule {
 		check:  unless("/sys/kernel/mm/ksm/run", func(n int64) bool { return n != 1 }),
 	}, {
 		id: "hugepages-node", title: "hugepages are on other nodes than the lane",
-		classes: Severities{Warn, Warn, Warn}, needsLanes: true,
+		classes: severities(audit.Warn, audit.Warn, audit.Warn), needsLanes: true,
 		impact: "each access takes 1.5 to 2 times as long, or the application does not start",
 		fix:    "echo N > /sys/devices/system/node/nodeM/hugepages/hugepages-2048kB/nr_hugepages, soon after boot",
 		boot:   "hugepagesz=1G hugepages=M:N (node:count, since Linux 5.16)",
 		source: "Documentation/admin-guide/mm/hugetlbpage.rst", check: farHugepages,
 	}, {
-		id: "hugepages-surplus", title: "hugepages are made on demand", classes: Severities{Info, Info, Info},
-		impact: "a fault on a surplus page compacts memory first, and may fail",
-		fix:    "reserve as many as are in use: nr_hugepages of the node",
-		source: "Documentation/admin-guide/mm/hugetlbpage.rst", check: surplus,
+		id: "hugepages-surplus", title: "hugepages are made on demand",
+		classes: severities(audit.Info, audit.Info, audit.Info),
+		impact:  "a fault on a surplus page compacts memory first, and may fail",
+		fix:     "reserve as many as are in use: nr_hugepages of the node",
+		source:  "Documentation/admin-guide/mm/hugetlbpage.rst", check: surplus,
 	}}
 }
 
@@ -65,31 +68,33 @@ func pageRules() []rule {
 		source: sysctlVM + ", swappiness", check: swap,
 	}, {
 		id: "lane-memory", title: "memory of lane tasks is on another node, swapped out or not locked",
-		classes: Severities{Warn, Fault, Warn}, needsLanes: true,
+		classes: severities(audit.Warn, audit.Fault, audit.Warn), needsLanes: true,
 		impact: "1.5 to 2 times the latency for a page of another node; 100 µs to 10 ms for one in swap",
 		fix:    "cpuset.mems of the lane's node and mlockall(MCL_CURRENT|MCL_FUTURE); migratepages PID from to",
 		source: "Documentation/admin-guide/mm/numa_memory_policy.rst; mlock(2)", check: laneMemory,
 	}, {
-		id: "vm-stat", title: "memory statistics are gathered every second", classes: Severities{Info, Info, None},
+		id: "vm-stat", title: "memory statistics are gathered every second",
+		classes: severities(audit.Info, audit.Info, audit.None),
 		impact: "a work item of 1 to 5 µs on each CPU with something to report (newer kernels spare " +
 			"tickless CPUs)",
 		fix: "echo 10 > /proc/sys/vm/stat_interval", source: perCPU + ", vmstat",
 		check: unless("/proc/sys/vm/stat_interval", atLeast(10)),
 	}, {
 		id: "dirty", title: "much memory may be dirty before it is written back",
-		classes: Severities{None, Info, None},
+		classes: severities(audit.None, audit.Info, audit.None),
 		impact:  "writers are throttled all at once, and the disk is busy for seconds",
 		fix:     "echo 10 > /proc/sys/vm/dirty_ratio; echo 3 > /proc/sys/vm/dirty_background_ratio",
 		source:  sysctlVM + ", dirty_ratio", check: dirty,
 	}, {
 		id: "zone-reclaim", title: "a full node reclaims before it allocates from another",
 		impact: "direct reclaim in an allocation: 100 µs and more", fix: "echo 0 > /proc/sys/vm/zone_reclaim_mode",
-		source: sysctlVM + ", zone_reclaim_mode", check: unless("/proc/sys/vm/zone_reclaim_mode", is(0)),
+		source: sysctlVM + ", zone_reclaim_mode", check: unless("/proc/sys/vm/zone_reclaim_mode", isZero),
 	}, {
-		id: "compaction", title: "memory is compacted in the background", classes: Severities{Info, Info, None},
-		impact: "kcompactd moves pages under running threads: a fault of some µs each",
-		fix:    "echo 0 > /proc/sys/vm/compaction_proactiveness", source: sysctlVM + ", compaction_proactiveness",
-		check: unless("/proc/sys/vm/compaction_proactiveness", is(0)),
+		id: "compaction", title: "memory is compacted in the background",
+		classes: severities(audit.Info, audit.Info, audit.None),
+		impact:  "kcompactd moves pages under running threads: a fault of some µs each",
+		fix:     "echo 0 > /proc/sys/vm/compaction_proactiveness", source: sysctlVM + ", compaction_proactiveness",
+		check: unless("/proc/sys/vm/compaction_proactiveness", isZero),
 	}}
 }
 

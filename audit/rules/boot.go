@@ -1,4 +1,4 @@
-package audit
+package rules
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/quantity"
 )
@@ -19,12 +20,13 @@ const (
 // bootRules hold the kernel command line against what the kernel made of it.
 func bootRules() []rule {
 	return []rule{{
-		id: "isolcpus-list", title: "isolcpus= is not what it seems", classes: Severities{Fault, Fault, Fault},
-		impact: "the kernel skips what it does not understand; only a boot message says so",
-		boot:   "isolcpus=domain,managed_irq,{lane}", source: parameters + ", isolcpus=", check: isolcpusList,
+		id: "isolcpus-list", title: "isolcpus= is not what it seems",
+		classes: severities(audit.Fault, audit.Fault, audit.Fault),
+		impact:  "the kernel skips what it does not understand; only a boot message says so",
+		boot:    "isolcpus=domain,managed_irq,{lane}", source: parameters + ", isolcpus=", check: isolcpusList,
 	}, {
 		id: "isolcpus-in-force", title: "isolcpus= was requested and is not in force",
-		classes: Severities{Fault, Fault, Fault},
+		classes: severities(audit.Fault, audit.Fault, audit.Fault),
 		impact:  "these CPUs are balanced like all others",
 		boot:    "look for the kernel's message: dmesg | grep -i -e housekeeping -e isolcpus",
 		source:  parameters + ", isolcpus=", check: isolcpusInForce,
@@ -38,11 +40,13 @@ func bootRules() []rule {
 		impact: "the kernel drops it from nohz_full, with a boot message: 100 to 1,000 ticks a second go on",
 		boot:   "leave CPU 0 out of nohz_full= and rcu_nocbs=, and of the lanes", source: noHZ, check: nohzBootCPU,
 	}, {
-		id: "nohz-full", title: "the tick does not stop on lane CPUs", classes: Severities{Warn, Info, Info},
-		impact: "1 to 10 µs, 100 to 1,000 times a second",
-		boot:   "nohz_full={lane}, of a kernel with CONFIG_NO_HZ_FULL", source: noHZ, check: nohzFull,
+		id: "nohz-full", title: "the tick does not stop on lane CPUs",
+		classes: severities(audit.Warn, audit.Info, audit.Info),
+		impact:  "1 to 10 µs, 100 to 1,000 times a second",
+		boot:    "nohz_full={lane}, of a kernel with CONFIG_NO_HZ_FULL", source: noHZ, check: nohzFull,
 	}, {
-		id: "nohz-housekeeping", title: "CPUs without a lane are tickless", classes: Severities{Info, Info, Info},
+		id: "nohz-housekeeping", title: "CPUs without a lane are tickless",
+		classes:    severities(audit.Info, audit.Info, audit.Info),
 		needsLanes: true,
 		impact:     "slower system calls and interrupts there, and timekeeping has fewer CPUs to fall back on",
 		boot:       "nohz_full={lane}", source: noHZ, check: nohzHousekeeping,
@@ -63,31 +67,34 @@ func bootRules() []rule {
 func parameterRules() []rule {
 	return []rule{{
 		id: "skew-tick", title: "the ticks of all CPUs come at the same moment",
-		classes: Severities{None, Info, None},
+		classes: severities(audit.None, audit.Info, audit.None),
 		impact:  "ticking CPUs contend for the same locks: some µs more jitter on large machines",
 		boot:    "skew_tick=1 (costs some power; of no use on CPUs without a tick)",
 		source:  parameters + ", skew_tick=", check: skewTick,
 	}, {
 		id: "repeated", title: "parameters are given more than once on the command line",
-		classes: Severities{Info, Info, Info},
+		classes: severities(audit.Info, audit.Info, audit.Info),
 		impact:  "the last value counts, of isolcpus= and nohz_full= the first: a change of the other does nothing",
 		boot:    "keep one; find who adds the other: the boot loader's defaults, tuned, a machine configuration",
 		source:  parameters, check: repeated,
 	}, {
-		id: "mce-off", title: "mce=off hides hardware faults", classes: Severities{Fault, Fault, Fault},
-		impact: "memory and cache errors go unseen and corrupt data; the gain is a poll every five minutes",
-		fix:    "without mce=off, 1 in /sys/devices/system/machinecheck/machinecheck0/ignore_ce stops that poll",
-		boot:   "mce=ignore_ce instead; mce=off is wrong on every machine that holds data",
-		source: "Documentation/arch/x86/x86_64/boot-options.rst, mce=",
-		check:  asked("machine checks are not handled", "mce=off", "nomce"),
+		id: "mce-off", title: "mce=off hides hardware faults",
+		classes: severities(audit.Fault, audit.Fault, audit.Fault),
+		impact:  "memory and cache errors go unseen and corrupt data; the gain is a poll every five minutes",
+		fix:     "without mce=off, 1 in /sys/devices/system/machinecheck/machinecheck0/ignore_ce stops that poll",
+		boot:    "mce=ignore_ce instead; mce=off is wrong on every machine that holds data",
+		source:  "Documentation/arch/x86/x86_64/boot-options.rst, mce=",
+		check:   asked("machine checks are not handled", "mce=off", "nomce"),
 	}, {
-		id: "audit-parameter", title: "auditing is switched off", classes: Severities{Info, Info, Info},
-		impact: "no security log; it saves some overhead of system calls, which a polling thread does not make",
-		boot:   "audit=0 only where nobody reads the log and lane threads make many system calls",
-		source: parameters + ", audit=", check: asked("the kernel writes no audit records", "audit=0", "audit=off"),
+		id: "audit-parameter", title: "auditing is switched off",
+		classes: severities(audit.Info, audit.Info, audit.Info),
+		impact:  "no security log; it saves some overhead of system calls, which a polling thread does not make",
+		boot:    "audit=0 only where nobody reads the log and lane threads make many system calls",
+		source:  parameters + ", audit=",
+		check:   asked("the kernel writes no audit records", "audit=0", "audit=off"),
 	}, {
 		id: "mitigations", title: "mitigations of hardware vulnerabilities are not the default",
-		classes: Severities{Info, Info, Info},
+		classes: severities(audit.Info, audit.Info, audit.Info),
 		impact:  "the time of system calls and interrupts changes: results before and after do not compare",
 		boot:    "report it with every result, and use the same in both runs of a comparison",
 		source:  "Documentation/admin-guide/hw-vuln/", check: mitigations,
@@ -109,10 +116,10 @@ func isolcpusList(s *subject) []hit {
 	case err != nil:
 		h.inForce = fmt.Sprintf("nothing is isolated: %v", err)
 	case skipped != "":
-		h.classes, h.cpus = &Severities{Warn, Warn, Info}, cpus
+		h.classes, h.cpus = new(severities(audit.Warn, audit.Warn, audit.Info)), cpus
 		h.inForce = fmt.Sprintf("the kernel skips %s and takes %s", skipped, strings.Join(isolcpus.Flags, ", "))
 	case !missing.IsEmpty():
-		h.classes = &Severities{Info, Info, Info}
+		h.classes = new(severities(audit.Info, audit.Info, audit.Info))
 		h.inForce = fmt.Sprintf("there are no CPUs %s", missing)
 	default:
 		return nil
@@ -178,7 +185,7 @@ func nohzFull(s *subject) []hit {
 		s.nohzInForce("no CPU is tickless: the kernel has no CONFIG_NO_HZ_FULL"))
 	cpus, _ := s.requestedCPUs("nohz_full")
 	if cpus.Difference(cpuset.Of(s.bootCPU())).Intersects(ticking) {
-		hits[0].classes = &Severities{Fault, Warn, Info} // requested and not in force
+		hits[0].classes = new(severities(audit.Fault, audit.Warn, audit.Info)) // requested and not in force
 	}
 	return hits
 }
@@ -241,7 +248,7 @@ func repeated(s *subject) []hit {
 		}
 		h.add(cpuset.Set{}, "%s=%s", p.Name, strings.Join(p.Values, " "+p.Name+"="))
 		if len(slices.Compact(slices.Clone(p.Values))) > 1 {
-			h.classes = &Severities{Warn, Warn, Warn}
+			h.classes = new(severities(audit.Warn, audit.Warn, audit.Warn))
 		}
 	}
 	switch count := quantity.Count(len(h.evidence), "parameter"); {

@@ -1,7 +1,6 @@
-package audit
+package rules
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
@@ -36,7 +36,7 @@ func machine(tb testing.TB, file string, changes map[string]string) fstest.MapFS
 	return files
 }
 
-func run(t *testing.T, files fstest.MapFS, lane string) Report {
+func run(t *testing.T, files fstest.MapFS, lane string) audit.Report {
 	t.Helper()
 	h, err := host.Read(files)
 	if err != nil || len(h.Warnings) > 0 {
@@ -45,8 +45,8 @@ func run(t *testing.T, files fstest.MapFS, lane string) Report {
 	return Run(h, settings.Read(files), cpuset.MustParse(lane), "test")
 }
 
-func found(r Report) map[string]Finding {
-	by := map[string]Finding{}
+func found(r audit.Report) map[string]audit.Finding {
+	by := map[string]audit.Finding{}
 	for _, f := range r.Findings {
 		by[f.Rule] = f
 	}
@@ -63,7 +63,7 @@ func TestQuiet(t *testing.T) {
 	for _, f := range by {
 		t.Errorf("%s: %s: %v", f.Rule, f.InForce, f.Evidence)
 	}
-	want := []Unknown{{"smi", "file with MSR 0x34 (turbostat and rtla hwnoise read it)"}, {"nic-coalescing", "file with what ethtool -c, -g and -n say"}}
+	want := []audit.Unknown{{Rule: "smi", Missing: "file with MSR 0x34 (turbostat and rtla hwnoise read it)"}, {Rule: "nic-coalescing", Missing: "file with what ethtool -c, -g and -n say"}}
 	if !slices.Equal(r.Unknown, want) {
 		t.Errorf("could not be checked: %v", r.Unknown)
 	}
@@ -111,8 +111,8 @@ func TestEachRuleFires(t *testing.T) {
 	var all []string
 	for _, r := range rules() {
 		all = append(all, r.id)
-		if r.title == "" || r.impact == "" || r.source == "" || cmp.Or(r.classes, usual()).worst() == None {
-			t.Errorf("rule %s lacks a title, impact, source or severity", r.id)
+		if r.title == "" || r.impact == "" || r.source == "" {
+			t.Errorf("rule %s lacks a title, impact or source", r.id)
 		}
 	}
 	slices.Sort(all)
@@ -275,7 +275,7 @@ func TestFixOfOldKernels(t *testing.T) {
 // Without lanes nothing can be broken yet.
 func TestReadiness(t *testing.T) {
 	r := run(t, machine(t, "noisy.txtar", map[string]string{"proc/cmdline": "quiet", "sys/devices/system/cpu/nohz_full": "(null)"}), "")
-	if !r.Readiness || r.CPUs.String() != "1-7,9-15" || r.Worst() != Warn || len(r.NeedLanes) == 0 ||
+	if !r.Readiness || r.CPUs.String() != "1-7,9-15" || r.Worst() != audit.Warn || len(r.NeedLanes) == 0 ||
 		!strings.HasPrefix(r.Verdict(), "not prepared for lanes: 0 faults") {
 		t.Errorf("readiness %v, lane CPUs %s, worst %s, %s", r.Readiness, r.CPUs, r.Worst(), r.Verdict())
 	}

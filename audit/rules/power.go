@@ -1,4 +1,4 @@
-package audit
+package rules
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/settings"
 )
@@ -24,7 +25,8 @@ const budgetMicroseconds = 10
 // idleRules check how long a lane CPU takes to wake up.
 func idleRules() []rule {
 	return []rule{{
-		id: "c-states", title: "lane CPUs may sleep deeply", classes: Severities{Info, Warn, None},
+		id: "c-states", title: "lane CPUs may sleep deeply",
+		classes: severities(audit.Info, audit.Warn, audit.None),
 		impact: "the state's exit latency at each wake-up, 30 to 200 µs for C6, and cold caches; none for " +
 			"threads that poll",
 		fix:    "echo 10 > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us for each lane CPU",
@@ -32,12 +34,13 @@ func idleRules() []rule {
 		source: cpuidleGuide, check: deepStates,
 	}, {
 		id: "max-cstate", title: "a limit on C-states is for a driver that is not in use",
-		classes: Severities{Info, Warn, None},
+		classes: severities(audit.Info, audit.Warn, audit.None),
 		impact:  "the limit does nothing: 30 to 200 µs at a wake-up",
 		boot:    "name the driver in use; intel_idle.max_cstate=0 selects acpi_idle and does not stop idle states",
 		source:  "Documentation/admin-guide/pm/intel_idle.rst", check: uselessLimit,
 	}, {
-		id: "idle-poll", title: "idle=poll keeps all CPUs spinning", classes: Severities{Info, Info, Warn},
+		id: "idle-poll", title: "idle=poll keeps all CPUs spinning",
+		classes: severities(audit.Info, audit.Info, audit.Warn),
 		impact: "no turbo and more heat; a sibling that spins takes part of the lane's core; wake-ups save 1 to " +
 			"200 µs",
 		fix:    "pm_qos_resume_latency_us of the lane's CPUs does the same for these alone",
@@ -55,7 +58,7 @@ func frequencyRules() []rule {
 		boot:   "cpufreq.default_governor=performance", source: cpufreqGuide, check: governor,
 	}, {
 		id: "frequency-range", title: "the frequency of lane CPUs may change",
-		classes: Severities{Info, Info, None},
+		classes: severities(audit.Info, audit.Info, audit.None),
 		impact:  "results differ with temperature and neighbours; a change stops the core for some µs",
 		fix:     "the same value in scaling_min_freq and scaling_max_freq, below the turbo range",
 		source:  cpufreqGuide, check: frequencyRange,
@@ -67,46 +70,48 @@ func frequencyRules() []rule {
 		check:  energyPreference,
 	}, {
 		id: "pstate-disable", title: "intel_pstate=disable on a CPU that sets its own frequency",
-		classes: Severities{Warn, Warn, Warn},
+		classes: severities(audit.Warn, audit.Warn, audit.Warn),
 		impact:  "acpi-cpufreq or nothing sets the frequency without HWP: turbo and per-core limits may be lost",
 		boot: "leave it active with governor performance, or passive; right only where userspace must set " +
 			"P-states through acpi-cpufreq",
 		source: "Documentation/admin-guide/pm/intel_pstate.rst", check: pstateDisabled,
 	}, {
-		id: "turbo", title: "turbo is on", classes: Severities{Info, Info, None},
+		id: "turbo", title: "turbo is on", classes: severities(audit.Info, audit.Info, audit.None),
 		impact: "the lane's clock depends on how many neighbours are busy: 10 to 40 percent",
 		fix:    "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo (elsewhere echo 0 > …/cpufreq/boost)",
 		source: cpufreqGuide + ", boost", check: turbo,
 	}, {
-		id: "uncore", title: "the frequency of the uncore may change", classes: Severities{Info, Info, None},
-		impact: "L3 and memory are slower while the machine is quiet: 10 to 60 ns an access",
-		fix:    "the same value in min_freq_khz and max_freq_khz below intel_uncore_frequency",
-		source: "Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst", check: uncore,
+		id: "uncore", title: "the frequency of the uncore may change",
+		classes: severities(audit.Info, audit.Info, audit.None),
+		impact:  "L3 and memory are slower while the machine is quiet: 10 to 60 ns an access",
+		fix:     "the same value in min_freq_khz and max_freq_khz below intel_uncore_frequency",
+		source:  "Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst", check: uncore,
 	}}
 }
 
 // clockRules check the clock, and what firmware does.
 func clockRules() []rule {
 	return []rule{{
-		id: "clocksource", title: "reading the time is slow", classes: Severities{Fault, Fault, Warn},
-		impact: "1 µs and more for each clock_gettime, from a device that all CPUs share; the tick cannot stop",
-		fix:    "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, if it is available",
-		boot:   "find out why the kernel left the TSC: dmesg | grep -i tsc", source: isolationGuide,
+		id: "clocksource", title: "reading the time is slow",
+		classes: severities(audit.Fault, audit.Fault, audit.Warn),
+		impact:  "1 µs and more for each clock_gettime, from a device that all CPUs share; the tick cannot stop",
+		fix:     "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, if it is available",
+		boot:    "find out why the kernel left the TSC: dmesg | grep -i tsc", source: isolationGuide,
 		check: slowClock,
 	}, {
 		id: "tsc", title: "tsc=reliable on a CPU that does not report a reliable TSC",
-		classes: Severities{Warn, Warn, Warn},
+		classes: severities(audit.Warn, audit.Warn, audit.Warn),
 		impact:  "if it drifts, the time is wrong and nothing reports it: the watchdog is off",
 		boot:    "leave it out, or tsc=nowatchdog; right only with the CPU's flags constant_tsc and nonstop_tsc",
 		source:  parameters + ", tsc=", check: tscReliable,
 	}, {
 		id: "mce-poll", title: "corrected memory errors are polled for on lane CPUs",
-		classes: Severities{Info, Info, None},
+		classes: severities(audit.Info, audit.Info, audit.None),
 		impact:  "a timer of some µs every five minutes, and firmware's interrupt where errors are logged",
 		fix:     "echo 1 > /sys/devices/system/machinecheck/machinecheckN/ignore_ce for its CPUs; never mce=off",
 		source:  "Documentation/arch/x86/x86_64/machinecheck.rst", check: machineCheckPoll,
 	}, {
-		id: "smi", title: "firmware interrupts the CPU", classes: Severities{Warn, Fault, Info},
+		id: "smi", title: "firmware interrupts the CPU", classes: severities(audit.Warn, audit.Fault, audit.Info),
 		impact: "a system management interrupt stops all CPUs for 10 µs to milliseconds, and no tracer sees it",
 		fix:    "measure with rtla hwnoise or turbostat's column SMI; switch it off in the firmware's settings",
 		source: "Documentation/trace/hwlat_detector.rst", check: systemManagement,

@@ -1,4 +1,4 @@
-package audit
+package rules
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/settings"
@@ -15,16 +16,21 @@ import (
 // cpulist, {lane-mask} and {housekeeping-mask} for the same as a cpumask.
 type rule struct {
 	id, title  string
-	classes    Severities // the zero value is usual
-	needsLanes bool       // does not apply to a machine without lanes
-	impact     string     // what it typically costs, or what is at stake
-	fix, boot  string     // how to fix it at run time, and at boot
-	source     string     // the kernel document that says so
+	classes    audit.Severities // the zero value is usual
+	needsLanes bool             // does not apply to a machine without lanes
+	impact     string           // what it typically costs, or what is at stake
+	fix, boot  string           // how to fix it at run time, and at boot
+	source     string           // the kernel document that says so
 	check      func(s *subject) []hit
 }
 
 // usual are the severities of a rule whose row has none.
-func usual() Severities { return Severities{Warn, Warn, Info} }
+func usual() audit.Severities { return severities(audit.Warn, audit.Warn, audit.Info) }
+
+// severities are those for the classes of workload, in the order of their names in audit.
+func severities(pollMode, realTime, throughput audit.Severity) audit.Severities {
+	return audit.Severities{PollMode: pollMode, RealTime: realTime, Throughput: throughput}
+}
 
 // rules is the whole table, a file a family.
 func rules() []rule {
@@ -35,7 +41,7 @@ func rules() []rule {
 
 // hit is what a rule finds. Its severities and its fix at run time replace those of the rule.
 type hit struct {
-	classes   *Severities
+	classes   *audit.Severities
 	cpus      cpuset.Set
 	requested string // on the command line or in a file
 	inForce   string
@@ -72,17 +78,17 @@ func (h hit) shown() []hit {
 	return []hit{h}
 }
 
-func (s *subject) finding(r rule, h hit, readiness bool) Finding {
-	f := Finding{Rule: r.id, Title: r.title, Classes: cmp.Or(r.classes, usual()), CPUs: h.cpus,
+func (s *subject) finding(r rule, h hit, readiness bool) audit.Finding {
+	f := audit.Finding{Rule: r.id, Title: r.title, Classes: cmp.Or(r.classes, usual()), CPUs: h.cpus,
 		Requested: h.requested, InForce: h.inForce, Evidence: h.evidence, Impact: r.impact, Source: r.source,
 		Fix: s.fill(cmp.Or(h.fix, r.fix)), FixAtBoot: s.fill(r.boot)}
 	if h.classes != nil {
 		f.Classes = *h.classes
 	}
 	if readiness {
-		f.Classes = f.Classes.capped(Warn)
+		f.Classes = f.Classes.Capped(audit.Warn)
 	}
-	f.Severity = f.Classes.worst()
+	f.Severity = f.Classes.Worst()
 	return f
 }
 
@@ -197,7 +203,7 @@ func unless(file string, ok func(n int64) bool) func(*subject) []hit {
 	}
 }
 
-func is(want int64) func(int64) bool       { return func(n int64) bool { return n == want } }
+func isZero(n int64) bool                  { return n == 0 }
 func atLeast(least int64) func(int64) bool { return func(n int64) bool { return n >= least } }
 
 // overlaps is one hit with all the files whose CPUs intersect the lane's.

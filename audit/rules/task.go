@@ -1,10 +1,11 @@
-package audit
+package rules
 
 import (
 	"fmt"
 	"path"
 	"strings"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/settings"
 )
@@ -14,7 +15,7 @@ import (
 func taskRules() []rule {
 	return []rule{{
 		id: "stray-ran", title: "tasks that are not pinned ran last on lane CPUs",
-		classes: Severities{Fault, Fault, Warn}, needsLanes: true,
+		classes: severities(audit.Fault, audit.Fault, audit.Warn), needsLanes: true,
 		impact: "a time slice of up to milliseconds, and the lane's caches",
 		fix:    "move them: a cpuset without the lane's CPUs, or taskset -apc {housekeeping} PID",
 		boot:   "systemd.cpu_affinity={housekeeping} for what starts later", source: isolationGuide,
@@ -37,7 +38,8 @@ func taskRules() []rule {
 		fix:    "taskset -pc {housekeeping} PID of all rcuo* and rcuog* threads", source: perCPU + ", rcuo",
 		check: onLane(isRCU),
 	}, {
-		id: "quota", title: "a CPU quota throttles a lane", classes: Severities{Fault, Fault, Fault},
+		id: "quota", title: "a CPU quota throttles a lane",
+		classes:    severities(audit.Fault, audit.Fault, audit.Fault),
 		needsLanes: true,
 		impact:     "the whole group stops for the rest of each period: up to 100 ms",
 		fix:        "echo max > cpu.max (v1: echo -1 > cpu.cfs_quota_us) there; no CPU limit in a pinned pod",

@@ -1,8 +1,9 @@
-package audit
+package rules
 
 import (
 	"fmt"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/settings"
 )
@@ -12,10 +13,11 @@ const sysctlKernel = "Documentation/admin-guide/sysctl/kernel.rst"
 // kernelRules check what the kernel itself does on lane CPUs.
 func kernelRules() []rule {
 	return []rule{{
-		id: "preempt", title: "the kernel is not PREEMPT_RT", classes: Severities{None, Warn, None},
-		impact: "a system call or softirq of others delays a woken thread: 50 µs, at worst milliseconds",
-		boot:   "a kernel with PREEMPT_RT for real-time threads; preempt=full helps on a dynamic kernel",
-		source: "Documentation/core-api/real-time/theory.rst", check: preempt,
+		id: "preempt", title: "the kernel is not PREEMPT_RT",
+		classes: severities(audit.None, audit.Warn, audit.None),
+		impact:  "a system call or softirq of others delays a woken thread: 50 µs, at worst milliseconds",
+		boot:    "a kernel with PREEMPT_RT for real-time threads; preempt=full helps on a dynamic kernel",
+		source:  "Documentation/core-api/real-time/theory.rst", check: preempt,
 	}, {
 		id: "workqueues", title: "unbound work queues may run on lane CPUs",
 		impact: "kworker threads run there for 5 to 100 µs at any time",
@@ -24,27 +26,28 @@ func kernelRules() []rule {
 		source: "Documentation/core-api/workqueue.rst", check: workqueues,
 	}, {
 		id: "nmi-watchdog", title: "the hard lockup detector watches lane CPUs",
-		classes: Severities{Info, Warn, None},
+		classes: severities(audit.Info, audit.Warn, audit.None),
 		impact:  "a non-maskable interrupt every few seconds, 1 to 5 µs, and one hardware counter",
 		fix:     "echo 0 > /proc/sys/kernel/nmi_watchdog, or {housekeeping} in /proc/sys/kernel/watchdog_cpumask",
 		boot:    "nmi_watchdog=0", source: "Documentation/admin-guide/lockup-watchdogs.rst",
 		check: watchdog("nmi_watchdog"),
 	}, {
 		id: "soft-watchdog", title: "the soft lockup detector runs on lane CPUs",
-		classes: Severities{Info, Warn, None},
+		classes: severities(audit.Info, audit.Warn, audit.None),
 		impact:  "a timer every four seconds that stops the lane's thread for 2 to 10 µs",
 		fix:     "{housekeeping} in /proc/sys/kernel/watchdog_cpumask, or echo 0 > /proc/sys/kernel/soft_watchdog",
 		boot:    "nosoftlockup", source: "Documentation/admin-guide/lockup-watchdogs.rst",
 		check: watchdog("soft_watchdog"),
 	}, {
-		id: "hung-task", title: "the hung task scanner wakes often", classes: Severities{None, Info, None},
-		impact: "khungtaskd walks all tasks every two minutes, on whichever CPU it may use",
-		fix:    "echo 600 > /proc/sys/kernel/hung_task_timeout_secs, or 0",
-		source: sysctlKernel + ", hung_task_timeout_secs", check: unless("/proc/sys/kernel/hung_task_timeout_secs",
+		id: "hung-task", title: "the hung task scanner wakes often",
+		classes: severities(audit.None, audit.Info, audit.None),
+		impact:  "khungtaskd walks all tasks every two minutes, on whichever CPU it may use",
+		fix:     "echo 600 > /proc/sys/kernel/hung_task_timeout_secs, or 0",
+		source:  sysctlKernel + ", hung_task_timeout_secs", check: unless("/proc/sys/kernel/hung_task_timeout_secs",
 			func(n int64) bool { return n == 0 || n >= 600 }),
 	}, {
 		id: "timer-migration", title: "timer_migration does not fit the way these CPUs are isolated",
-		classes: Severities{Info, Info, None}, needsLanes: true,
+		classes: severities(audit.Info, audit.Info, audit.None), needsLanes: true,
 		impact: "timers of others may be armed on a lane CPU, some µs each",
 		source: sysctlKernel + ", timer_migration; Documentation/timers/no_hz.rst", check: timerMigration,
 	}}
@@ -53,33 +56,34 @@ func kernelRules() []rule {
 // realTimeRules ask what holds up a real-time thread.
 func realTimeRules() []rule {
 	return []rule{{
-		id: "rt-throttling", title: "real-time threads are throttled", classes: Severities{Info, Fault, None},
-		impact: "a FIFO thread that does not sleep is stopped for the rest of each period, 50 ms of each second",
+		id: "rt-throttling", title: "real-time threads are throttled",
+		classes: severities(audit.Info, audit.Fault, audit.None),
+		impact:  "a FIFO thread that does not sleep is stopped for the rest of each period, 50 ms of each second",
 		fix: "echo -1 > /proc/sys/kernel/sched_rt_runtime_us, with stalld for starved threads; not needed by " +
 			"threads that sleep in time",
 		source: "Documentation/scheduler/sched-rt-group.rst", check: throttling,
 	}, {
 		id: "rt-unthrottled", title: "nothing stops a runaway real-time thread",
-		classes: Severities{Info, Info, None},
+		classes: severities(audit.Info, audit.Info, audit.None),
 		impact:  "a FIFO loop starves the kernel threads of its CPU, and the host may hang",
 		fix:     "run stalld or a deadline server, or write 950000 where no lane needs -1",
 		source:  "Documentation/scheduler/sched-rt-group.rst", check: unthrottled,
 	}, {
 		id: "fair-server", title: "the deadline server of ordinary tasks may preempt a real-time thread",
-		classes: Severities{None, Warn, None}, needsLanes: true,
+		classes: severities(audit.None, audit.Warn, audit.None), needsLanes: true,
 		impact: "up to 50 ms in each second, only while an ordinary task waits for that CPU",
 		fix:    "keep ordinary tasks off the lane; else echo 0 > /sys/kernel/debug/sched/fair_server/cpuN/runtime",
 		source: "Documentation/scheduler/sched-deadline.rst", check: fairServer,
 	}, {
 		id: "rcu-expedited", title: "RCU interrupts all CPUs to end its grace periods sooner",
-		classes: Severities{Warn, Warn, None},
+		classes: severities(audit.Warn, audit.Warn, audit.None),
 		impact:  "an interrupt between CPUs of 1 to 5 µs whenever somebody waits for a grace period",
 		fix:     "echo 1 > /sys/kernel/rcu_normal",
 		boot:    "rcupdate.rcu_normal_after_boot=1 (PREEMPT_RT has it as default)",
 		source:  parameters + ", rcupdate.rcu_normal_after_boot", check: rcuExpedited,
 	}, {
 		id: "rcu-priority", title: "RCU's threads are below the lane's real-time threads",
-		classes: Severities{None, Info, None},
+		classes: severities(audit.None, audit.Info, audit.None),
 		impact:  "with FIFO threads that do not sleep, callbacks starve and memory is not freed",
 		boot:    "rcutree.kthread_prio=11, or higher than the lane's threads",
 		source:  parameters + ", rcutree.kthread_prio", check: rcuPriority,
@@ -97,7 +101,7 @@ func preempt(s *subject) []hit {
 	if p := s.Kernel.Preempt; p != nil {
 		h.inForce = fmt.Sprintf("kernel %s, preemption %s", s.Kernel.Release, *p)
 		if *p == "none" || *p == "voluntary" {
-			h.classes = &Severities{None, Fault, None}
+			h.classes = new(severities(audit.None, audit.Fault, audit.None))
 		}
 	}
 	return []hit{h}

@@ -1,4 +1,4 @@
-package audit
+package rules
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/audit"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/settings"
 	"isolane.dev/isolane/host/task"
@@ -17,19 +18,20 @@ const kvmGuide = "Documentation/virt/kvm/"
 func virtualRules() []rule {
 	return []rule{{
 		id: "vcpu-pinning", title: "virtual CPUs are not pinned one to one",
-		classes: Severities{Fault, Fault, Warn}, needsLanes: true,
+		classes: severities(audit.Fault, audit.Fault, audit.Warn), needsLanes: true,
 		impact: "the guest's CPU stops for milliseconds while its vCPU waits for another, and the guest cannot " +
 			"know",
 		fix:    "virsh vcpupin DOMAIN VCPU CPU, one CPU each; virsh emulatorpin DOMAIN {housekeeping}",
 		source: "libvirt: CPU tuning, vcpupin", check: vcpuPinning,
 	}, {
 		id: "emulator-threads", title: "QEMU's own threads may run on the CPUs of its virtual ones",
-		classes: Severities{Warn, Fault, Info}, needsLanes: true,
+		classes: severities(audit.Warn, audit.Fault, audit.Info), needsLanes: true,
 		impact: "I/O and timers of the emulator preempt the guest for 10 to 500 µs",
 		fix:    "virsh emulatorpin DOMAIN {housekeeping}; virsh iothreadadd and iothreadpin for disks",
 		source: "libvirt: CPU tuning, emulatorpin", check: emulatorThreads,
 	}, {
-		id: "kvm-parameters", title: "KVM is set up for throughput", classes: Severities{Info, Warn, None},
+		id: "kvm-parameters", title: "KVM is set up for throughput",
+		classes: severities(audit.Info, audit.Warn, audit.None),
 		impact: "some µs at exits: the clock is synchronised every five minutes, pauses exit, executed pages " +
 			"are split",
 		boot: "kvm.kvmclock_periodic_sync=0 kvm_intel.ple_gap=0 kvm.nx_huge_pages=off kvm.halt_poll_ns=0 " +
@@ -37,13 +39,13 @@ func virtualRules() []rule {
 		source: kvmGuide + "x86/; " + parameters + ", kvm.nx_huge_pages", check: kvmParameters,
 	}, {
 		id: "guest-steal", title: "the hypervisor took CPU time from this machine",
-		classes: Severities{Warn, Fault, Info},
+		classes: severities(audit.Warn, audit.Fault, audit.Info),
 		impact:  "each time, the CPU stops for up to milliseconds; nothing inside the guest prevents it",
 		fix:     "on the hypervisor: pin virtual CPUs one to one, and emulator threads elsewhere",
 		source:  "proc_stat(5), steal", check: steal,
 	}, {
 		id: "guest-idle", title: "an idle CPU of this guest returns to the hypervisor at once",
-		classes: Severities{None, Info, None},
+		classes: severities(audit.None, audit.Info, audit.None),
 		impact:  "5 to 50 µs at each wake-up of a thread that sleeps",
 		fix:     "modprobe cpuidle_haltpoll force=1 in the guest, or kvm.halt_poll_ns on the hypervisor",
 		source:  kvmGuide + "halt-polling.rst; Documentation/virt/guest-halt-polling.rst", check: guestIdle,

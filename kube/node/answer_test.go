@@ -173,12 +173,17 @@ func record(tb testing.TB, dir string, placed ...plan.Lane) {
 
 func recordAttached(tb testing.TB, dir string, with []attached.Workload, placed ...plan.Lane) {
 	tb.Helper()
+	recordAll(tb, dir, with, plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: placed})
+}
+
+func recordAll(tb testing.TB, dir string, with []attached.Workload, p plan.Placement) {
+	tb.Helper()
 	boot, err := journal.BootID()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot, Attached: with,
-		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: placed}})
+		Placement: p})
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
@@ -225,7 +230,7 @@ func BenchmarkAnswer(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	record(b, dir, p.Lanes...)
+	recordAll(b, dir, nil, p)
 	pod, claim := waiting("edge", "numa3", resource.MustParse("2"))
 	n := testNode(b, fake.NewClientset(pod, claim), dir, claim)
 	for b.Loop() {

@@ -235,12 +235,12 @@ func BenchmarkAnswer(b *testing.B) {
 	n := testNode(b, fake.NewClientset(pod, claim), dir, claim)
 	for b.Loop() {
 		n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), n.known, nil, time.Minute, false)
-		inner, err := enforce.Look(dir, root, enforce.Drivers{})
-		if err == nil {
-			err = n.answer(b.Context(), &lanes.Lanes{Lanes: inner}, "")
+		inner, lerr := enforce.Look(dir, root, enforce.Drivers{})
+		if lerr == nil {
+			lerr = n.answer(b.Context(), &lanes.Lanes{Lanes: inner}, "")
 		}
-		if err != nil {
-			b.Fatal(err)
+		if lerr != nil {
+			b.Fatal(lerr)
 		}
 	}
 	done, err := n.Client.ResourceV1().ResourceClaims("default").Get(b.Context(), "edge", metav1.GetOptions{})

@@ -134,7 +134,7 @@ func (n *Node) kubelet() map[string]any {
 		"nodeStatusUpdateFrequency":   "5s",
 		// After this time it asks a driver again that was away, and after that it starts a container again that has
 		// ended: by default after a minute, and after ten seconds and longer each time.
-		"syncFrequency":    Patient(10 * time.Second).String(),
+		"syncFrequency":    Patient(5 * time.Second).String(),
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": Patient(3 * time.Second).String()},
 		"featureGates":     n.bed.options.Features,
 	}

@@ -17,7 +17,8 @@ func Large(tb testing.TB) fs.FS {
 	tb.Helper()
 	files := Machine{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2, NodesPerPackage: 4, CoresPerL3: 8}.FS()
 	put := func(name, text string) { files[name] = &fstest.MapFile{Data: []byte(text)} }
-	table, counts := bytes.NewBufferString(strings.Repeat("  CPU0", 256)+"\n"), strings.Repeat("          0", 256)
+	table := bytes.NewBufferString(strings.Repeat("  CPU0", 256) + "\n")
+	counts := strings.Repeat("          0", 256)
 	for i := range 2000 {
 		fmt.Fprintf(table, "%d:%s  PCI-MSIX-0000:%02x:00.0  %d-edge  nic-%d\n", i, counts, i%200, i, i)
 		put(fmt.Sprintf("proc/irq/%d/smp_affinity_list", i), fmt.Sprint(i%256))

@@ -83,7 +83,7 @@ hub-programs = bin/kubebed build etcd kube-apiserver kubectl
 hub-bin: kubebed
 	nice $(hub-programs)
 
-# Tests on that Kubernetes (root). TestKilledAt alone takes six minutes, and pods that wait for the kubelet a minute each.
+# Tests on that Kubernetes (root). Those that kill the node part take three minutes each, and TestProve too.
 test-kube: kube-bin
 	$(GO) -C test/kube test -json -count=1 -p 1 -timeout 90m ./... | $(GO) run ./test/summary
 

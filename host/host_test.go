@@ -261,31 +261,7 @@ func TestJSONSaysNull(t *testing.T) {
 
 // 256 CPUs, 2,000 interrupts and 200 PCI devices in a real directory.
 func BenchmarkRead(b *testing.B) {
-	dir := b.TempDir()
-	m := hosttest.Machine{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2, NodesPerPackage: 4, CoresPerL3: 8}
-	files := m.FS()
-	const interrupts, devices = 2000, 200
-	var table strings.Builder
-	table.WriteString(strings.Repeat("  CPU0", 256) + "\n")
-	for i := range interrupts {
-		fmt.Fprintf(&table, "%d:%s  PCI-MSIX-0000:%02x:00.0  %d-edge  nic-%d\n", i, strings.Repeat("          0", 256), i%devices, i, i)
-		files[fmt.Sprintf("proc/irq/%d/smp_affinity_list", i)] = &fstest.MapFile{Data: []byte(fmt.Sprint(i % 256))}
-		files[fmt.Sprintf("proc/irq/%d/effective_affinity_list", i)] = &fstest.MapFile{Data: []byte(fmt.Sprint(i % 256))}
-	}
-	files["proc/interrupts"] = &fstest.MapFile{Data: []byte(table.String())}
-	for i := range devices {
-		for name, text := range map[string]string{"class": "0x020000", "vendor": "0x8086", "device": "0x1592", "numa_node": "1",
-			"local_cpulist": "64-127"} {
-			files[fmt.Sprintf("sys/bus/pci/devices/0000:%02x:00.0/%s", i, name)] = &fstest.MapFile{Data: []byte(text)}
-		}
-	}
-	if err := os.CopyFS(dir, files); err != nil {
-		b.Fatal(err)
-	}
-	root, err := host.Dir(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	root := hosttest.Large(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := host.Read(root); err != nil {

@@ -38,6 +38,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
+	"isolane.dev/isolane/plan/solver"
 )
 
 // waiting is a pod that waits to be bound, and its claim of all CPUs of a device.
@@ -172,12 +173,17 @@ func record(tb testing.TB, dir string, placed ...plan.Lane) {
 
 func recordAttached(tb testing.TB, dir string, with []attached.Workload, placed ...plan.Lane) {
 	tb.Helper()
+	recordAll(tb, dir, with, plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: placed})
+}
+
+func recordAll(tb testing.TB, dir string, with []attached.Workload, p plan.Placement) {
+	tb.Helper()
 	boot, err := journal.BootID()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	state, err := json.Marshal(enforce.Applied{APIVersion: plan.APIVersion, Kind: "AppliedLanes", BootID: boot, Attached: with,
-		Placement: plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: placed}})
+		Placement: p})
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
@@ -205,6 +211,41 @@ func BenchmarkCreateContainer(b *testing.B) {
 		if err != nil || a.GetLinux().GetResources().GetCpu() == nil {
 			b.Fatal(a, err)
 		}
+	}
+}
+
+// BenchmarkAnswer reads a machine of 256 CPUs with 60 lanes in force from a real directory, and answers a pod.
+// Neither the API server nor what a kernel does to tell what is in its files is in it.
+func BenchmarkAnswer(b *testing.B) {
+	root, dir := hosttest.Large(b), filepath.Join(b.TempDir(), "isolane")
+	h, err := host.Read(root)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := plan.Placement{}
+	for i := range 60 {
+		l := lane.Lane{Metadata: lane.Metadata{Name: ask.Name(string(uidOf(fmt.Sprint(i))), 0)},
+			Spec: lane.Spec{CPUs: lane.CPUs{Count: 2, SMT: lane.Pack}}}
+		if p, err = solver.Solve(h, p, []lane.Lane{l}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	recordAll(b, dir, nil, p)
+	pod, claim := waiting("edge", "numa3", resource.MustParse("2"))
+	n := testNode(b, fake.NewClientset(pod, claim), dir, claim)
+	for b.Loop() {
+		n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), n.known, nil, time.Minute, false)
+		inner, lerr := enforce.Look(dir, root, enforce.Drivers{})
+		if lerr == nil {
+			lerr = n.answer(b.Context(), &lanes.Lanes{Lanes: inner}, "")
+		}
+		if lerr != nil {
+			b.Fatal(lerr)
+		}
+	}
+	done, err := n.Client.ResourceV1().ResourceClaims("default").Get(b.Context(), "edge", metav1.GetOptions{})
+	if err != nil || len(done.Status.Devices) != 1 || !meta.IsStatusConditionTrue(done.Status.Devices[0].Conditions, offer.Placed) {
+		b.Fatal(err, done.Status.Devices)
 	}
 }
 

@@ -84,14 +84,28 @@ func kubectl(t *testing.T, b *bed.Bed, stdin string, args ...string) string {
 	return out
 }
 
-// run brings a pod to Ready and returns what it has in its log.
-func run(t *testing.T, b *bed.Bed, name, node string) string {
+// run brings a pod to Ready.
+func run(t *testing.T, b *bed.Bed, name, node string) {
 	t.Helper()
 	from := time.Now()
 	kubectl(t, b, fmt.Sprintf(pod, name, node), "apply", "-f", "-")
 	kubectl(t, b, "", "wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
 	t.Logf("pod %s: applied to Ready in %.1f s", name, time.Since(from).Seconds())
-	return kubectl(t, b, "", "logs", name)
+}
+
+// says waits until a pod has written all that to its log: it is ready before it has written anything.
+func says(t *testing.T, b *bed.Bed, name string, want ...string) {
+	t.Helper()
+	log := ""
+	missing := func(text string) bool { return !strings.Contains(log, text) }
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		log = kubectl(t, b, "", "logs", name)
+		if at := slices.IndexFunc(want, missing); at < 0 {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("log of %s: expected %q in\n%s", name, want[at], log)
+		}
+	}
 }
 
 func TestBed(t *testing.T) {
@@ -101,12 +115,8 @@ func TestBed(t *testing.T) {
 	b := bedtest.Start(t, bed.Options{Nodes: make([]bed.NodeOptions, 2)})
 	dir = b.Dir
 	for _, n := range b.Nodes {
-		log := run(t, b, "on-"+n.Name, n.Name)
-		for _, want := range []string{"Cpus_allowed_list:", "HOSTNAME=on-" + n.Name, "server reached from 198."} {
-			if !strings.Contains(log, want) {
-				t.Errorf("log of the pod on %s: expected %q in\n%s", n.Name, want, log)
-			}
-		}
+		run(t, b, "on-"+n.Name, n.Name)
+		says(t, b, "on-"+n.Name, "Cpus_allowed_list:", "HOSTNAME=on-"+n.Name, "server reached from 198.")
 		ids := strings.Fields(kubectl(t, b, "", "get", "pod", "on-"+n.Name, "-o",
 			"jsonpath={.metadata.uid} {.status.containerStatuses[0].containerID}"))
 		id := strings.TrimPrefix(ids[1], "containerd://")

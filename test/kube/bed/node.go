@@ -132,7 +132,11 @@ func (n *Node) kubelet() map[string]any {
 			"imagefs.available": "1%"},
 		"imageGCHighThresholdPercent": 100, // nobody could pull an image again
 		"nodeStatusUpdateFrequency":   "5s",
-		"featureGates":                n.bed.options.Features,
+		// After this time it asks a driver again that was away, and after that it starts a container again that has
+		// ended: by default after a minute, and after ten seconds and longer each time.
+		"syncFrequency":    Patient(5 * time.Second).String(),
+		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": Patient(3 * time.Second).String()},
+		"featureGates":     n.bed.options.Features,
 	}
 	maps.Copy(c, n.options.Kubelet)
 	return c

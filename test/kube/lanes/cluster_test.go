@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,12 +37,11 @@ const root = "../../.."
 func start(t *testing.T, o bed.Options) *cluster {
 	t.Helper()
 	bedtest.Need(t)
-	c := &cluster{programs: t.TempDir(), log: filepath.Join(t.TempDir(), "log")}
-	if built := os.Getenv("ISOLANE_KUBE_PROGRAMS"); built != "" { // in a machine without Go
-		c.programs = built
-	} else {
-		c.build(t)
+	if err := build(); err != nil {
+		t.Fatal(err)
 	}
+	c := &cluster{programs: programsDir, log: filepath.Join(t.TempDir(), "log")}
+	o.Program = filepath.Join(c.programs, "kubebed")
 	c.sameHost(t)
 	c.Bed = bedtest.Start(t, o)
 	c.node = c.Nodes[0]
@@ -79,17 +79,35 @@ func start(t *testing.T, o bed.Options) *cluster {
 	return c
 }
 
-func (c *cluster) build(t *testing.T) {
-	t.Helper()
-	for _, b := range [][2]string{{root, "./cmd/isolane"}, {root, "./test/fingerprint"}, {root + "/kube", "./cmd/isolane-kube"},
-		{root + "/kube", "./cmd/isolane-kube-hook"}, {".", "./spin"}} {
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", c.programs+"/", b[1])
-		build.Dir, build.Env = b[0], append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("go build %s: %v: %s", b[1], err, out)
+// programsDir has the programs of these tests, and goes with them.
+var programsDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "isolane-kube-test-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	programsDir = cmp.Or(os.Getenv("ISOLANE_KUBE_PROGRAMS"), dir) // in a machine without Go they are there
+	m.Run()
+}
+
+// build builds them once for all tests.
+var build = sync.OnceValue(func() error {
+	if os.Getenv("ISOLANE_KUBE_PROGRAMS") != "" {
+		return nil
+	}
+	for _, in := range [][]string{{root, "./cmd/isolane", "./test/fingerprint"}, {root + "/kube", "./cmd/..."},
+		{root + "/test/kube", "./cmd/kubebed", "./lanes/spin"}} {
+		args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", programsDir + "/"}, in[1:]...)
+		cmd := exec.Command("go", args...)
+		cmd.Dir, cmd.Env = in[0], append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: go %v: %w: %s", in[0], args, err, out)
 		}
 	}
-}
+	return nil
+})
 
 // sameHost compares the host with what it is now when the test has ended.
 func (c *cluster) sameHost(t *testing.T) {

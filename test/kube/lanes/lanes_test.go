@@ -212,7 +212,7 @@ func TestKilled(t *testing.T) {
 		time.Sleep(after * time.Millisecond)
 		c.kill(t)
 		c.run(t)
-		c.readyWithin(t, "edge", 3*time.Minute) // the kubelet asks again after one to one and a half
+		c.readyWithin(t, "edge", 3*time.Minute) // the kubelet may ask again several times
 		c.apart(t, c.cpusOf(t, "edge"), "edge")
 		deleted := make(chan struct{})
 		go func() {

@@ -94,7 +94,7 @@ func (c *cluster) reboot(t *testing.T, down ...func() error) {
 }
 
 // again waits until a pod's container was started again as often as its node: where the kubelet has asked in vain, before the
-// node part was there, it asks again after one minute to one and a half.
+// node part was there, it asks again at the pod's next turn (syncFrequency of the bed's kubelet).
 func (c *cluster) again(t *testing.T, pod string, times int) {
 	t.Helper()
 	c.untilWithin(t, 3*time.Minute, pod+" runs again", func() error {

@@ -44,10 +44,7 @@ func TestSequence(t *testing.T) {
 	}
 	c.kubectl(t, "", "delete", "pod", "--all", "--wait")
 	c.until(t, "the lanes are released", c.noLanes)
-	left, err := filepath.Glob(c.node.Path("/run/cdi/isolane.dev-lane-*"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("files of claims are left: %v %v", left, err)
-	}
+	c.noFiles(t) // they go after the lanes
 	t.Logf("%d steps of %d: %v; %d looks, %d at a lane with a busy container; other user threads on a lane's CPUs: %d "+
 		"while the node part was there, %d while it was away or had just come", done, steps, s.did, s.looks, s.busy, s.foreign, s.away)
 }

@@ -19,9 +19,17 @@ import (
 func Root(root *cobra.Command, parts ...*cobra.Command) *cobra.Command {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.Args = noSuchCommand
-	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	version := root.Version // by a template of cobra's the linker would keep every method of every type
+	root.Version = ""
+	asked := root.Flags().BoolP("version", "v", false, "version for "+root.Name())
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *asked {
+			fmt.Fprintln(cmd.OutOrStdout(), cmd.Name(), version)
+			return nil
+		}
+		return cmd.Help()
+	}
 	root.SuggestionsMinimumDistance = 2
-	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the flag may be that of the command meant
 			err = noSuchCommand(cmd, args)

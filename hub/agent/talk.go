@@ -57,6 +57,8 @@ func (a *Agent) talk(ctx context.Context) {
 	case !now.Before(a.glance):
 		if a.glance = now.Add(glance); a.moved(ctx) {
 			a.next = now
+		} else {
+			a.try(ctx, "memory", shrink)
 		}
 	}
 }

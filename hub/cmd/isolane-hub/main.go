@@ -244,7 +244,7 @@ func control(ctx context.Context, c *rest.Config, name string, answer time.Durat
 
 func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, error) {
 	short := rest.CopyConfig(c)
-	short.ContentType = runtime.ContentTypeProtobuf // all Leases are listed again and again; our own kinds have none
+	short.ContentType = runtime.ContentTypeProtobuf // all Leases are listed again and again
 	core, err := kubernetes.NewForConfig(short)
 	if err != nil {
 		return nil, nil, err

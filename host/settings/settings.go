@@ -138,8 +138,8 @@ func (l lists) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // tasks reads all threads, some of which end while it does.
 func tasks(root fs.FS) []Task {
-	text := func(path string) string {
-		content, _ := host.Text(root, path)
+	text := func(file string) string {
+		content, _ := host.Text(root, file)
 		return strings.TrimSpace(content)
 	}
 	var tasks []Task

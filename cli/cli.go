@@ -19,9 +19,15 @@ import (
 func Root(root *cobra.Command, parts ...*cobra.Command) *cobra.Command {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.Args = noSuchCommand
-	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.SuggestionsMinimumDistance = 2
-	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	version, asked := root.Version, root.Flags().BoolP("version", "v", false, "version for "+root.Name())
+	root.Version, root.SuggestionsMinimumDistance = "", 2 // for cobra's template the linker keeps all methods
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !*asked {
+			return cmd.Help()
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), cmd.Name(), version)
+		return err
+	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the flag may be that of the command meant
 			err = noSuchCommand(cmd, args)

@@ -4,6 +4,7 @@ package settings
 
 import (
 	"io/fs"
+	"path"
 	"strconv"
 	"strings"
 
@@ -92,14 +93,15 @@ func patterns() []string {
 // Read reads the settings and tasks of the machine under root. What is not there is left out.
 func Read(root fs.FS) Settings {
 	s := Settings{Files: map[string]string{}}
+	once := lists{root, map[string]listed{}}
 	for _, pattern := range patterns() {
 		paths := []string{pattern}
 		if strings.ContainsAny(pattern, "*[") {
-			paths, _ = fs.Glob(root, pattern) // the patterns are well formed
+			paths, _ = fs.Glob(once, pattern) // the patterns are well formed
 		}
-		for _, path := range paths {
-			if text, ok := host.Text(root, path); ok {
-				s.Files["/"+path] = strings.TrimSpace(text)
+		for _, file := range paths {
+			if text, ok := host.Text(root, file); ok {
+				s.Files["/"+file] = strings.TrimSpace(text)
 			}
 		}
 	}
@@ -107,10 +109,37 @@ func Read(root fs.FS) Settings {
 	return s
 }
 
+// lists are the directories of a machine, of which each is listed once: patterns have many in common. Where a
+// pattern takes a file for a directory, it is not opened.
+type lists struct {
+	fs.FS
+	all map[string]listed
+}
+
+type listed struct {
+	entries []fs.DirEntry
+	err     error
+}
+
+// ReadDir is that of an fs.ReadDirFS.
+func (l lists) ReadDir(name string) ([]fs.DirEntry, error) {
+	is, known := l.all[name]
+	if !known {
+		is.entries, is.err = fs.ReadDir(l.FS, name)
+		for _, e := range is.entries {
+			if e.Type().IsRegular() {
+				l.all[path.Join(name, e.Name())] = listed{err: fs.ErrInvalid}
+			}
+		}
+		l.all[name] = is
+	}
+	return is.entries, is.err
+}
+
 // tasks reads all threads, some of which end while it does.
 func tasks(root fs.FS) []Task {
-	text := func(path string) string {
-		content, _ := host.Text(root, path)
+	text := func(file string) string {
+		content, _ := host.Text(root, file)
 		return strings.TrimSpace(content)
 	}
 	var tasks []Task

@@ -1,9 +1,11 @@
 package settings
 
 import (
+	"io/fs"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,5 +34,36 @@ func TestPages(t *testing.T) {
 	got := parsePages("55d0 default file=/bin/N7=9 anon=5 N0=5 N1=3 kernelpagesize_kB=4\n7f00 bind:1 N1=2 kernelpagesize_kB=2048\n\n7f N=1 N0=x\n")
 	if diff := cmp.Diff(map[int]uint64{0: 5 << 12, 1: 3<<12 + 2<<21}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// counted counts how often each directory of a machine is listed.
+type counted struct {
+	fs.FS
+	listed map[string]int
+}
+
+func (c counted) ReadDir(name string) ([]fs.DirEntry, error) {
+	c.listed[name]++
+	return fs.ReadDir(c.FS, name)
+}
+
+// A machine may have ten thousand cgroups, in files of which patterns look for more: each is listed once, and no file.
+func TestListedOnce(t *testing.T) {
+	machine := fstest.MapFS{}
+	for _, name := range []string{"sys/fs/cgroup/a/cpu.max", "sys/fs/cgroup/a/b/cpu.max", "sys/fs/cgroup/a/b/c/d/cpu.max",
+		"sys/fs/cgroup/cpu.max", "sys/fs/cgroup/a/b/c/d/e/cpu.max", "sys/class/net/eth0/ifindex"} {
+		machine[name] = &fstest.MapFile{Data: []byte(" 1\n")}
+	}
+	c := counted{machine, map[string]int{}}
+	want := map[string]string{"/sys/fs/cgroup/a/cpu.max": "1", "/sys/fs/cgroup/a/b/cpu.max": "1", "/sys/fs/cgroup/a/b/c/d/cpu.max": "1",
+		"/sys/class/net/eth0/ifindex": "1"} // the hierarchy's own is not asked for, and cgroups below the fourth level are not read
+	if diff := cmp.Diff(want, Read(c).Files); diff != "" {
+		t.Error(diff)
+	}
+	for name, times := range c.listed {
+		if _, file := machine[name]; file || times > 1 && !strings.HasPrefix(name, "proc") {
+			t.Errorf("%s: listed %d times", name, times)
+		}
 	}
 }

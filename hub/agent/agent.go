@@ -69,6 +69,7 @@ type Agent struct {
 	told      time.Time              // when the inventory was
 	looked    time.Time              // at the details of the host, for the hub
 	cost      time.Duration          // CPU time of that
+	seen      *details               // by the last look, where that was news
 	planned   detail                 // what a planner counts on
 	found     detail                 // by an audit, and what has happened
 	news      chan struct{}

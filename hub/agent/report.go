@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -46,11 +45,16 @@ func (a *Agent) moved(ctx context.Context) bool {
 		return false
 	}
 	d, err := a.look(ctx, l)
-	news := err != nil || a.untold(d, time.Since(a.told))
-	if news {
-		a.looked = time.Time{} // the report looks again
+	a.seen = nil
+	switch {
+	case err != nil:
+		a.looked = time.Time{} // the report looks again, and says so
+	case a.untold(d, time.Since(a.told)):
+		a.seen = &d
+	default:
+		return false
 	}
-	return news
+	return true
 }
 
 // report tells the hub of this host and its Instances what it does not know yet.
@@ -143,10 +147,10 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	brief := func(s api.HostStatus) api.HostStatus { s.Machine, s.Findings, s.Changes = nil, nil, nil; return s }
 	changed := !reflect.DeepEqual(brief(known.Status), brief(now.Status))
 	since := time.Since(a.told)
-	if !changed && since < sites.Inventory && time.Since(a.looked) < a.rest()/2 {
+	if !changed && since < sites.Inventory && a.seen == nil && time.Since(a.looked) < a.rest()/2 {
 		return nil
 	}
-	d, err := a.look(ctx, l)
+	d, err := a.details(ctx, l, changed)
 	if err != nil {
 		return err
 	}
@@ -160,6 +164,16 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 		a.found.told(d.found, !changed)
 	}
 	return err
+}
+
+// details are what the last look has found, where that was just now and nothing has changed since, or another
+// one.
+func (a *Agent) details(ctx context.Context, l *lanes.Lanes, changed bool) (details, error) {
+	seen := a.seen
+	if a.seen = nil; seen != nil && !changed && time.Since(a.looked) < call {
+		return *seen, nil
+	}
+	return a.look(ctx, l)
 }
 
 // findings are those of an audit of the CPUs of lanes, or of those that could be lanes' where there are none.
@@ -225,10 +239,10 @@ const dear = 1000
 // rest is how long the details are left alone after a look.
 func (a *Agent) rest() time.Duration { return max(glance*9/10, dear*a.cost) } // the next glance is to look
 
-// spent is the CPU time of this thread.
+// spent is the CPU time of this process: a look costs more than what its own thread takes.
 func spent() time.Duration {
 	var of unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_THREAD, &of) != nil {
+	if unix.Getrusage(unix.RUSAGE_SELF, &of) != nil {
 		return 0
 	}
 	return time.Duration(of.Utime.Nano() + of.Stime.Nano())
@@ -236,8 +250,6 @@ func spent() time.Duration {
 
 // look reads the details.
 func (a *Agent) look(ctx context.Context, l *lanes.Lanes) (d details, err error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	from := spent()
 	defer func() { a.looked, a.cost = time.Now(), spent()-from }()
 	live, err := host.Read(host.Live())

@@ -2,9 +2,12 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +55,53 @@ func TestMoved(t *testing.T) {
 		if moved := a.moved(t.Context()); moved != row.moved {
 			t.Errorf("%s: found moved %t", row.name, moved)
 		}
+	}
+}
+
+// What a look has found is told by the report that comes of it, which does not look again; one that comes late does.
+func TestSeen(t *testing.T) {
+	a := &Agent{o: Options{Lanes: lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}, Log: slog.New(slog.DiscardHandler)}}
+	l, err := lanes.Look(a.o.Lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name    string
+		ago     time.Duration
+		changed bool
+		again   bool
+	}{
+		{"just now", 0, false, false},
+		{"something has changed", 0, true, true},
+		{"the hub was away meanwhile", glance, false, true},
+	} {
+		a.seen, a.looked = &details{found: "seen"}, time.Now().Add(-row.ago)
+		d, err := a.details(t.Context(), l, row.changed)
+		if again := d.found != "seen"; err != nil || again != row.again || a.seen != nil {
+			t.Errorf("%s: looked again %t, error %v, still seen %v", row.name, again, err, a.seen)
+		}
+	}
+}
+
+// What is unmapped comes back where it is needed.
+func TestUnmap(t *testing.T) {
+	file := func() (kib int) {
+		status, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(status), "RssFile:")
+		if _, err = fmt.Sscan(after, &kib); err != nil {
+			t.Fatal(err)
+		}
+		return kib
+	}
+	before := file()
+	if err := unmap(); err != nil {
+		t.Fatal(err)
+	}
+	if after := file(); after >= before {
+		t.Errorf("%d KiB of files were in memory, now %d", before, after)
 	}
 }
 

@@ -128,6 +128,9 @@ func Hold(ctx context.Context, o Options, left time.Duration, reason string) (bo
 // wish takes over what people at the site have asked for, and looks how much is left of it.
 func (a *Agent) wish(context.Context) error {
 	err := a.asked()
+	if a.state().Hold == nil { // of nothing there is nothing left
+		return err
+	}
 	now, merr := moment()
 	if merr == nil {
 		merr = a.desired.Pass(now)

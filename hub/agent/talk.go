@@ -44,6 +44,9 @@ func (a *Agent) talk(ctx context.Context) {
 		if heard { // else the watch may wait for long
 			a.watch(ctx)
 		}
+		if heard {
+			a.try(ctx, "memory", shrink)
+		}
 		if heard && a.watching.Load() {
 			a.next = now.Add(max(call, min(sites.Calm(), a.due.Sub(a.clock.hub()))))
 		}
@@ -54,6 +57,8 @@ func (a *Agent) talk(ctx context.Context) {
 	case !now.Before(a.glance):
 		if a.glance = now.Add(glance); a.moved(ctx) {
 			a.next = now
+		} else {
+			a.try(ctx, "memory", shrink)
 		}
 	}
 }

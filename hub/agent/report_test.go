@@ -2,12 +2,9 @@ package agent
 
 import (
 	"encoding/json"
-	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -80,28 +77,6 @@ func TestSeen(t *testing.T) {
 		if again := d.found != "seen"; err != nil || again != row.again || a.seen != nil {
 			t.Errorf("%s: looked again %t, error %v, still seen %v", row.name, again, err, a.seen)
 		}
-	}
-}
-
-// What is unmapped comes back where it is needed.
-func TestUnmap(t *testing.T) {
-	file := func() (kib int) {
-		status, err := os.ReadFile("/proc/self/status")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, after, _ := strings.Cut(string(status), "RssFile:")
-		if _, err = fmt.Sscan(after, &kib); err != nil {
-			t.Fatal(err)
-		}
-		return kib
-	}
-	before := file()
-	if err := unmap(); err != nil {
-		t.Fatal(err)
-	}
-	if after := file(); after >= before {
-		t.Errorf("%d KiB of files were in memory, now %d", before, after)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -44,8 +45,8 @@ func (a *Agent) talk(ctx context.Context) {
 		if heard { // else the watch may wait for long
 			a.watch(ctx)
 		}
-		if heard {
-			a.try(ctx, "memory", shrink)
+		if heard { // what a talk needs of memory is not needed again for long
+			debug.FreeOSMemory()
 		}
 		if heard && a.watching.Load() {
 			a.next = now.Add(max(call, min(sites.Calm(), a.due.Sub(a.clock.hub()))))
@@ -58,7 +59,7 @@ func (a *Agent) talk(ctx context.Context) {
 		if a.glance = now.Add(glance); a.moved(ctx) {
 			a.next = now
 		} else {
-			a.try(ctx, "memory", shrink)
+			debug.FreeOSMemory()
 		}
 	}
 }

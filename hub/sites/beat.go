@@ -23,9 +23,8 @@ const life = 5 * time.Minute
 const Inventory = time.Hour
 
 // Pulse is after what time a host says again that it is there: each time another one, so that hosts that came
-// back together do not speak together for ever. More than a minute of life is left then: a host that is not
-// heard tries each ten seconds. Most of what a hub has to do at rest is this.
-func Pulse() time.Duration { return wait.Jitter(3*time.Minute, 0.2) }
+// back together do not speak together for ever. One that is not heard does not cost a host its life.
+func Pulse() time.Duration { return wait.Jitter(2*time.Minute, 0.2) }
 
 // Calm is after what time a host reads what a watch may have missed. The API server ends a watch itself after
 // half an hour to an hour.

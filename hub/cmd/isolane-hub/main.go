@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -243,9 +242,7 @@ func control(ctx context.Context, c *rest.Config, name string, answer time.Durat
 }
 
 func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, error) {
-	short := rest.CopyConfig(c)
-	short.ContentType = runtime.ContentTypeProtobuf // all Leases are listed again and again
-	core, err := kubernetes.NewForConfig(short)
+	core, err := kubernetes.NewForConfig(c)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -168,7 +168,8 @@ func (b bridge) make(ctx context.Context, db database, target, mark string) erro
 	if err := change(ctx, commands); err != nil {
 		return err
 	}
-	if made, err := read(ctx); err != nil || !made.bridges[target].opened {
+	now, err := read(ctx)
+	if made := now.bridges[target]; err != nil || made == nil || !made.opened {
 		return cmp.Or(err, errors.New(unopenedBridge))
 	}
 	if b.Outer == 0 {

@@ -183,7 +183,8 @@ func RemoveState(dir, name string) error {
 // not to be undone.
 func fresh(dir, name string) string { return filepath.Join(dir, "."+name+".new") }
 
-// WriteState replaces such a file as a whole, or leaves what was there. The caller has a journal open in dir.
+// WriteState replaces such a file as a whole, or leaves what was there; a crash of the machine leaves no part
+// of one, for it is flushed. The caller has a journal open in dir.
 func WriteState(dir, name string, data []byte) error {
 	fresh := fresh(dir, name)
 	f, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)

@@ -44,9 +44,7 @@ func (a *Agent) talk(ctx context.Context) {
 		a.next, a.pulse, a.glance = now.Add(call), now.Add(sites.Pulse()), now.Add(glance)
 		if heard { // else the watch may wait for long
 			a.watch(ctx)
-		}
-		if heard { // what a talk needs of memory is not needed again for long
-			debug.FreeOSMemory()
+			debug.FreeOSMemory() // what a talk needs of memory is not needed again for long
 		}
 		if heard && a.watching.Load() {
 			a.next = now.Add(max(call, min(sites.Calm(), a.due.Sub(a.clock.hub()))))

@@ -23,7 +23,8 @@ const life = 5 * time.Minute
 const Inventory = time.Hour
 
 // Pulse is after what time a host says again that it is there: each time another one, so that hosts that came
-// back together do not speak together for ever. One that is not heard does not cost a host its life.
+// back together do not speak together for ever. Two of them are shorter than life:
+// a host that was not heard once still counts as there.
 func Pulse() time.Duration { return wait.Jitter(2*time.Minute, 0.2) }
 
 // Calm is after what time a host reads what a watch may have missed. The API server ends a watch itself after

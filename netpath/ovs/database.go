@@ -21,7 +21,7 @@ type database struct {
 
 type bridgeRow struct {
 	datapath string // "netdev" is the user-space one, "system" or "" the kernel's
-	opened   bool   // Open vSwitch has made it what the database says
+	opened   bool   // Open vSwitch has a data path for it
 	mark     string // "": not of isolane
 	ports    map[string]*portRow
 }

@@ -82,20 +82,14 @@ func TestProve(t *testing.T) {
 		c.isolane(t, "recover")
 	})
 	t.Run("session", func(t *testing.T) {
-		// Two cells: beside the static node all are measured.
-		few := strings.Replace(shortProof, "  baseline:", "  cells: [quiet-floating-bridge, noisy-lane-bridge]\n  baseline:", 1)
-		short := filepath.Join(t.TempDir(), "few.yaml")
-		if err := os.WriteFile(short, []byte(few), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out := c.isolane(t, "prove", short, "--runtime=pod", "--seed=1", "--out="+dir)
+		out := c.isolane(t, "prove", scenario, "--runtime=pod", "--seed=1", "--out="+dir)
 		for _, want := range []string{"pinned and 1 more are no cells: a cpuset of its own is what the kubelet's CPU manager gives",
 			"pods of node n0 (kubelet v1.37.1)"} {
 			if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
 				t.Errorf("expected %q", want)
 			}
 		}
-		c.counted(t, dir, 2)
+		c.counted(t, dir, 4)
 	})
 	t.Run("static node", func(t *testing.T) {
 		flags := []string{"prove", scenario, "--runtime=pod", "--static-node=" + c.Nodes[1].Name, "--seed=1", "--out=" + dir + "-static"}

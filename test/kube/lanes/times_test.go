@@ -16,7 +16,7 @@ import (
 func TestTimes(t *testing.T) {
 	pods, err := strconv.Atoi(os.Getenv("ISOLANE_KUBE_PODS"))
 	if err != nil {
-		t.Skip("skipped: measures as many pods as ISOLANE_KUBE_PODS says")
+		t.Skip("measures as many pods as ISOLANE_KUBE_PODS says")
 	}
 	c := start(t, bed.Options{})
 	for _, answers := range []bool{true, false} {

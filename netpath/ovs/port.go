@@ -88,8 +88,6 @@ func (p port) differs(ctx context.Context, r *reader, db database, target string
 	switch {
 	case at != p.bridge(db):
 		return "port of " + at, nil
-	case !db.bridges[at].opened:
-		return at + ": " + unopenedBridge, nil
 	case found.failed != "":
 		return found.failed, nil
 	}
@@ -172,10 +170,8 @@ func (p port) columns() []string {
 
 func (port) remove(ctx context.Context, db database, target string) error {
 	at, _ := db.port(target)
-	if db.bridges[at].opened { // else it has no flows, and cannot be asked
-		if _, err := tool(ctx, ofctl, "", versions, "del-flows", at, cookie(target)+"/-1"); err != nil {
-			return err
-		}
+	if _, err := tool(ctx, ofctl, "", versions, "del-flows", at, cookie(target)+"/-1"); err != nil {
+		return err
 	}
 	return change(ctx, [][]string{{"--if-exists", "del-port", target}})
 }

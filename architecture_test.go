@@ -152,7 +152,7 @@ package              lines exported  why it was raised
 (functions>60)           2
 (lines>110)              0
 (nolint)                14  the hub that a token names is checked by its digest
-agent                 1600       30  a method for each request of its client
+agent                 1620       30  what another program needs to be one too (Socket, Whole, ServedError); a method for each request of its client
 audit                  250       15
 audit/rules           2400        5  out of audit; what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has
@@ -175,7 +175,7 @@ enforce               2500       45  hugepages that others add, a lane's CPUs th
 enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       350       10  out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has; whose lane changes, out of enforce
 enforce/guard          600        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce
-enforce/merge          300        5  out of enforce: wanted lanes beside those in force
+enforce/merge          350        5  segments are asked while lanes are planned; out of enforce: wanted lanes beside those in force
 enforce/partition      150       10  out of enforce: partitions that the kernel refuses
 examples                50        5
 examples/embed         100        0
@@ -204,7 +204,7 @@ host/task              300       20
 hub/agent             1800       10  who is revoked, a disk that takes nothing, audits that cost much; speaks with the hub beside what it looks after; what is told of a machine when the planner or an audit would see something else; how the clock of the host differs from the hub's; the hub's host: joins, reports, answers; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1400       10  hosts and sites that do not answer, for all Apps; reasons that go with what they are of; hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
-hub/cmd/isolane-hub   1350        0  simulate's changes for one host; by cobra, as isolane: help, exit codes, completion; kubectl's verbs; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
+hub/cmd/isolane-hub   1360        0  the agent of a host looks after its lanes; simulate's changes for one host; by cobra, as isolane: help, exit codes, completion; kubectl's verbs; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            510       16  what is beside each other; holds that no new start makes longer; the hub's first part: what it may change of what a host runs; what was renamed in a folder is on the disk too
 hub/place              600       20  what each host lacks, and which change costs least over all; machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/pods               450        2  the nodes of a Kubernetes as hosts

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -20,6 +21,9 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/watch"
 )
+
+// Interval is the time between two readings where nobody says another.
+const Interval = 5 * time.Second
 
 // Options say what an agent does.
 type Options struct {
@@ -69,7 +73,7 @@ type Agent struct {
 // Run watches until the context ends. It keeps all threads of this process off the lanes' CPUs.
 func Run(ctx context.Context, o Options) (err error) {
 	a := &Agent{o: o, totals: map[string]*total{}}
-	if err = a.allow(); err != nil {
+	if a.o.Lanes, err = Whole(o.Lanes); err != nil {
 		return err
 	}
 	if o.History != "" {
@@ -98,18 +102,22 @@ func Run(ctx context.Context, o Options) (err error) {
 	return s.close()
 }
 
-// allow has lanes be planned for what this process may use now, before it keeps off their CPUs.
-func (a *Agent) allow() error {
-	l, err := lanes.Look(a.o.Lanes)
-	if err != nil || !a.o.Lanes.CPUs.IsEmpty() {
-		return err
+// Socket is where the agent of a host serves its API, unless $ISOLANE_SOCKET names another place.
+func Socket() string { return cmp.Or(os.Getenv("ISOLANE_SOCKET"), "/run/isolane.sock") }
+
+// Whole has lanes be planned for all CPUs that this process may use now: an agent keeps off those of lanes
+// from then on.
+func Whole(o lanes.Options) (lanes.Options, error) {
+	l, err := lanes.Look(o)
+	if err != nil || !o.CPUs.IsEmpty() {
+		return o, err
 	}
 	v, err := l.View()
-	a.o.Lanes.CPUs = v.Host.Usable()
-	if a.o.Lanes.CPUs == v.Host.Online() {
-		a.o.Lanes.CPUs = v.Host.Possible() // those too that come online later
+	o.CPUs = v.Host.Usable()
+	if o.CPUs == v.Host.Online() {
+		o.CPUs = v.Host.Possible() // those too that come online later
 	}
-	return err
+	return o, err
 }
 
 // idle is how long it waits at least while there is no lane.

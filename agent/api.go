@@ -246,6 +246,7 @@ func (s *server) apply(r *http.Request) (any, error) {
 	if len(want)+len(l.Placement.Lanes) == 0 {
 		return nil, badRequest{errors.New("no lanes are in force: expected some in the body")}
 	}
+	l.Ask(r.Context(), want, prune)
 	p, _, err := l.Want(want, prune)
 	if err != nil {
 		return nil, err

@@ -84,6 +84,13 @@ func peerOf(c *net.UnixConn) (*peer, error) {
 	return &p, errors.Join(err, cerr)
 }
 
+// ServedError says that a program serves the socket of an agent already.
+type ServedError struct{ Socket, By string }
+
+func (e *ServedError) Error() string {
+	return fmt.Sprintf("%s: %s serves it: end that, or name another --socket", e.Socket, e.By)
+}
+
 // listenUnix listens at a path, in the place of an agent that has ended.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	info, err := os.Lstat(path)
@@ -99,7 +106,7 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 			if p, perr := peerOf(c.(*net.UnixConn)); perr == nil {
 				who = fmt.Sprintf("process %d", p.pid)
 			}
-			return nil, fmt.Errorf("%s: %s serves it: end that, or name another --socket", path, who)
+			return nil, &ServedError{path, who}
 		}
 		if !errors.Is(cerr, syscall.ECONNREFUSED) {
 			return nil, cerr

@@ -3,7 +3,6 @@ package main
 import (
 	"log/slog"
 	"runtime/debug"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,10 +40,10 @@ func agentCommand() *cobra.Command {
 			return agent.Run(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().DurationVar(&o.Interval, "interval", 5*time.Second,
+	cmd.Flags().DurationVar(&o.Interval, "interval", agent.Interval,
 		"between readings; the kernel counts meanwhile")
 	cmd.Flags().BoolVar(&noRepair, "no-repair", false, "tell what drifts, and leave it as it is")
-	cmd.Flags().StringVar(&o.Socket, "socket", agentSocket(), "serve the API there; empty: none")
+	cmd.Flags().StringVar(&o.Socket, "socket", agent.Socket(), "serve the API there; empty: none")
 	cmd.Flags().BoolVar(&o.Readable, "readable", false,
 		"let all users read on the socket, and only root and group "+agent.Group+" change lanes")
 	cmd.Flags().StringVar(&o.Listen, "listen", "",

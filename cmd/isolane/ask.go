@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -29,13 +27,10 @@ func thisHost(cmd *cobra.Command) *diary.Host {
 		Diary: diary.Diary{Dir: history.Place(), Who: history.Caller(typed())}}
 }
 
-// agentSocket is where the agent of this host serves its API.
-func agentSocket() string { return cmp.Or(os.Getenv("ISOLANE_SOCKET"), "/run/isolane.sock") }
-
 // agentOf is the agent of this host, for a user who may not do himself what he asks for. lacks is the error
 // that he got; it stays where no agent answers.
 func agentOf(cmd *cobra.Command, lacks error) agent.Client {
-	return agent.Client{Socket: agentSocket(), None: lacks, Heard: func(theirs string) {
+	return agent.Client{Socket: agent.Socket(), None: lacks, Heard: func(theirs string) {
 		if ours := version.Of().Version; theirs != ours {
 			fmt.Fprintf(cmd.ErrOrStderr(), "note: the agent is isolane %s, this command is isolane %s: install one "+
 				"version, and systemctl restart isolane-agent\n", theirs, ours)

@@ -256,6 +256,7 @@ func (a *Agent) look(ctx context.Context, l *lanes.Lanes) (d details, err error)
 	if err != nil {
 		return d, err
 	}
+	live = live.Allowing(host.Allowance{CPUs: a.o.Lanes.CPUs}) // this process may keep off those of lanes
 	m, err := l.Machine(live)
 	if err != nil {
 		return d, err

@@ -120,6 +120,7 @@ func (b *bench) start(t *testing.T, name string, args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command(b.binary, args...)
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), "ISOLANE_SOCKET="+b.file("agent.sock"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err = cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -231,6 +232,42 @@ func running(t *testing.T, name string) []int {
 	return nil
 }
 
+// looksAfter expects that an agent keeps off the CPUs of a lane, and puts back what somebody changes.
+func looksAfter(t *testing.T, pid int, name string) {
+	t.Helper()
+	l, err := lanes.Look(lanes.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, err := l.Lane(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the agent is off the lane's CPUs", func() error {
+		for _, tid := range task.Threads(host.Live(), pid) {
+			if may, aerr := task.ReadAllowed(host.Live(), task.ThreadDir(pid, tid)); aerr == nil && may.Intersects(placed.CPUs) {
+				return fmt.Errorf("thread %d may use CPUs %s, the lane has %s", tid, may, placed.CPUs)
+			}
+		}
+		return nil
+	})
+	const file = "/proc/irq/default_smp_affinity"
+	was, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, []byte("3"), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "what somebody has changed is put back", func() error {
+		now, rerr := os.ReadFile(file)
+		if rerr == nil && string(now) != string(was) {
+			rerr = fmt.Errorf("%s is %q and was %q", file, now, was)
+		}
+		return rerr
+	})
+}
+
 // A host joins, runs what the hub says in a lane, and goes on with it while hub and agent are killed, and while an
 // empty hub is in its place. It ends when it is deleted, and only then.
 func TestHub(t *testing.T) {
@@ -276,6 +313,7 @@ func TestHub(t *testing.T) {
 		}
 	}
 	until(t, "it runs", phase("Running"))
+	looksAfter(t, agent.Process.Pid, name)
 
 	first := running(t, name)
 	b.end(t, hub, syscall.SIGKILL)

@@ -7,18 +7,22 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	local "isolane.dev/isolane/agent"
 	"isolane.dev/isolane/cli"
+	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/hub/agent"
 	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/workload"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/version"
 )
 
 // The commands of a host.
@@ -129,10 +133,50 @@ func agentCommand(lo lanes.Options) *cobra.Command {
 				return err
 			}
 			o.Cluster = &c
+			return agent.Run(cmd.Context(), *o)
 		}
-		return agent.Run(cmd.Context(), *o)
+		return alone(cmd.Context(), *o)
 	}
 	return cmd
+}
+
+// alone is an agent of a host whose Instances are processes. It also looks after all lanes of the host, as
+// isolane agent does, where that does not.
+func alone(ctx context.Context, o agent.Options) (err error) {
+	if o.Lanes, err = local.Whole(o.Lanes); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() { lookAfter(ctx, o.Lanes, o.Log) })
+	err = agent.Run(ctx, o)
+	cancel()
+	looks.Wait()
+	return err
+}
+
+// first is how long isolane agent has to begin before this program looks after lanes: what people have
+// configured is its part.
+const first = 10 * time.Second
+
+func lookAfter(ctx context.Context, lo lanes.Options, log *slog.Logger) {
+	o := local.Options{Lanes: lo.Complete(), Interval: local.Interval, Repair: true, Log: log,
+		History: history.Place(), Version: version.Of().Version, Socket: local.Socket()}
+	said := ""
+	for wait := first; ; wait = time.Minute {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		err := local.Run(ctx, o)
+		_, other := errors.AsType[*local.ServedError](err)
+		if err == nil || other || err.Error() == said {
+			continue
+		}
+		said = err.Error()
+		log.WarnContext(ctx, "not done", "what", "looking after lanes", "error", err)
+	}
 }
 
 func statusCommand(lo lanes.Options) *cobra.Command {

@@ -14,7 +14,7 @@
 //	Name(Step) string                             what is set, for people, where the target is no file
 //	Describe(Step) (name, from, to string)        the change for people, where the values do not tell
 //	Held(Step) error                              why it cannot be taken back now, as somebody uses it
-//	DescribeDrift(Step) (expected, found string)  the same of a step that is no longer in force
+//	DescribeDrift(Step) (expected, found string)  the same of a step that is not in force
 package change
 
 import (

@@ -10,6 +10,7 @@ import (
 	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/enforce/merge"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
 
@@ -48,7 +49,8 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	if err := l.Recorded(); err != nil {
 		return Change{}, err
 	}
-	asked := merge.AskSegments(ctx, l.root, l.Placement, p) // what is read meanwhile costs no time
+	asked := l.asked.For(ctx, l.root, l.Placement, p) // what is read meanwhile costs no time
+	l.asked = nil
 	defer asked.Close()
 	var drift []Drift
 	err := l.held(p)
@@ -98,6 +100,13 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 		}
 	}
 	return c, c.compare(changes, l)
+}
+
+// Ask begins to ask who has the addresses of lanes that are planned and then put in force.
+func (l *Lanes) Ask(ctx context.Context, wanted []lane.Lane, prune bool) {
+	if merge.Refuse(l.paths, wanted) == nil {
+		l.asked = l.asked.For(ctx, l.root, l.Placement, merge.Unplaced(l.Placement, wanted, prune))
+	}
 }
 
 // markRepaired says of each drift whether it is in force again.

@@ -31,7 +31,7 @@ func (l *Lanes) steps(v knob.View, p plan.Placement, a Applied) ([]journal.Step,
 	var all []netpath.Lane
 	for _, placed := range p.Lanes {
 		on := netpath.Of(v.Root, placed.Name, placed.Spec.Network)
-		on.Functions, on.Workload, on.CPUs = functions(v.Host, placed), a.Netns(placed.Name), placed.CPUs
+		on.Functions, on.Workload, on.CPUs = netpath.FunctionsOf(v.Host, placed), a.Netns(placed.Name), placed.CPUs
 		all = append(all, on)
 	}
 	tags, terr := netpath.Tags(l.paths, all)

@@ -11,23 +11,10 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// functions are the virtual functions of a lane; the zero value where it has none.
-func functions(h host.Host, placed plan.Lane) netpath.PlacedFunctions {
-	for _, d := range placed.Devices {
-		if len(d.VFs) == 0 {
-			continue
-		}
-		f := netpath.PlacedFunctions{Card: d.Address, Numbers: d.VFs, Pool: slices.Max(d.VFs) + 1}
-		if s := host.DeviceOf(h, d.Address).SRIOV; s != nil {
-			f.Pool = max(f.Pool, s.Pool())
-		}
-		return f
-	}
-	return netpath.PlacedFunctions{}
-}
-
 func hasFunctions(p plan.Placement) bool {
-	return slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool { return functions(host.Host{}, l).Card != "" })
+	return slices.ContainsFunc(p.Lanes, func(l plan.Lane) bool {
+		return netpath.FunctionsOf(host.Host{}, l).Card != ""
+	})
 }
 
 // withInterrupts looks at the host again, where functions are in their lanes by now, and brings their

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/enforce/attached"
+	"isolane.dev/isolane/enforce/merge"
 	"isolane.dev/isolane/enforce/partition"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
@@ -45,6 +46,7 @@ type Lanes struct {
 	before  *host.Host // nil until it is read
 	// released are the lanes that the last change has taken out.
 	released []plan.Lane
+	asked    *merge.Asked // of the next change, nil where it asks itself
 }
 
 // Drivers are what lanes are put in force with. All who open the lanes of a host have the same ones: what no
@@ -100,7 +102,10 @@ func Look(dir string, root fs.FS, d Drivers) (*Lanes, error) {
 }
 
 // Close lets other processes change the host.
-func (l *Lanes) Close() error { return l.journal.Close() }
+func (l *Lanes) Close() error {
+	l.asked.Close()
+	return l.journal.Close()
+}
 
 // View is the host as it was before any lane. It is read once: what lanes change in it is not in it. From
 // then on the lanes in force have the functions and interrupts that it has now.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ import (
 type nowhere struct{ netpath.Path }
 
 func (nowhere) Name() string                                 { return "nowhere" }
+func (nowhere) Declared(lane.Network) error                  { return nil }
 func (nowhere) Steps([]netpath.Lane) ([]journal.Step, error) { return nil, nil }
 
 // looked does something before the first file of a machine is read.
@@ -38,29 +40,36 @@ func (l looked) Read(ctx context.Context, s journal.Step) (string, error) {
 	return l.fileOp.Read(ctx, s)
 }
 
-// What is in force is read while the segment is asked: who comes there with a lane's address when that is read is found,
-// and nothing has changed.
-func TestReadsWhileTheSegmentIsAsked(t *testing.T) {
+// segment is one with a neighbour, in a namespace, and a placement without and with a lane on it; ip is ip(8).
+func segment(t *testing.T) (ip func(string), one, two plan.Placement) {
+	t.Helper()
 	hosttest.Need(t, hosttest.Root)
-	ip := func(line string) {
+	ip = func(line string) {
 		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %s", line, out)
 		}
 	}
 	ip("netns add isl-test-ask")
-	defer ip("netns del isl-test-ask")
+	t.Cleanup(func() { ip("netns del isl-test-ask") })
 	ip("link add isl-test-ask type veth peer name eth0 netns isl-test-ask")
 	ip("link set isl-test-ask up")
 	ip("-n isl-test-ask link set eth0 up")
-	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
-	one := placement()
+	one = placement()
 	one.Lanes[0].CPUs, one.Lanes[0].Idle = cpuset.Of(2), cpuset.Set{}
-	two := one
+	two = one
 	other := plan.Lane{Name: "b", CPUs: cpuset.Of(3), MemoryNodes: cpuset.Of(0)}
 	other.Spec.CPUs.Count = 1
 	other.Spec.Network = lane.Network{Path: "nowhere", Device: "isl-test-ask",
 		Addresses: []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.9/24")}}}
 	two.Lanes = append([]plan.Lane{}, one.Lanes[0], other)
+	return ip, one, two
+}
+
+// What is in force is read while the segment is asked: who comes there with a lane's address when that is read is found,
+// and nothing has changed.
+func TestReadsWhileTheSegmentIsAsked(t *testing.T) {
+	ip, one, two := segment(t)
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	for try := range 10 { // a busy machine may read when the questions are over
 		var first func()
 		ops := knob.Ops(b.root)
@@ -96,4 +105,35 @@ func TestReadsWhileTheSegmentIsAsked(t *testing.T) {
 		t.Log("try ", try, ": read too late")
 	}
 	t.Error("nobody who came while the host was read was found")
+}
+
+// Who answers while lanes are planned counts when they are put in force, and for these lanes only.
+func TestAskedBeforePlanning(t *testing.T) {
+	ip, one, two := segment(t)
+	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
+	l, err := Open(b.state, b.fs(t), Drivers{Ops: knob.Ops(b.root), Paths: []netpath.Path{nowhere{}}})
+	if err == nil {
+		_, err = l.Put(t.Context(), one, noAttach)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ask := func() {
+		ip("-n isl-test-ask addr add 198.18.7.9/24 dev eth0")
+		l.Ask(t.Context(), []lane.Lane{two.Lanes[1].Declaration()}, false)
+		l.asked.Close()
+		ip("-n isl-test-ask addr del 198.18.7.9/24 dev eth0")
+	}
+	ask()
+	if _, err = l.Put(t.Context(), two, noAttach); err == nil || !strings.Contains(err.Error(), "198.18.7.9 is in use") {
+		t.Errorf("%v, expected the address in use", err)
+	}
+	ask()
+	elsewhere := two
+	elsewhere.Lanes = slices.Clone(two.Lanes)
+	elsewhere.Lanes[1].Spec.Network.Addresses = []lane.Address{{Prefix: netip.MustParsePrefix("198.18.7.8/24")}}
+	if _, err = l.Put(t.Context(), elsewhere, noAttach); err != nil {
+		t.Errorf("another address: %v", err)
+	}
 }

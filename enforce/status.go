@@ -100,7 +100,7 @@ func (l *Lanes) Traffic(ctx context.Context, placed plan.Lane) (*netpath.Traffic
 // On is a lane as its path sees it.
 func (l *Lanes) On(placed plan.Lane) netpath.Lane {
 	on := netpath.Of(l.root, placed.Name, placed.Spec.Network)
-	on.Functions, on.Workload = functions(host.Host{}, placed), l.Netns(placed.Name)
+	on.Functions, on.Workload = netpath.FunctionsOf(host.Host{}, placed), l.Netns(placed.Name)
 	return on
 }
 

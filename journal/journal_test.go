@@ -743,3 +743,31 @@ func TestLongLog(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// halfMade is of a kind that says more than its value.
+type halfMade struct{ *fakeHost }
+
+func (halfMade) InForce(context.Context, Step) (bool, error) { return false, nil }
+
+func (halfMade) DescribeDrift(s Step) (expected, found string) {
+	return "all of " + s.After, "half of " + s.Before
+}
+
+// What a write has not made is told by the kind, where it can.
+func TestHalfMade(t *testing.T) {
+	h := &fakeHost{values: map[string]string{"a": "old"}}
+	j, err := Open(stateDirectory(t), "test", map[string]Op{"fake": halfMade{h}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = j.Apply(t.Context(), []Step{{Kind: "fake", Target: "a", After: "new"}})
+	if want := "fake a: expected all of new, found half of new"; err == nil || err.Error() != want {
+		t.Errorf("%v, expected %s", err, want)
+	}
+	if err = j.Undo(t.Context()); err != nil || h.values["a"] != "old" {
+		t.Errorf("undone: %v, %v", h.values, err)
+	}
+	if err = j.Close(); err != nil {
+		t.Error(err)
+	}
+}

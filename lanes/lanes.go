@@ -153,18 +153,24 @@ func Need(command string) error {
 // ErrNothing is that lanes are to be placed, and there are none.
 var ErrNothing = errors.New("no lanes are in force, and none are wanted")
 
-// WantFiles is Want for the lanes of files, see lane.ReadAll; without files it is for those in force.
+// WantFiles is Want for the lanes of files, as Declared returns them.
 func (l *Lanes) WantFiles(files []string, stdin io.Reader, prune bool) (p plan.Placement, err error) {
-	var want []lane.Lane
+	want, err := l.Declared(files, stdin)
+	if err == nil {
+		p, _, err = l.Want(want, prune)
+	}
+	return p, plan.At(err, want)
+}
+
+// Declared are the lanes of files, see lane.ReadAll. It is ErrNothing that there is no file and no lane in
+// force.
+func (l *Lanes) Declared(files []string, stdin io.Reader) (want []lane.Lane, err error) {
 	if err = l.Recorded(); err == nil && len(files) > 0 {
 		want, err = lane.ReadAll(files, stdin)
 	} else if err == nil && len(l.Placement.Lanes) == 0 {
 		err = ErrNothing
 	}
-	if err == nil {
-		p, _, err = l.Want(want, prune)
-	}
-	return p, plan.At(err, want)
+	return want, err
 }
 
 // Look reads the lanes in force, also while another process changes them. It can change nothing.
@@ -223,6 +229,7 @@ type Left struct {
 func (l *Lanes) PutEach(ctx context.Context, files [][]lane.Lane, done func(Applied, error)) (last Applied,
 	left []error) {
 	try := func(want ...lane.Lane) error {
+		l.Ask(ctx, want, false)
 		p, _, err := l.Want(want, false)
 		if err != nil {
 			return plan.At(err, want)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -20,6 +21,7 @@ import (
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/plan"
 )
 
 // Device is the name of the network device that a lane's workload has.
@@ -45,6 +47,21 @@ type PlacedFunctions struct {
 	Card    string // PCI address of the physical function
 	Numbers []int  // on the card, from 0; the first is the lane's Device
 	Pool    int    // how many the card is to have
+}
+
+// FunctionsOf are the virtual functions of a lane; the zero value where it has none.
+func FunctionsOf(h host.Host, placed plan.Lane) PlacedFunctions {
+	for _, d := range placed.Devices {
+		if len(d.VFs) == 0 {
+			continue
+		}
+		f := PlacedFunctions{Card: d.Address, Numbers: d.VFs, Pool: slices.Max(d.VFs) + 1}
+		if s := host.DeviceOf(h, d.Address).SRIOV; s != nil {
+			f.Pool = max(f.Pool, s.Pool())
+		}
+		return f
+	}
+	return PlacedFunctions{}
 }
 
 // Of returns what a path is to bring to a lane of the machine that root shows.

@@ -1,13 +1,9 @@
 package merge
 
 import (
-	"cmp"
-	"context"
 	"errors"
-	"io/fs"
 	"slices"
 	"strings"
-	"sync"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/lane"
@@ -96,64 +92,6 @@ func othersOf(of lane.Lane, wanted []lane.Lane, stay plan.Placement) (names []st
 	}
 	return names
 }
-
-// Asked are questions to segments. Who asks closes it.
-type Asked struct {
-	answers []chan error
-	wait    sync.WaitGroup
-}
-
-// AskSegments asks who has the addresses, or MAC addresses, of lanes on their segments. What lanes have there
-// by now is not asked for: they would answer themselves. Nor do answers count of lanes that are on another
-// card of the segment now, and leave it.
-func AskSegments(ctx context.Context, root fs.FS, inForce, p plan.Placement) *Asked {
-	var leaving []string
-	for _, now := range inForce.Lanes {
-		next, stays := p.Lane(now.Name)
-		on := netpath.Of(root, now.Name, now.Spec.Network)
-		if !stays || netpath.Of(root, next.Name, next.Spec.Network).Uplink != on.Uplink {
-			leaving = append(leaving, on.MAC)
-		}
-	}
-	asked := new(Asked)
-	for _, placed := range p.Lanes {
-		next := netpath.Of(root, placed.Name, placed.Spec.Network)
-		ask := slices.DeleteFunc(next.Asked(), func(a lane.Address) bool {
-			return slices.ContainsFunc(inForce.Lanes, func(now plan.Lane) bool {
-				on := netpath.Of(root, now.Name, now.Spec.Network)
-				return on.Uplink == next.Uplink && slices.ContainsFunc(on.Asked(),
-					func(b lane.Address) bool { return a.Addr() == b.Addr() })
-			})
-		})
-		if next.Path == "" {
-			continue
-		}
-		answer := make(chan error, 1)
-		asked.answers = append(asked.answers, answer)
-		asked.wait.Go(func() {
-			next.CheckSegment(ctx, ask, leaving, func(err error) {
-				if err != nil {
-					err = refused(placed.Name, err)
-				}
-				answer <- err
-			})
-		})
-	}
-	return asked
-}
-
-// Answers wait for all of them. Nothing is to change before: the error is a *plan.Refusal for the first lane
-// one of whose addresses somebody else has.
-func (a *Asked) Answers() error {
-	var errs []error
-	for _, answer := range a.answers {
-		errs = append(errs, <-answer)
-	}
-	return cmp.Or(errs...)
-}
-
-// Close waits until the kernel has closed what asked.
-func (a *Asked) Close() { a.wait.Wait() }
 
 // ForOtherHost returns lanes with what their paths need, to plan for a host that cannot be looked at. Errors
 // are those of Refuse, and a *plan.Refusal for the first lane that leaves the path to its host.

@@ -84,16 +84,21 @@ func (h *Host) applied(a lanes.Applied, err error) error {
 	return err
 }
 
-// Apply puts the lanes of files in force, or none of them; see lanes.WantFiles.
+// Apply puts the lanes of files in force, or none of them; see lanes.Declared.
 func (h *Host) Apply(ctx context.Context, files []string, stdin io.Reader, prune bool) (a lanes.Applied,
 	err error) {
 	err = h.change(ctx, "apply", func(l *lanes.Lanes) (err error) {
-		p, err := l.WantFiles(files, stdin, prune)
-		if err == nil {
-			a, err = l.Put(ctx, p)
-			err = h.applied(a, err)
+		want, err := l.Declared(files, stdin)
+		if err != nil {
+			return err
 		}
-		return err
+		l.Ask(ctx, want, prune)
+		p, _, err := l.Want(want, prune)
+		if err != nil {
+			return plan.At(err, want)
+		}
+		a, err = l.Put(ctx, p)
+		return h.applied(a, err)
 	})
 	return a, err
 }

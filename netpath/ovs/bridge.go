@@ -165,15 +165,8 @@ func (b bridge) make(ctx context.Context, db database, target, mark string) erro
 		}
 		commands = append(commands, []string{"--if-exists", "del-port", j.name}, add)
 	}
-	if err := change(ctx, commands); err != nil {
+	if err := change(ctx, commands); err != nil || b.Outer == 0 {
 		return err
-	}
-	now, err := read(ctx)
-	if made := now.bridges[target]; err != nil || made == nil || !made.opened {
-		return cmp.Or(err, errors.New(unopenedBridge))
-	}
-	if b.Outer == 0 {
-		return nil
 	}
 	_, there := b.patches()
 	return makeFlows(ctx, db.base(b.Device, b.DPDK), there, b.flows(there))

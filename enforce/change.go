@@ -138,15 +138,15 @@ func (c *Change) compare(changes []LaneChange, l *Lanes) error {
 	if err != nil {
 		return err
 	}
-	for _, lane := range changes {
+	for _, now := range changes {
 		switch {
-		case lane.Change == laneAdded:
-			c.Added = append(c.Added, lane.Name)
-		case lane.Change == laneRemoved:
-			c.Removed = append(c.Removed, lane.Name)
-		case lane.From != lane.To:
-			at := slices.IndexFunc(groups, func(g LaneGroup) bool { return g.Lane.Name == lane.Name })
-			c.Moved = append(c.Moved, Moved{lane.Name, lane.From, lane.To, groups[at].Processes})
+		case now.Change == laneAdded:
+			c.Added = append(c.Added, now.Name)
+		case now.Change == laneRemoved:
+			c.Removed = append(c.Removed, now.Name)
+		case now.From != now.To:
+			at := slices.IndexFunc(groups, func(g LaneGroup) bool { return g.Lane.Name == now.Name })
+			c.Moved = append(c.Moved, Moved{now.Name, now.From, now.To, groups[at].Processes})
 		}
 	}
 	return nil

@@ -98,6 +98,9 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		s.Message, s.Brief = "HubRegressed: "+f.Regressed, "this host does not follow the hub just now"
 	case f.Refused[uid] != "":
 		s.Phase, s.Message, s.Brief = "Refused", f.Refused[uid], f.Refused[uid]
+	case slices.Contains(f.Differs, uid) && s.Message == "":
+		s.Brief = "it runs as it was declared before, and not as here: the next change of its spec is done"
+		s.Message = s.Brief
 	case !known && a.desired.State.Hold != nil:
 		s.Brief = "changes are put off at the site"
 		s.Message = s.Brief + ": " + a.desired.State.Hold.Reason
@@ -136,7 +139,8 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 		follows.Status, follows.Reason, follows.Message = metav1.ConditionFalse, "HubRegressed", f.Regressed
 	}
 	if len(f.Unknown) > 0 && f.Regressed == "" {
-		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown)
+		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown) +
+			": an Instance of that name in this namespace says how to adopt it"
 	} else if f.Regressed == "" {
 		_, follows.Message, _ = strings.Cut(a.said, ": ") // how clocks differ, or why nothing is taken over
 	}

@@ -57,15 +57,28 @@ func (a *Agent) moved(ctx context.Context) bool {
 	return true
 }
 
-// report tells the hub of this host and its Instances what it does not know yet.
+// report tells the hub of this host and its Instances what it does not know yet. A look at the host takes
+// long: what the hub is about to confirm, and what begins, waits for none.
 func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 	l, err := lanes.Look(a.o.Lanes)
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.reportInstances(ctx, l, f)
 	}
-	if err = a.reportHost(ctx, l, f); err != nil {
+	switch busy := f.Changed || len(a.reserved) > 0; {
+	case err != nil:
 		return err
+	case !busy:
+		a.busy = time.Time{}
+	case a.busy.IsZero():
+		a.busy = time.Now()
+		return nil
+	case time.Since(a.busy) < glance:
+		return nil
 	}
+	return a.reportHost(ctx, l, f)
+}
+
+func (a *Agent) reportInstances(ctx context.Context, l *lanes.Lanes, f desired.Findings) error {
 	for uid, u := range a.server.instances {
 		i, err := api.From[api.Instance](u)
 		if err != nil {

@@ -133,6 +133,7 @@ func (a *Agent) sync(ctx context.Context) error {
 	a.compare()
 	switch {
 	case unkept:
+		f.Changed = false
 		a.note("takes over nothing that the hub says", err.Error())
 	case f.Regressed != "":
 		a.note("HubRegressed", f.Regressed)

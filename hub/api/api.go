@@ -204,6 +204,8 @@ type AppStatus struct {
 	Hosts      []string `json:"hosts,omitempty"`
 	Message    string   `json:"message,omitempty"`
 	Generation int64    `json:"observedGeneration,omitempty"`
+
+	Conditions []metav1.Condition `json:"conditions,omitempty"` // Ready: the phase, for programs that wait
 }
 
 // Tenant limits what the Apps of the namespace of its name have together.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -339,6 +340,18 @@ func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance
 	return errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, nameOf(app), has, &text))
 }
 
+// ready are the conditions of an App, after those that it had.
+func ready(s api.AppStatus, had []metav1.Condition) []metav1.Condition {
+	is := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: s.Phase, Message: s.Message,
+		ObservedGeneration: s.Generation}
+	if s.Phase == Running {
+		is.Status = metav1.ConditionTrue
+	}
+	had = slices.Clone(had)
+	meta.SetStatusCondition(&had, is)
+	return had
+}
+
 // say writes the status of an App, where that is something new.
 func (c *Controller) say(ctx context.Context, app api.App, s api.AppStatus) error {
 	slices.Sort(s.Hosts)
@@ -351,6 +364,7 @@ func (c *Controller) say(ctx context.Context, app api.App, s api.AppStatus) erro
 		return err
 	}
 	known, err := api.From[api.App](now)
+	s.Conditions = ready(s, known.Status.Conditions)
 	if err != nil || reflect.DeepEqual(known.Status, s) {
 		return err
 	}

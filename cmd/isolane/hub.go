@@ -12,16 +12,16 @@ import (
 
 // hubCommand is isolane-hub, a program of its own: it has the libraries of Kubernetes.
 func hubCommand() *cobra.Command {
-	return toHub("hub", "A hub over many hosts: up, token, why, findings, backup; get, apply, describe, delete")
+	return toHub("hub", "One hub for many hosts: up, token, why, findings, backup; get, apply, describe, delete")
 }
 
 // ofHub are the parts of the agent of a host that follows a hub.
 func ofHub() []*cobra.Command {
 	return []*cobra.Command{
-		toHub("join", "Make this host one of a hub's: https://HUB:PORT --token T", "join"),
-		toHub("status", "Show what a hub has this host run, also without the hub", "status"),
-		toHub("hold", "Put changes of a hub off for a time, as 2h --reason TEXT", "hold"),
-		toHub("rehome", "Bring this host to another hub, as it runs: https://HUB:PORT --token T", "rehome"),
+		toHub("join", "Join a hub with this host: https://HUB:PORT --token T", "join"),
+		toHub("status", "Show what this host runs for its hub, which need not be there", "status"),
+		toHub("hold", "Put the hub's changes off for a time: 2h --reason TEXT", "hold"),
+		toHub("rehome", "Move this host to another hub, what runs goes on: https://HUB:PORT --token T", "rehome"),
 	}
 }
 

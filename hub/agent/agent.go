@@ -72,6 +72,7 @@ type Agent struct {
 	seen      *details               // by the last look, where that was news
 	planned   detail                 // what a planner counts on
 	found     detail                 // by an audit, and what has happened
+	busy      time.Time              // since when something is reserved or begins; zero: nothing
 	news      chan struct{}
 	watching  atomic.Bool
 	unwatch   context.CancelFunc

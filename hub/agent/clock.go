@@ -73,6 +73,16 @@ func span(d time.Duration) string {
 	return strings.TrimSuffix(d.String(), "0s")
 }
 
+// estranged says of an error that who answers is not the hub that this host has joined, else what untimely
+// says.
+func estranged(err error) string {
+	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
+		return "another hub has its address, and what runs goes on: isolane-hub rehome, with its token, " +
+			"has this host follow it"
+	}
+	return untimely(err)
+}
+
 // untimely says of an error that the clock of this host may be why: the certificate of a server is valid at
 // other times.
 func untimely(err error) string {

@@ -110,6 +110,22 @@ func TestDue(t *testing.T) {
 	}
 }
 
+// A hub that this host has never joined, at the address of its own: people at the site are told so.
+func TestEstranged(t *testing.T) {
+	other := httptest.NewUnstartedServer(http.NotFoundHandler())
+	other.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	other.StartTLS()
+	defer other.Close()
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()}}}
+	r, err := client.Get(other.URL)
+	if err == nil {
+		t.Fatal(r.Body.Close())
+	}
+	if says := estranged(err); !strings.Contains(says, "another hub has its address") {
+		t.Errorf("%v: found %q", err, says)
+	}
+}
+
 // A hub whose certificate is not valid at this host's time: the host is told to look at its clock.
 func TestUntimely(t *testing.T) {
 	for from, ok := range map[time.Duration]bool{-time.Hour: true, -3 * time.Hour: false, time.Hour: false} {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,8 +21,11 @@ import (
 	"isolane.dev/isolane/hub/desired"
 )
 
-// A host whose disk takes nothing, so that it takes over nothing, says that it is there, and why.
-func TestUnkept(t *testing.T) {
+var errFull = errors.New("no space left on device")
+
+// kept is a host with an Instance that it has not taken over, whose disk takes nothing, and its hub.
+func kept(t *testing.T) (*Agent, *fake.Clientset, func() api.Host) {
+	t.Helper()
 	o := Options{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
 	o.Lanes.Dir = o.file("lanes")
 	if err := os.Mkdir(o.file("hub"), 0o700); err != nil {
@@ -55,26 +59,61 @@ func TestUnkept(t *testing.T) {
 	core.PrependReactor("create", "certificatesigningrequests", func(clienttest.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("not now")
 	})
-	full := errors.New("no space left on device")
 	a := &Agent{o: o, joined: joined{Name: "one"}, instances: o.instances(), server: &server{core: core, client: client, name: "one"},
 		unwatch: func() {}, news: make(chan struct{}, 1)}
 	a.desired = &desired.Agent{State: desired.State{Hub: desired.Hub{ID: "hub"}}, NewMark: func() string { return "mark" },
-		Runtime: a.instances, Save: func(desired.State) error { return full }}
-	if err := a.sync(t.Context()); !errors.Is(err, full) {
-		t.Errorf("found %v", err)
+		Runtime: a.instances, Save: func(desired.State) error { return errFull }}
+	return a, core, func() api.Host {
+		u, err := client.Resource(api.Resource("hosts")).Namespace(space).Get(t.Context(), "one", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := api.From[api.Host](u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
 	}
-	if l, err := core.CoordinationV1().Leases(space).Get(t.Context(), "one", metav1.GetOptions{}); err != nil || l.Spec.RenewTime == nil {
-		t.Errorf("its Lease: %v, %v", l, err)
-	}
-	u, err := client.Resource(api.Resource("hosts")).Namespace(space).Get(t.Context(), "one", metav1.GetOptions{})
-	if err != nil {
+}
+
+// A host in which something is reserved or begins does not look at itself before that is over.
+func TestBusy(t *testing.T) {
+	a, _, host := kept(t)
+	if err := a.sync(t.Context()); !errors.Is(err, errFull) {
 		t.Fatal(err)
 	}
-	h, err := api.From[api.Host](u)
-	if says := "what is to run is not written down: no space left on device"; err != nil || len(h.Status.Conditions) != 1 || h.Status.Conditions[0].Message != says {
-		t.Errorf("the hub hears %+v, %v; expected %s", h.Status.Conditions, err, says)
+	told := func() string { return host().Status.Conditions[0].Message }
+	was := told()
+	a.note("follows the hub", "something new")
+	a.reserved = map[string]reservation{"u": {name: "acme.web"}}
+	if err := a.report(t.Context(), desired.Findings{}); err != nil || told() != was {
+		t.Errorf("%v: it tells %q while something is reserved", err, told())
 	}
-	if said, rerr := os.ReadFile(o.file(saidFile)); rerr != nil || !strings.HasPrefix(string(said), "takes over nothing that the hub says: what is to run") {
+	a.reserved = nil
+	if err := a.report(t.Context(), desired.Findings{}); err != nil || told() != "something new" {
+		t.Errorf("%v: it tells %q", err, told())
+	}
+	a.note("follows the hub", "")
+	a.busy = time.Now().Add(-time.Hour)
+	if err := a.report(t.Context(), desired.Findings{Changed: true}); err != nil || told() != "" {
+		t.Errorf("%v: it tells %q after an hour in which something began all the time", err, told())
+	}
+}
+
+// A host whose disk takes nothing, so that it takes over nothing, says that it is there, and why.
+func TestUnkept(t *testing.T) {
+	a, core, host := kept(t)
+	if err := a.sync(t.Context()); !errors.Is(err, errFull) {
+		t.Errorf("found %v", err)
+	}
+	if l, err := core.CoordinationV1().Leases(api.Namespace("one")).Get(t.Context(), "one", metav1.GetOptions{}); err != nil || l.Spec.RenewTime == nil {
+		t.Errorf("its Lease: %v, %v", l, err)
+	}
+	h := host()
+	if says := "what is to run is not written down: no space left on device"; len(h.Status.Conditions) != 1 || h.Status.Conditions[0].Message != says {
+		t.Errorf("the hub hears %+v; expected %s", h.Status.Conditions, says)
+	}
+	if said, rerr := os.ReadFile(a.o.file(saidFile)); rerr != nil || !strings.HasPrefix(string(said), "takes over nothing that the hub says: what is to run") {
 		t.Errorf("people at the site read %q, %v", said, rerr)
 	}
 }

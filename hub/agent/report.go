@@ -57,15 +57,28 @@ func (a *Agent) moved(ctx context.Context) bool {
 	return true
 }
 
-// report tells the hub of this host and its Instances what it does not know yet.
+// report tells the hub of this host and its Instances what it does not know yet. A look at the host takes
+// long: what the hub is about to confirm, and what begins, waits for none.
 func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 	l, err := lanes.Look(a.o.Lanes)
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.reportInstances(ctx, l, f)
 	}
-	if err = a.reportHost(ctx, l, f); err != nil {
+	switch busy := f.Changed || len(a.reserved) > 0; {
+	case err != nil:
 		return err
+	case !busy:
+		a.busy = time.Time{}
+	case a.busy.IsZero():
+		a.busy = time.Now()
+		return nil
+	case time.Since(a.busy) < glance:
+		return nil
 	}
+	return a.reportHost(ctx, l, f)
+}
+
+func (a *Agent) reportInstances(ctx context.Context, l *lanes.Lanes, f desired.Findings) error {
 	for uid, u := range a.server.instances {
 		i, err := api.From[api.Instance](u)
 		if err != nil {
@@ -98,6 +111,9 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		s.Message, s.Brief = "HubRegressed: "+f.Regressed, "this host does not follow the hub just now"
 	case f.Refused[uid] != "":
 		s.Phase, s.Message, s.Brief = "Refused", f.Refused[uid], f.Refused[uid]
+	case slices.Contains(f.Differs, uid) && s.Message == "":
+		s.Brief = "it runs as it was declared before, and not as here: the next change of its spec is done"
+		s.Message = s.Brief
 	case !known && a.desired.State.Hold != nil:
 		s.Brief = "changes are put off at the site"
 		s.Message = s.Brief + ": " + a.desired.State.Hold.Reason
@@ -136,7 +152,8 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 		follows.Status, follows.Reason, follows.Message = metav1.ConditionFalse, "HubRegressed", f.Regressed
 	}
 	if len(f.Unknown) > 0 && f.Regressed == "" {
-		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown)
+		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown) +
+			": an Instance of that name in this namespace says how to adopt it"
 	} else if f.Regressed == "" {
 		_, follows.Message, _ = strings.Cut(a.said, ": ") // how clocks differ, or why nothing is taken over
 	}

@@ -119,7 +119,7 @@ func (a *Agent) unheard(ctx context.Context, err error) error {
 			"isolane-hub rehome, with a new token, joins again"
 		return unreached{fmt.Errorf("%s: %w", no, err), "is not let in", no}
 	}
-	return unreached{err, "does not reach the hub", untimely(err)}
+	return unreached{err, "does not reach the hub", estranged(err)}
 }
 
 // sync takes over what the hub says, and reports. That this host is there it says also where it can do
@@ -133,6 +133,7 @@ func (a *Agent) sync(ctx context.Context) error {
 	a.compare()
 	switch {
 	case unkept:
+		f.Changed = false
 		a.note("takes over nothing that the hub says", err.Error())
 	case f.Regressed != "":
 		a.note("HubRegressed", f.Regressed)

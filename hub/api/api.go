@@ -5,7 +5,9 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -202,6 +204,8 @@ type AppStatus struct {
 	Hosts      []string `json:"hosts,omitempty"`
 	Message    string   `json:"message,omitempty"`
 	Generation int64    `json:"observedGeneration,omitempty"`
+
+	Conditions []metav1.Condition `json:"conditions,omitempty"` // Ready: the phase, for programs that wait
 }
 
 // Tenant limits what the Apps of the namespace of its name have together.
@@ -251,6 +255,9 @@ func Lane(name string, spec json.RawMessage) (lane.Lane, error) {
 		return lane.Lane{}, err
 	}
 	want, err := lane.Parse("spec.lane", bytes.NewReader(declared))
+	if f, is := errors.AsType[*lane.FieldError](err); is && strings.HasPrefix(f.Field, "spec.") {
+		err = &lane.FieldError{Field: "spec.lane" + strings.TrimPrefix(f.Field, "spec"), Text: f.Text}
+	}
 	if err != nil {
 		return lane.Lane{}, err
 	}

@@ -112,6 +112,8 @@ func TestStatusOf(t *testing.T) {
 	}
 	failed := instance("here", 2)
 	failed.Status.Phase, failed.Status.Message, failed.Status.Brief = "Failed", "lane secret: no image", "no image"
+	before := instance("here", 2)
+	before.Status.Brief = "it runs as before"
 	for _, row := range []struct {
 		live    []api.Instance
 		phase   string
@@ -120,6 +122,7 @@ func TestStatusOf(t *testing.T) {
 	}{
 		{[]api.Instance{instance("here", 2)}, Running, 1, ""},
 		{[]api.Instance{instance("here", 1)}, Starting, 0, ""},
+		{[]api.Instance{before}, Running, 1, "host here: it runs as before"},
 		{[]api.Instance{failed}, Starting, 0, "host here: Failed: no image"},
 		{[]api.Instance{instance("here", 2), instance("gone", 2)}, Starting, 1, "of hosts that say nothing: gone (last there at "},
 	} {

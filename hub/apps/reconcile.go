@@ -11,8 +11,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 
 	"isolane.dev/isolane/hub/api"
@@ -54,6 +56,10 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	app, err := api.From[api.App](u)
 	if err != nil {
 		return 0, err
+	}
+	if len(name) > validation.LabelValueMaxLength {
+		return 0, c.refuse(ctx, app, nil, fmt.Errorf("metadata.name: expected at most %d characters, as it is "+
+			"%s on its hosts", validation.LabelValueMaxLength-len(space)-1, name))
 	}
 	has, err := c.of(ctx, name)
 	if err != nil {
@@ -297,7 +303,7 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 		delete(c.told, l.Metadata.Name)
 		return 0, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
 	}
-	s.Phase, s.Message = Pending, d.Brief()
+	s.Phase, s.Message = Pending, briefOf(d)
 	if d.Host != "" {
 		s.Message = fmt.Sprintf("%d of %d have a host so far", len(live), app.Spec.Replicas)
 		return next, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
@@ -317,8 +323,13 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 		return 0, err
 	}
 	d.Explain(l)
-	s.Message = d.Brief()
+	s.Message = briefOf(d)
 	return retry, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
+}
+
+// briefOf is what a tenant reads of a decision, with fields where its App has them.
+func briefOf(d place.Decision) string {
+	return strings.ReplaceAll(d.Brief(), "; cheapest change: spec.", "; cheapest change: spec.lane.")
 }
 
 // refuse says that no more of an App can be. What runs of it goes on.
@@ -327,6 +338,18 @@ func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance
 	s.Phase, s.Message = Refused, why.Error()
 	text := fmt.Sprintf("%s: refused: %s\n", nameOf(app), s.Message)
 	return errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, nameOf(app), has, &text))
+}
+
+// ready are the conditions of an App, after those that it had.
+func ready(s api.AppStatus, had []metav1.Condition) []metav1.Condition {
+	is := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: s.Phase, Message: s.Message,
+		ObservedGeneration: s.Generation}
+	if s.Phase == Running {
+		is.Status = metav1.ConditionTrue
+	}
+	had = slices.Clone(had)
+	meta.SetStatusCondition(&had, is)
+	return had
 }
 
 // say writes the status of an App, where that is something new.
@@ -341,6 +364,7 @@ func (c *Controller) say(ctx context.Context, app api.App, s api.AppStatus) erro
 		return err
 	}
 	known, err := api.From[api.App](now)
+	s.Conditions = ready(s, known.Status.Conditions)
 	if err != nil || reflect.DeepEqual(known.Status, s) {
 		return err
 	}

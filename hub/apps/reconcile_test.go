@@ -233,3 +233,27 @@ func TestMute(t *testing.T) {
 		place("six", 15*answer, "h0", "h1", "h2")
 	})
 }
+
+// Programs that wait for an App have the condition Ready, which keeps since when it is so.
+func TestReady(t *testing.T) {
+	pending := ready(api.AppStatus{Phase: Pending, Message: "no host takes it", Generation: 1}, nil)
+	pending[0].LastTransitionTime = metav1.NewTime(time.Unix(1, 0))
+	again := ready(api.AppStatus{Phase: Pending, Message: "another reason", Generation: 2}, pending)
+	running := ready(api.AppStatus{Phase: Running, Generation: 2}, again)
+	for _, row := range []struct {
+		found        metav1.Condition
+		status       metav1.ConditionStatus
+		reason, says string
+		since        bool // of before
+	}{
+		{pending[0], metav1.ConditionFalse, Pending, "no host takes it", true},
+		{again[0], metav1.ConditionFalse, Pending, "another reason", true},
+		{running[0], metav1.ConditionTrue, Running, "", false},
+	} {
+		c := row.found
+		if c.Type != "Ready" || c.Status != row.status || c.Reason != row.reason || c.Message != row.says ||
+			c.LastTransitionTime.Equal(&pending[0].LastTransitionTime) != row.since {
+			t.Errorf("found %+v, expected %+v", c, row)
+		}
+	}
+}

@@ -100,6 +100,9 @@ func (c *Controller) statusOf(app api.App, live []api.Instance) api.AppStatus {
 			gone[host] = host + " (last there at " + at.UTC().Format(time.RFC3339) + ")"
 		case i.Status.Phase == Running && i.Status.Generation == i.Generation && i.DeletionTimestamp == nil:
 			s.Running++
+			if i.Status.Brief != "" {
+				s.Message = "host " + host + ": " + i.Status.Brief
+			}
 		case i.Status.Message != "":
 			s.Message = "host " + host + ": " + i.Status.Phase
 			if i.Status.Brief != "" {

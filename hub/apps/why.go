@@ -2,7 +2,6 @@ package apps
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -121,8 +120,11 @@ func Why(ctx context.Context, core kubernetes.Interface, app string) (string, er
 		return "", fmt.Errorf("%s: no decision was made: expected an App, as NAMESPACE/NAME; "+
 			"kubectl get apps -A lists them", app)
 	}
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("expected somebody with the role isolane:operator: %w", err)
+	}
 	if err != nil {
-		return "", errors.Join(errors.New("expected an operator"), err)
+		return "", err
 	}
 	var text strings.Builder
 	for _, of := range slices.Sorted(maps.Keys(m.Data)) {

@@ -82,11 +82,15 @@ type Findings struct {
 	Gone      []string          // objects with a tombstone of which nothing runs: their finalizer may go
 }
 
+// remedy is what people can do about a hub that is not trusted.
+const remedy = "; nothing of it is taken over and what runs goes on: isolane-hub rehome, with a new token, " +
+	"has this host follow it"
+
 // Take returns the state after a view of a hub. mark is a new one, for the hub to remember this host by. It
 // changes nothing by itself: see Agent.
 func (s State) Take(v View, mark string) (State, Findings) {
 	if reason := s.distrust(v); reason != "" {
-		return s, Findings{Regressed: reason}
+		return s, Findings{Regressed: reason + remedy}
 	}
 	next := s.clone()
 	next.Hub.Mark = v.Mark
@@ -127,11 +131,11 @@ func (s State) Take(v View, mark string) (State, Findings) {
 func (s State) distrust(v View) string {
 	switch {
 	case v.Hub != s.Hub.ID:
-		return "it is another hub: expected the identity " + s.Hub.ID + ", found " + v.Hub
+		return "this is another hub: expected the identity " + s.Hub.ID + ", found " + v.Hub
 	case v.Mark != s.Hub.Mark && !slices.Contains(s.Hub.Asked, v.Mark):
-		return "it does not have what this host has left there last: it is an older state of the hub, or a copy"
+		return "the hub does not have the mark that this host left there last: it was restored, or is a copy"
 	case v.Revision < s.Hub.Revision:
-		return "its store is older than what this host has seen of it"
+		return "the hub's store is older than what this host has seen of it"
 	}
 	return ""
 }

@@ -188,8 +188,8 @@ func parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateReques
 		name, is = renewed, true
 	}
 	if wrong := validation.IsDNS1123Label(api.Namespace(name)); !is || len(wrong) > 0 {
-		return nil, "", refuse("expected the common name %sNAME, with a name of letters, digits and -, of at "+
-			"most 58, found %q", api.User(""), request.Subject.CommonName)
+		return nil, "", refuse("expected --name with at most 58 of a-z, 0-9 and -, asked for as %sNAME, found %q",
+			api.User(""), request.Subject.CommonName)
 	}
 	return request, name, nil
 }

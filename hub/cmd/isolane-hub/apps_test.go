@@ -489,5 +489,6 @@ func TestRestore(t *testing.T) {
 	if now := running(t, "default.web"); !slices.Equal(now, later) {
 		t.Errorf("processes %v after a rehome, expected still %v", now, later)
 	}
+	f.app(t, "default", "web", "Running", "host one: it runs as it was declared before, and not as here")
 	f.deleteApp(t, "web")
 }

@@ -56,7 +56,7 @@ func findingsCommand() *cobra.Command {
 	a := admin{anywhere: true}
 	cmd := &cobra.Command{
 		Use:   "findings",
-		Short: "Say what audits of all hosts have found, a line for each rule with the hosts; the worst first",
+		Short: "List what audits of all hosts have found, by rule, the worst first",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.config()
 			if err != nil {
@@ -112,14 +112,13 @@ func kubectlCommands() []*cobra.Command {
 	var all []*cobra.Command
 	for verb, short := range map[string]string{
 		"get":      "List sites, hosts, apps, instances",
-		"describe": "Show one of them, with what has happened to it",
+		"describe": "Show one of them, with its status",
 		"apply":    "Declare what a file says: -f FILE",
 		"delete":   "Delete what a file or a name says",
 	} {
 		all = append(all, &cobra.Command{
 			Use: verb, Short: short, DisableFlagParsing: true, Args: cobra.ArbitraryArgs,
-			Long: short + ": as kubectl does it, which is started with the hub of this machine, or the one that\n" +
-				"KUBECONFIG says. kubectl is beside isolane-hub or on the path.",
+			Long: short + ".\nStarts kubectl with these arguments, for the hub of this machine or that of KUBECONFIG.",
 			RunE: func(_ *cobra.Command, args []string) error { return kubectl(append([]string{verb}, args...)) }})
 	}
 	return all

@@ -20,7 +20,7 @@ func backupCommand() *cobra.Command {
 	var recipient string
 	cmd := &cobra.Command{
 		Use:   "backup FILE --recipient age1…",
-		Short: "Save all that the hub is, while it runs, into an encrypted file",
+		Short: "Save a hub, while it runs, into an encrypted file",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			to, err := sealedFor(recipient)
@@ -66,8 +66,8 @@ func written(file string, write func(io.Writer) error) error {
 }
 
 func restoreCommand() *cobra.Command {
-	return unsealed("restore", "Make the folder of a hub of a backup", up.Options.Restore,
-		"isolane-hub up starts it; hosts that have seen a later state follow it after a rehome")
+	return unsealed("restore", "Make the hub's folder from a backup", up.Options.Restore,
+		"isolane-hub up starts it; hosts that have seen a later state follow it after isolane-hub rehome there")
 }
 
 // unsealed is a command that makes the folder of a hub of a file that is encrypted.
@@ -101,7 +101,7 @@ func unsealed(name, short string, do func(up.Options, io.Reader, ...age.Identity
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&o.Dir, "dir", hubDir, "folder of the hub, which is made")
-	cmd.Flags().StringVar(&identity, "identity", "", "file with the identity of age that the file is for")
+	cmd.Flags().StringVar(&o.Dir, "dir", hubDir, "folder of the hub; it is made")
+	cmd.Flags().StringVar(&identity, "identity", "", "file with the identity of age for which FILE is encrypted")
 	return cmd
 }

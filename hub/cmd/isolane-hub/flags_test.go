@@ -1,7 +1,11 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/pem"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,6 +60,7 @@ func TestFlagsRefused(t *testing.T) {
 		{[]string{"join", "https://127.0.0.1:1", "--token", "x"}, "--token: expected what isolane-hub token has printed"},
 		{[]string{"hold", "x"}, "expected for how long, as 2h or 30m, or 0"},
 		{[]string{"token", "default", "--dir", dir}, "--dir: expected the folder of a hub"},
+		{[]string{"token", "a b"}, `site "a b": a lowercase`},
 		{[]string{"backup", "b", "--recipient", "me"}, "--recipient: expected a public key of age"},
 		{[]string{"restore", sealed, "--identity", dir + "/none"}, "--identity: open "},
 	} {
@@ -110,6 +115,36 @@ func TestToHub(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	if err := toHub(here, []string{"get"}); err != nil || os.Getenv("KUBECONFIG") != here {
 		t.Errorf("that of this machine: %v, KUBECONFIG=%s", err, os.Getenv("KUBECONFIG"))
+	}
+}
+
+// A host is called as its machine is, in the letters that a hub takes.
+func TestHostName(t *testing.T) {
+	if name := hostName("Edge-7.site.example"); name != "edge-7" {
+		t.Errorf("found %q", name)
+	}
+}
+
+// Where no hub runs each command that asks one says so, and not that who asks lacks a right.
+func TestNoHubThere(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	server.Close()
+	file := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(file, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "a",
+		"contexts": [{"name": "a", "context": {"cluster": "a"}}],
+		"clusters": [{"name": "a", "cluster": {"server": "`+server.URL+`", "certificate-authority-data": "`+
+		base64.StdEncoding.EncodeToString(authority)+`"}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"why", "web"}, {"findings"}, {"token", "default"}} {
+		root := command(lanes.Options{})
+		root.SetArgs(append(args, "--kubeconfig", file))
+		var out strings.Builder
+		if code := cli.Print(&out, "isolane-hub", root.ExecuteContext(t.Context())); code != cli.ExitFailed ||
+			!strings.Contains(out.String(), "connection refused\nhint: no hub runs there: ") || strings.Contains(out.String(), "isolane:operator") {
+			t.Errorf("%s: exit code %d, %s", args[0], code, out.String())
+		}
 	}
 }
 

@@ -56,17 +56,21 @@ func main() {
 }
 
 // coded gives an error that has no exit code the one of a tool that failed.
-func coded(_ *cobra.Command, err error) error {
+func coded(cmd *cobra.Command, err error) error {
 	if _, has := errors.AsType[*cli.Error](err); err == nil || has {
 		return err
 	}
-	return cli.Hint(err, "")
+	hint := ""
+	if errors.Is(err, syscall.ECONNREFUSED) && cmd != nil && cmd.Name() != "up" {
+		hint = "no hub runs there: isolane-hub up, or systemctl status isolane-hub, on its machine"
+	}
+	return cli.Hint(err, hint)
 }
 
 func command(o lanes.Options) *cobra.Command {
 	root := cli.Root(&cobra.Command{
 		Use:     "isolane-hub",
-		Short:   "A hub over many hosts, and the part of a host that follows it",
+		Short:   "One hub for many hosts, and the agent by which a host follows it",
 		Version: version.Of().String(),
 	})
 	for _, group := range []struct {
@@ -74,12 +78,12 @@ func command(o lanes.Options) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"A hub:", []*cobra.Command{upCommand(), tokenCommand(), whyCommand(), findingsCommand()}},
-		{"What is declared at it, by kubectl:", kubectlCommands()},
-		{"Backups, and several hubs that are one:", []*cobra.Command{backupCommand(), restoreCommand(),
+		{"The objects of a hub, by kubectl:", kubectlCommands()},
+		{"Backups, and a hub of several machines:", []*cobra.Command{backupCommand(), restoreCommand(),
 			inviteCommand(), acceptCommand(), membersCommand()}},
 		{"A host of a hub:", []*cobra.Command{joinCommand(o), agentCommand(o), statusCommand(o), holdCommand(o),
 			rehomeCommand(o)}},
-		{"For figures:", []*cobra.Command{simulateCommand(), attachCommand(o)}},
+		{"To measure a hub:", []*cobra.Command{simulateCommand(), attachCommand(o)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, c := range group.commands {
@@ -104,7 +108,7 @@ func upCommand() *cobra.Command {
 	s := start{Options: up.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}}
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Be a hub on this machine, or on a Kubernetes that is there, until it is ended",
+		Short: "Run a hub on this machine, or on an existing Kubernetes, until it is stopped",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for name, d := range map[string]time.Duration{"certificates": s.life, "anew": s.anew, "answer": s.answer} {
 				if d <= 0 {
@@ -118,24 +122,24 @@ func upCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.Dir, "dir", hubDir, "folder of its store, certificates and logs")
+	f.StringVar(&s.Dir, "dir", hubDir, "folder of the hub's store, certificates and logs")
 	f.StringVar(&s.Programs, "programs", programs(), "folder with etcd and kube-apiserver")
-	f.StringVar(&s.Host, "address", firstAddress(), "by which hosts reach it")
-	f.IntVar(&s.Port, "port", 6443, "that hosts reach; the two after it are used on loopback")
+	f.StringVar(&s.Host, "address", firstAddress(), "address by which hosts reach the hub")
+	f.IntVar(&s.Port, "port", 6443, "port that hosts reach; the next two are used too, on loopback")
 	f.StringVar(&s.Authentication, "authentication", "",
-		"file of kind AuthenticationConfiguration, for people with OpenID Connect")
+		"file of kind AuthenticationConfiguration: how people log in, by OpenID Connect")
 	f.StringVar(&s.Audit, "audit", "",
-		"file of kind Policy (audit.k8s.io); what is done goes to log/audit.log")
+		"file of kind Policy (audit.k8s.io): which requests are written to log/audit.log")
 	f.BoolVar(&s.Shared, "shared", false,
-		"other machines may be hubs too: the second port after it is for them")
-	f.DurationVar(&s.life, "certificates", sites.Certificates, "how long the certificate of a host is valid")
+		"let other machines be part of this hub (invite); its store is then at the second port after --port")
+	f.DurationVar(&s.life, "certificates", sites.Certificates, "how long a host's certificate is valid")
 	f.DurationVar(&s.anew, "anew", 180*24*time.Hour,
-		"how long until it begins anew, for certificates of its own, which are for a year")
+		"after which time the hub restarts itself, for new certificates of its own: they are for a year")
 	f.DurationVar(&s.answer, "answer", 2*time.Second,
-		"how long a host may take to put a lane in force and say so; no other App is looked after meanwhile")
-	f.StringVar(&s.site, "site", "default", "a site, for the command that is printed")
+		"how long a host may take to put a lane in force and say so; no other App is placed meanwhile")
+	f.StringVar(&s.site, "site", "default", "site that a host joins by the command that is printed")
 	f.StringVar(&s.file, "kubeconfig", "",
-		"of a Kubernetes that is there, on which the hub is then: nothing is started")
+		"file of an existing Kubernetes, on which the hub then is: no API server is started")
 	return cmd
 }
 
@@ -290,9 +294,12 @@ func tokenCommand() *cobra.Command {
 	a := admin{anywhere: true}
 	cmd := &cobra.Command{
 		Use:   "token SITE",
-		Short: "Print how a host joins a site",
+		Short: "Print the command by which a host joins a site",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if wrong := validation.IsDNS1123Label(args[0]); len(wrong) > 0 {
+				return cli.Usage(fmt.Errorf("site %q: %s", args[0], wrong[0]))
+			}
 			c, err := a.config()
 			if err != nil {
 				return err
@@ -316,7 +323,7 @@ func (a *admin) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.Dir, "dir", hubDir, "folder of the hub on this machine")
 	if a.anywhere {
 		cmd.Flags().StringVar(&a.file, "kubeconfig", "",
-			"of the Kubernetes on which the hub is, unless it has one of its own")
+			"file of the Kubernetes on which the hub is, where it has no API server of its own")
 	}
 }
 

@@ -18,14 +18,14 @@ import (
 	"isolane.dev/isolane/hub/up"
 )
 
-// Several hubs that are one.
+// A hub of several machines.
 
 func membersCommand() *cobra.Command {
 	var a admin
 	var remove string
 	cmd := &cobra.Command{
 		Use:   "members",
-		Short: "List the hubs that are one, or remove one of them",
+		Short: "List the machines of a hub, or remove one",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := a.config()
 			if err == nil && remove != "" {
@@ -37,13 +37,13 @@ func membersCommand() *cobra.Command {
 			all, _, err := a.Members(cmd.Context())
 			for _, m := range all {
 				fmt.Fprintln(cmd.OutOrStdout(),
-					m.Name+map[bool]string{true: " (has not all that the others have yet)"}[m.Learner])
+					m.Name+map[bool]string{true: " (does not have all of the store yet)"}[m.Learner])
 			}
 			return err
 		},
 	}
 	a.flags(cmd)
-	cmd.Flags().StringVar(&remove, "remove", "", "a hub, `ADDRESS:PORT`, that is one no more")
+	cmd.Flags().StringVar(&remove, "remove", "", "machine that is no longer part of the hub, `ADDRESS:PORT`")
 	return cmd
 }
 
@@ -52,7 +52,7 @@ func inviteCommand() *cobra.Command {
 	var recipient, address string
 	cmd := &cobra.Command{
 		Use:   "invite FILE --address HOST:PORT --recipient age1…",
-		Short: "Write what another machine needs to be a hub too, into an encrypted file",
+		Short: "Write the encrypted file by which another machine becomes part of this hub",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := a.config(); err != nil {
@@ -65,21 +65,22 @@ func inviteCommand() *cobra.Command {
 			err = written(args[0], func(w io.Writer) error { return a.Invite(cmd.Context(), w, address, to) })
 			if err == nil {
 				fmt.Fprintf(cmd.OutOrStdout(),
-					"%s: on its machine isolane-hub accept, and then up --address, --port as here\n", args[0])
+					"%s: next, on %s: isolane-hub accept, then isolane-hub up with that --address and --port\n",
+					args[0], address)
 			}
 			return err
 		},
 	}
 	a.flags(cmd)
-	cmd.Flags().StringVar(&address, "address", "", "of the other hub, `ADDRESS:PORT`")
+	cmd.Flags().StringVar(&address, "address", "", "by which hosts will reach the other machine, `ADDRESS:PORT`")
 	cmd.Flags().StringVar(&recipient, "recipient", "",
-		"public key of age, age1…, whose identity is on its machine")
+		"public key of age, age1…, whose identity is on that machine")
 	return cmd
 }
 
 func acceptCommand() *cobra.Command {
-	return unsealed("accept", "Make the folder of that hub, on its machine", up.Options.Accept,
-		"isolane-hub up starts it, with the address of its invitation")
+	return unsealed("accept", "Make the hub's folder on a machine that was invited", up.Options.Accept,
+		"isolane-hub up starts it, with the --address and --port of its invitation")
 }
 
 // tend looks after the members of a hub, and tells hosts where they are, until the context ends.

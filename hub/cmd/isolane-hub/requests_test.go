@@ -65,6 +65,7 @@ func TestBadInput(t *testing.T) {
 	t.Run("quota", f.lateQuota)
 	t.Run("sites of a quota", f.otherSites)
 	t.Run("prune", f.prune)
+	t.Run("scale", f.scale)
 	if f.run(t, "findings", "--dir", f.file("hub")); f.up.ProcessState != nil {
 		t.Error("the hub has ended")
 	}
@@ -89,7 +90,7 @@ func (f *fleet) badJoins(t *testing.T) {
 		{"a token that was used", "two", "the token was used already: expected a new one", f.join},
 		{"a wrong token", "two", "expected a token that is new and not used", changed(func(p []string) { p[1] = strings.Repeat("0", 16) })},
 		{"another hub", "two", "it is not the hub of this token", changed(func(p []string) { p[2] = strings.Repeat("A", 43) })},
-		{"a name that is none", "no_name", "expected the common name", f.token(t)},
+		{"a name that is none", "no_name", "expected --name with at most 58 of a-z, 0-9 and -", f.token(t)},
 	} {
 		dir := f.file("refused")
 		out, err := exec.Command(f.binary, append(slices.Clone(row.args), "--name", row.host, "--dir", dir)...).CombinedOutput()
@@ -154,9 +155,21 @@ func (f *fleet) badObjects(t *testing.T) {
 			t.Errorf("%s: %.300v; expected %s", row.name, err, row.says)
 		}
 	}
+	u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "Tenant",
+		"metadata": map[string]any{"name": "wrong"}, "spec": map[string]any{"memory": "64 gigabytes"}})
+	if err == nil {
+		_, err = f.resource("tenants", "").Create(t.Context(), u, metav1.CreateOptions{})
+	}
+	if err == nil || !strings.Contains(err.Error(), "spec.memory in body should match") {
+		t.Errorf("a size that is none: %v", err)
+	}
+	long := strings.Repeat("x", 60)
+	f.make(t, "apps", "App", "default", long, spec(1, nil))
+	f.app(t, "default", long, "Refused", "metadata.name: expected at most 55 characters")
+	f.delete(t, "default", long)
 	f.make(t, "apps", "App", "default", "wrong", spec(1, map[string]any{"lane": map[string]any{
 		"cpus": map[string]any{"count": 1, "speed": 3}}}))
-	f.app(t, "default", "wrong", "Refused", "speed")
+	f.app(t, "default", "wrong", "Refused", "spec.lane.cpus.speed: unknown field: expected count, ")
 	f.delete(t, "default", "wrong")
 }
 
@@ -269,6 +282,18 @@ func (f *fleet) otherSites(t *testing.T) {
 	f.delete(t, "acme", "web")
 }
 
+// scale: kubectl changes how many there are.
+func (f *fleet) scale(t *testing.T) {
+	f.make(t, "apps", "App", "default", "many", spec(1, nil))
+	out, err := exec.Command(filepath.Join(f.programs, "kubectl"), "--kubeconfig", filepath.Join(f.file("hub"), "admin.kubeconfig"),
+		"scale", "app", "many", "--replicas=0").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	f.app(t, "default", "many", "Running")
+	f.delete(t, "default", "many")
+}
+
 // prune: kubectl takes away what it has applied and no longer has, and never what it has not.
 func (f *fleet) prune(t *testing.T) {
 	ours := f.instance(t, "default", "ours")
@@ -282,8 +307,9 @@ func (f *fleet) prune(t *testing.T) {
 		return string(text) + "\n"
 	}
 	for name, how := range map[string][]string{
-		"set":   {"--prune", "--applyset=shop", "--namespace=default"},
-		"label": {"--prune", "-l", "of=shop", "--prune-allowlist=isolane.dev/v1alpha1/App", "--prune-allowlist=isolane.dev/v1alpha1/Instance"},
+		"set":    {"--prune", "--applyset=shop", "--namespace=default"},
+		"server": {"--server-side", "--prune", "--applyset=store", "--namespace=default"},
+		"label":  {"--prune", "-l", "of=shop", "--prune-allowlist=isolane.dev/v1alpha1/App", "--prune-allowlist=isolane.dev/v1alpha1/Instance"},
 	} {
 		for _, has := range []string{app(name+"-a") + app(name+"-b"), app(name + "-b")} {
 			cmd := exec.Command(filepath.Join(f.programs, "kubectl"),

@@ -51,7 +51,7 @@ func simulateCommand() *cobra.Command {
 	var load load
 	cmd := &cobra.Command{
 		Use:   "simulate N --snapshot FILE",
-		Short: "Have N hosts that are none, on this machine, for a hub's figures",
+		Short: "Simulate N hosts of the hub on this machine, to measure it",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
@@ -75,10 +75,10 @@ func simulateCommand() *cobra.Command {
 	}
 	a.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&file, "snapshot", "", "archive of the machine that they all are like")
-	f.IntVar(&load.apps, "apps", 20, "Apps of one CPU, one after another")
-	f.IntVar(&load.changes, "changes", 0, "Instances, each for one host, one after another")
-	f.BoolVar(&load.change, "change", false, "an Instance for each host, all at once")
+	f.StringVar(&file, "snapshot", "", "archive of a machine (isolane snapshot): all hosts are like it")
+	f.IntVar(&load.apps, "apps", 20, "how many Apps of one CPU to declare, one after another")
+	f.IntVar(&load.changes, "changes", 0, "how many Instances to declare one by one, each for another host")
+	f.BoolVar(&load.change, "change", false, "declare an Instance for each host, all at once")
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,19 +32,20 @@ import (
 func agentFlags(cmd *cobra.Command, lo lanes.Options) *agent.Options {
 	o := &agent.Options{Lanes: lo, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	cmd.Flags().StringVar(&o.Dir, "dir", "/var/lib/isolane-hub-agent",
-		"folder of this host's key, certificate and state")
+		"folder of this host's key, certificates and state")
 	return o
 }
 
 func joinCommand(lo lanes.Options) *cobra.Command {
-	name, unnamed := os.Hostname()
+	whole, unnamed := os.Hostname()
+	name := hostName(whole)
 	cmd := &cobra.Command{
 		Use:   "join https://HUB:PORT --token T",
-		Short: "Make this host one of a hub's",
+		Short: "Join a hub with this host",
 		Args:  cobra.ExactArgs(1),
 	}
 	o, h := agentFlags(cmd, lo), hubFlags(cmd)
-	cmd.Flags().StringVar(&name, "name", name, "of this host at the hub")
+	cmd.Flags().StringVar(&name, "name", name, "name of this host at the hub")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if name == "" {
 			return errors.Join(errors.New("--name: expected one for this host"), unnamed)
@@ -55,17 +57,24 @@ func joinCommand(lo lanes.Options) *cobra.Command {
 			return err
 		}
 		if err = agent.Join(ctx, *o, hub, name); err == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "joined as %s: isolane-hub agent follows the hub\n", name)
+			fmt.Fprintf(cmd.OutOrStdout(), "joined as %s; next: isolane-hub agent, "+
+				"or systemctl enable --now isolane-hub-agent\n", name)
 		}
 		return err
 	}
 	return cmd
 }
 
+// hostName is what a machine is called at its hub, unless somebody says: its own name without the domain.
+func hostName(whole string) string {
+	name, _, _ := strings.Cut(strings.ToLower(whole), ".")
+	return name
+}
+
 func rehomeCommand(lo lanes.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rehome https://HUB:PORT --token T",
-		Short: "Bring this host to another hub, as it runs",
+		Short: "Move this host to another hub, or to a restored one; what runs goes on",
 		Args:  cobra.ExactArgs(1),
 	}
 	o, h := agentFlags(cmd, lo), hubFlags(cmd)
@@ -78,7 +87,7 @@ func rehomeCommand(lo lanes.Options) *cobra.Command {
 		}
 		name, err := agent.Rehome(ctx, *o, hub)
 		if err == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is of %s from now on, and what runs goes on\n", name, hub.URL)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s follows %s from now on, and what runs goes on\n", name, hub.URL)
 		}
 		return err
 	}
@@ -90,8 +99,9 @@ type invitation struct{ token, authority string }
 
 func hubFlags(cmd *cobra.Command) *invitation {
 	i := &invitation{}
-	cmd.Flags().StringVar(&i.token, "token", "", "what isolane-hub token has printed")
-	cmd.Flags().StringVar(&i.authority, "authority", "", "likewise, of a hub on a Kubernetes that was there")
+	cmd.Flags().StringVar(&i.token, "token", "", "token that isolane-hub token has printed")
+	cmd.Flags().StringVar(&i.authority, "authority", "",
+		"certificate that isolane-hub token has printed, of a hub on an existing Kubernetes")
 	return i
 }
 
@@ -106,20 +116,20 @@ func (i *invitation) read(at string) (agent.Hub, error) {
 }
 
 func agentCommand(lo lanes.Options) *cobra.Command {
-	cmd := &cobra.Command{Use: "agent", Short: "Follow the hub that this host has joined, until it is ended"}
+	cmd := &cobra.Command{Use: "agent", Short: "Follow the hub that this host has joined, until it is stopped"}
 	o := agentFlags(cmd, lo)
 	o.Users = workload.Users{First: 0x70000000, Last: 0x7000ffff} // beyond those of containers of systemd
 	var c pods.Cluster
 	var file string
 	f := cmd.Flags()
-	f.Func("users", "users of this host that nobody has, `FIRST-LAST`: each tenant gets one (default "+
+	f.Func("users", "user ids that nobody has on this host, `FIRST-LAST`: each tenant gets one (default "+
 		o.Users.String()+")", o.Users.Set)
 	f.StringArrayVar(&o.Users.Root, "root", nil,
-		"a tenant, the namespace of its Apps, whose commands may be root here; may be given again")
-	f.StringVar(&c.Node, "node", "", "this host is that node of a Kubernetes cluster: Instances are pods "+
-		"there, with claims that isolane-kube answers")
-	f.StringVar(&c.Namespace, "namespace", "isolane-hub", "of the cluster, where nobody else has pods")
-	f.StringVar(&file, "kubeconfig", "", "of the cluster; a pod of it needs none")
+		"tenant (namespace of its Apps) whose commands may run as root here; may be given again")
+	f.StringVar(&c.Node, "node", "", "name of this host as a node of a Kubernetes cluster: its Instances are "+
+		"then pods there, with claims that isolane-kube answers")
+	f.StringVar(&c.Namespace, "namespace", "isolane-hub", "namespace of these pods, where nobody else has any")
+	f.StringVar(&file, "kubeconfig", "", "file of the cluster; an agent in a pod of it needs none")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if c.Node == "" && file != "" {
 			return cli.Usage(errors.New("--node: expected the name of this host in the cluster"))
@@ -180,7 +190,7 @@ func lookAfter(ctx context.Context, lo lanes.Options, log *slog.Logger) {
 }
 
 func statusCommand(lo lanes.Options) *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "Show what this host is to run, also without a hub"}
+	cmd := &cobra.Command{Use: "status", Short: "Show what this host runs for its hub, which need not be there"}
 	o := agentFlags(cmd, lo)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return agent.Status(cmd.Context(), *o, cmd.OutOrStdout())
@@ -192,11 +202,11 @@ func holdCommand(lo lanes.Options) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "hold {DURATION | 0}",
-		Short: "Put changes off for a time in which the host runs, as 2h; 0: no longer",
+		Short: "Put the hub's changes off for so much time in which this host is up, such as 2h; 0: no longer",
 		Args:  cobra.ExactArgs(1),
 	}
 	o := agentFlags(cmd, lo)
-	cmd.Flags().StringVar(&reason, "reason", "", "for those who ask why nothing changes")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who see that nothing changes")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		left, err := time.ParseDuration(args[0])
 		if err != nil || left < 0 {
@@ -215,7 +225,7 @@ func holdCommand(lo lanes.Options) *cobra.Command {
 		case left == 0:
 			fmt.Fprintln(out, "changes are taken over again")
 		default:
-			fmt.Fprintf(out, "changes are put off for %s in which the host runs\n", left)
+			fmt.Fprintf(out, "changes are put off for %s; time in which the host is down does not count\n", left)
 		}
 		if !taken {
 			fmt.Fprintln(out, "no agent runs: it does so before anything else when it begins")

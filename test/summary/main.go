@@ -1,5 +1,5 @@
-// Command summary reads `go test -json`, prints what failed and why tests were skipped, and closes
-// with the counts. It exits with 1 when a test or a package failed.
+// Command summary reads `go test -json`, prints what failed, why tests were skipped and which took longest, and
+// closes with the counts. It exits with 1 when a test or a package failed.
 package main
 
 import (
@@ -30,6 +30,7 @@ type event struct {
 	ImportPath string // of build output
 	Test       string
 	Output     string
+	Elapsed    float64 // seconds
 }
 
 // summarize counts leaf results: a test with subtests counts as itself too, as go test does.
@@ -37,6 +38,7 @@ func summarize(r io.Reader, w io.Writer) (bool, error) {
 	output := map[string]*strings.Builder{} // by package and test
 	count := map[string]int{}
 	skips := map[string]int{}
+	took := map[string]float64{} // seconds, by package and test
 	failed := false
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 16<<20)
@@ -57,6 +59,9 @@ func summarize(r io.Reader, w io.Writer) (bool, error) {
 			if e.Test != "" {
 				count[e.Action]++
 			}
+			if e.Test != "" && !strings.Contains(e.Test, "/") {
+				took[key] = e.Elapsed
+			}
 			if e.Action == "skip" && e.Test != "" {
 				skips[reason(output[key].String())]++
 			}
@@ -74,6 +79,10 @@ func summarize(r io.Reader, w io.Writer) (bool, error) {
 	}
 	for _, why := range slices.Sorted(maps.Keys(skips)) {
 		fmt.Fprintf(w, "skipped %d: %s\n", skips[why], why)
+	}
+	slowest := slices.SortedFunc(maps.Keys(took), func(a, b string) int { return cmp.Compare(took[b], took[a]) })
+	for _, name := range slowest[:min(len(slowest), 10)] {
+		fmt.Fprintf(w, "took %.0f s: %s\n", took[name], name)
 	}
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", count["pass"], count["fail"], count["skip"])
 	if count["pass"]+count["fail"] == 0 {

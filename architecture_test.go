@@ -298,7 +298,7 @@ test/kube/lanes/spin   100        0  pods get lanes: what pods of tests run
 test/kube/topology     150        5  a Kubernetes for tests, a module of its own
 test/programs          800        0
 test/session           400       10  what a lane wins back, curves over a factor
-test/summary           100        0
+test/summary           110        0  which tests took longest
 test/vpptest           250       10  stands in for a VPP, for the tests of two packages
 top                    750        5  lanes live in a terminal
 unit                   300       10  services of a hub too; out of cmd/isolane; units that ask for CPUs of lanes, out of enforce

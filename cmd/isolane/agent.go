@@ -23,8 +23,8 @@ func agentCommand() *cobra.Command {
 		Use:   "agent",
 		Short: "Look after the lanes in force: drift, who disturbs them, metrics, and an API on a socket",
 		Long: "Watches all lanes in force as watch --repair does, and follows them as other commands apply and\n" +
-			"release them; without lanes it waits. What happens is logged to stderr, metrics for Prometheus\n" +
-			"and the API are on a socket. Its own threads keep off the lanes' CPUs. Lanes stay when it ends.\n" +
+			"release them. Without lanes it waits. It logs events to stderr, and serves an API and metrics for\n" +
+			"Prometheus on a socket. Its own threads keep off the lanes' CPUs. Lanes stay when it ends.\n" +
 			"isolane-agent.service runs it (systemctl enable --now isolane-agent).",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {

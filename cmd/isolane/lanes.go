@@ -26,13 +26,14 @@ func applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply [-f LANES]",
 		Short: "Put lanes in force on this machine, or put back what drifted; running workloads go on",
-		Long: "Places the lanes of a file beside those in force, and changes the host so that it is true.\n" +
-			"Each change is recorded first and taken back by release. Lanes in force that the file does not\n" +
-			"name stay (--prune releases them); those that it describes as they are, too. Without a file,\n" +
-			"what somebody else has changed is put back.\n\n" +
-			"With --each a file that is wrong, or whose lanes do not fit, is told and left out, and the lanes\n" +
-			"of the others come in force: together, and where that cannot be, file by file. It ends with 3\n" +
-			"where a file was left out. isolane.service does so with /etc/isolane/lanes.d at boot.",
+		Long: "Plans the lanes of a file beside those in force, and changes the host accordingly. Each change\n" +
+			"is recorded first, and release undoes it. Lanes in force that the file does not name stay, or\n" +
+			"are released with --prune. A lane that is in force as the file describes it is left as it is.\n" +
+			"Without a file, apply puts back what somebody else has changed.\n\n" +
+			"With --each, a file that is wrong or whose lanes do not fit is reported and left out, and the\n" +
+			"lanes of the other files come in force: all together if that is possible, else file by file. The\n" +
+			"exit code is 3 if a file was left out. isolane.service does this at boot with\n" +
+			"/etc/isolane/lanes.d.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if prune && len(files.names) == 0 {
 				return cli.Usage(errors.New("--prune: name with -f the lanes that stay"))
@@ -168,14 +169,15 @@ func attachCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach --lane NAME {--pid N | --cgroup PATH}",
 		Short: "Bring a workload that runs already into its lane",
-		Long: "Takes a process with its descendants, or a cgroup (of a service, a container, or a virtual\n" +
-			"machine), into a lane. The workload stays in its own cgroup, which gets the lane's CPUs:\n" +
-			"limits, statistics and stopping it work as before. Where the kernel cannot (cgroup v2 before\n" +
-			"Linux 6.7, CPUs of isolcpus=) and with --move the processes move to the lane's cgroup, and\n" +
-			"come back when the lane is released or the service ends. The threads of QEMU, DPDK and VPP get\n" +
-			"the CPUs of their roles; a QEMU without thread names is asked by QMP. release undoes it.\n\n" +
-			"A network path of the lane leads into the network namespace of the workload then, which must be\n" +
-			"its own and have no eth0, as that of a container without a network.",
+		Long: "Brings a process with its descendants, or a cgroup (of a service, a container or a virtual\n" +
+			"machine), into a lane. The workload stays in its own cgroup, which gets the lane's CPUs; its\n" +
+			"limits, its statistics and the way to stop it do not change. If the kernel cannot do that (cgroup\n" +
+			"v2 before Linux 6.7, CPUs of isolcpus=), and with --move, the processes move to the lane's\n" +
+			"cgroup. They come back when the lane is released or the service ends. The threads of QEMU, DPDK\n" +
+			"and VPP get the CPUs of their roles; the threads of a QEMU that does not name them are looked up\n" +
+			"by QMP. release undoes it.\n\n" +
+			"If the lane has a network path, the path leads into the network namespace of the workload. That\n" +
+			"namespace must be its own and have no eth0, such as that of a container without a network.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if at.Own = !move; at.PID == 0 && at.Group == "" { // as of a variable that is not set
 				return cli.Usage(errors.New("expected the number of a process for --pid, or the path of a cgroup for " +
@@ -207,10 +209,10 @@ func recoverCommand() *cobra.Command {
 		Use: "recover",
 		Short: "End what a crash of isolane has left half done: the lanes that were in force stay, all else is " +
 			"undone",
-		Long: "What a crash has left half done is undone, and the lanes that were in force are so again.\n" +
-			"Where somebody has removed the record of lanes in force (/run/isolane), what was there before\n" +
-			"them is not known: --adopt removes their cgroups, and gives what lanes change the kernel's\n" +
-			"defaults.",
+		Long: "Undoes what a crash of isolane has left half done, and puts the lanes that were in force before\n" +
+			"in force again. If somebody has removed the record of lanes in force (/run/isolane), nobody knows the\n" +
+			"settings before them: --adopt removes the cgroups of these lanes, and sets what lanes change to\n" +
+			"the kernel's defaults.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := thisHost(cmd).Recover(cmd.Context(), adopt)
 			if is[*process.CapabilityError](err) || errors.Is(err, journal.ErrBusy) {

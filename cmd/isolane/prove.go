@@ -32,13 +32,13 @@ func proveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove [SCENARIO|FILE]",
 		Short: "Measure what noisy neighbours do on this machine, and what a lane gives back",
-		Long: "Runs a scenario: blocks of all its cells in random order, with fresh processes in each run and\n" +
-			"the evidence of where they ran. Without a name it runs the scenario edge. Needs root, and\n" +
-			"leaves the host as it was.\n" +
-			"With --lane the probes run in a lane in force, beside its workload: each bound of its objective\n" +
-			"is held, missed or unproven then, and isolane status says so until the kernel, the lane or its\n" +
-			"neighbours change. The exit code is 3 where a bound is not held, and where cells are left that\n" +
-			"want another boot.",
+		Long: "Runs a scenario: blocks of all its cells in random order. Each run has fresh processes, and\n" +
+			"evidence of where they ran. Without a name it runs the scenario edge. Needs root, and leaves the\n" +
+			"host as it was.\n\n" +
+			"With --lane the probes run in a lane in force, beside its workload. Each bound of its objective\n" +
+			"is then held, missed or unproven, and isolane status says so until the kernel, the lane or its\n" +
+			"neighbours change. The exit code is 3 if a bound is not held, or if cells are left that need\n" +
+			"another boot.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.Seed == 0 {

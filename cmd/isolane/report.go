@@ -94,8 +94,8 @@ func compareCommand() *cobra.Command {
 		Use:   "compare A B",
 		Short: "Compare two sessions, and show what differs in their conditions",
 		Long: "A and B are directories with results. Cells are matched by their levels, and each metric of B is\n" +
-			"given in % of that of A. The sessions were measured at different times: drift between them is not\n" +
-			"excluded, other than within a session.",
+			"given in percent of that of A. The sessions were measured at different times, so drift between\n" +
+			"them is not excluded, as it is within a session.",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var sides [2]compare.Side

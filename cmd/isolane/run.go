@@ -20,14 +20,15 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run {--lane NAME | --cpus N} -- COMMAND [ARG...]",
 		Short: "Start a workload in its lane, or in one that lives as long as it does",
-		Long: "Becomes the command, inside the lane's cpuset, with its memory policy and scheduling, and\n" +
-			"without the capabilities that only administration needs. It is told of its lane in\n" +
-			"ISOLANE_CPUS, ISOLANE_CPUS_RELATIVE (as numbers in the cpuset), ISOLANE_CPUS_ROLE for each\n" +
-			"role, ISOLANE_MEMORY_NODES, and ISOLANE_HUGEPAGES_2MI (where pages of that size are mounted);\n" +
-			"with ovs-dpdk in ISOLANE_VHOST_SOCKET, ISOLANE_MAC and ISOLANE_MTU, on vfio-pci in ISOLANE_PCI.\n\n" +
-			"With --cpus it makes a lane for the command, run-PID, passes signals on, and releases the lane\n" +
-			"when the command ends. The exit code is the command's (128 and more: it was ended by a\n" +
-			"signal), 126 where it cannot be executed, 127 where there is none.",
+		Long: "Starts the command in the lane: in its cpuset, with its memory policy and scheduling policy, and\n" +
+			"without the capabilities that only administration needs. The environment describes the lane:\n" +
+			"ISOLANE_CPUS, ISOLANE_CPUS_RELATIVE (numbered within the cpuset), ISOLANE_CPUS_ROLE for each\n" +
+			"role, ISOLANE_MEMORY_NODES, and ISOLANE_HUGEPAGES_2MI (where pages of that size are mounted).\n" +
+			"With ovs-dpdk it has ISOLANE_VHOST_SOCKET, ISOLANE_MAC and ISOLANE_MTU, with vfio-pci\n" +
+			"ISOLANE_PCI.\n\n" +
+			"--cpus makes a lane for the command, run-PID, and releases it when the command ends. Signals are\n" +
+			"passed on. The exit code is that of the command (128 plus the number of the signal that ended\n" +
+			"it), 126 if it cannot be executed, 127 if it does not exist.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			if err := lanes.Need("run"); err != nil {

@@ -16,9 +16,9 @@ func topCommand() *cobra.Command {
 		Use:   "top",
 		Short: "Show the lanes live in a terminal: who disturbs them, what drifts, their packets and objectives",
 		Long: "Shows what isolane watch prints, as top(1) shows processes: the lanes with what took time from\n" +
-			"their CPUs in the last second and since the start, and the sources of the lane that is chosen.\n" +
-			"Arrows choose, Enter shows a lane's sources with what to do, s sorts, p pauses, h shows all\n" +
-			"keys, q quits. It is drawn anew once a second, and puts nothing back. Needs root.",
+			"their CPUs in the last second and since the start, and the sources of the selected lane. Arrows\n" +
+			"select, Enter shows a lane's sources and what to do about them, s sorts, p pauses, h shows all\n" +
+			"keys, q quits. The screen is updated once a second. top changes nothing. Needs root.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out, is := cmd.OutOrStdout().(*os.File)
 			if !is || terminal.Height(out) == 0 || terminal.Height(os.Stdin) == 0 {

@@ -20,13 +20,14 @@ func watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [NAME]",
 		Short: "Show who takes time from the lanes' CPUs, what to do about it, and what drifts from the plan",
-		Long: "Counts on the CPUs of all lanes, or of one, every task that is not the lane's, kernel thread,\n" +
-			"interrupt, softirq, IPI, tick and what the hypervisor takes: how often, for how long, P99 and\n" +
-			"the longest, in the last second and since the start. A time is the source's own: what\n" +
-			"interrupted it has a row of its own. The interrupts of a lane's own device, and what follows\n" +
-			"from them, are shown as its own. Works until Ctrl-C or --for, and then sums up. Tells within a\n" +
-			"second what is no longer as apply has set it, and with --repair puts it back; what is left in\n" +
-			"the end makes the exit code 3. Needs root. Isolane itself keeps off these CPUs.",
+		Long: "Counts what takes time from the CPUs of all lanes, or of one: tasks that are not the lane's,\n" +
+			"kernel threads, interrupts, softirqs, IPIs, ticks and the hypervisor. It prints how often, how\n" +
+			"long, the P99 and the longest, of the last second and since the start. A time is the source's\n" +
+			"own: what interrupted the source has a row of its own. The interrupts of a lane's own device, and\n" +
+			"what follows from them, are shown as the lane's own. watch ends with Ctrl-C or --for, and then\n" +
+			"prints a summary. It reports drift from what apply has set within a second, and puts it back with\n" +
+			"--repair; the exit code is 3 if drift is left in the end. Needs root. The threads of isolane keep\n" +
+			"off these CPUs.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.Lane = strings.Join(args, "")

@@ -1,5 +1,5 @@
-// Command summary reads `go test -json`, prints what failed, why tests were skipped and which took longest, and
-// closes with the counts. It exits with 1 when a test or a package failed.
+// Command summary reads `go test -json`. It prints what failed, why tests were skipped, which tests took
+// longest, and the counts. It exits with 1 when a test or a package failed.
 package main
 
 import (

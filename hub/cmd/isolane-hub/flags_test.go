@@ -56,6 +56,7 @@ func TestFlagsRefused(t *testing.T) {
 		{[]string{"up", "--site", "a b"}, `--site "a b": a lowercase`},
 		{[]string{"up", "now"}, `up: "now": expected no argument`},
 		{[]string{"agent", "--users", "9"}, `--users "9": expected users as FIRST-LAST`},
+		{[]string{"join", "http://127.0.0.1:1", "--token", "x"}, `hub "http://127.0.0.1:1": expected https://ADDRESS:PORT`},
 		{[]string{"join"}, "expected 1 argument, found 0"},
 		{[]string{"join", "https://127.0.0.1:1", "--token", "x"}, "--token: expected what isolane-hub token has printed"},
 		{[]string{"hold", "x"}, "expected for how long, as 2h or 30m, or 0"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -107,7 +108,10 @@ func hubFlags(cmd *cobra.Command) *invitation {
 
 func (i *invitation) read(at string) (agent.Hub, error) {
 	h := agent.Hub{URL: at}
-	var err error
+	u, err := url.Parse(at)
+	if err != nil || u.Scheme != "https" || u.Port() == "" {
+		return h, cli.Usage(fmt.Errorf("hub %q: expected https://ADDRESS:PORT", at))
+	}
 	if h.Authority, err = base64.RawURLEncoding.DecodeString(i.authority); err != nil {
 		return h, cli.Usage(fmt.Errorf("--authority: expected what isolane-hub token has printed: %w", err))
 	}

@@ -112,7 +112,7 @@ func (l *Lanes) Close() error {
 func (l *Lanes) View() (knob.View, error) {
 	v := knob.Before(l.root, l.ops, l.journal.Pending())
 	if l.before == nil {
-		h, err := host.Read(v.Root)
+		h, err := host.ReadForPlan(v.Root)
 		if err != nil {
 			return v, err
 		}

@@ -7,12 +7,23 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // Live returns the file system of this machine.
 func Live() fs.FS { return dir{} }
+
+// IsLive says whether a file system is that of this machine, also where another of ours shows it with other
+// values of some settings.
+func IsLive(root fs.FS) bool {
+	l, is := root.(interface{ Live() bool })
+	return is && l.Live()
+}
+
+// Live says it of this one.
+func (d dir) Live() bool { return d.root == nil }
 
 // Dir returns the file system of the machine whose /sys and /proc lie in a directory. Links in it,
 // also absolute ones, are followed within the directory, so that what is read is never this machine.
@@ -48,7 +59,7 @@ func (d dir) Open(name string) (fs.File, error) {
 }
 
 func (d dir) file(name string) (*os.File, error) {
-	fd, err := d.descriptor(name)
+	fd, err := d.descriptor(name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if d.root != nil && errors.Is(err, unix.ENOSYS) { // before Linux 5.6
 		return d.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	}
@@ -58,18 +69,18 @@ func (d dir) file(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-func (d dir) descriptor(name string) (int, error) {
+func (d dir) descriptor(name string, flags int) (int, error) {
 	if !fs.ValidPath(name) {
 		return -1, fs.ErrInvalid
 	}
-	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK
+	flags |= unix.O_CLOEXEC
 	for {
 		var fd int
 		var err error
 		if d.root == nil {
 			fd, err = unix.Open("/"+name, flags, 0)
 		} else {
-			how := unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+			how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 			fd, err = unix.Openat2(int(d.top.Fd()), name, &how)
 		}
 		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
@@ -80,7 +91,7 @@ func (d dir) descriptor(name string) (int, error) {
 
 // ReadFile reads a file, and of a longer one somewhat more than maxFile bytes.
 func (d dir) ReadFile(name string) ([]byte, error) {
-	fd, err := d.descriptor(name)
+	fd, err := d.descriptor(name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if errors.Is(err, unix.ENOSYS) {
 		f, ferr := d.file(name)
 		if ferr != nil {
@@ -93,7 +104,14 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	defer unix.Close(fd)
-	data := make([]byte, 0, 512)
+	return ReadDescriptor(fd, name)
+}
+
+// ReadDescriptor reads the rest of an open file of that name, and of a longer one somewhat more than maxFile
+// bytes.
+func ReadDescriptor(fd int, name string) ([]byte, error) {
+	const first = 512
+	data := make([]byte, 0, first)
 	for len(data) <= maxFile {
 		n, err := unix.Read(fd, data[len(data):cap(data)])
 		switch {
@@ -104,11 +122,23 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 		case n == 0:
 			return data, nil
 		}
-		if data = data[:len(data)+n]; len(data) == cap(data) {
+		if data = data[:len(data)+n]; ends(name) && len(data) < cap(data) && cap(data) == first {
+			return data, nil
+		}
+		if len(data) == cap(data) {
 			data = slices.Grow(data, len(data))
 		}
 	}
 	return data, nil
+}
+
+// ends says of a file, by its name, that it has ended where it gives less than what is asked for first. Those
+// of sysfs, cgroups, interrupts and tasks' times are one record, or records so short that several fit into
+// the page which the kernel fills before it gives less (fs/kernfs/file.c, seq_read_iter in fs/seq_file.c).
+func ends(name string) bool {
+	name = strings.TrimPrefix(name, "/")
+	return strings.HasPrefix(name, "sys/") || strings.HasPrefix(name, "proc/irq/") ||
+		strings.HasPrefix(name, "proc/") && strings.HasSuffix(name, "/stat")
 }
 
 // ReadDir lists a directory.
@@ -131,7 +161,20 @@ func (d dir) ReadLink(name string) (string, error) {
 	if d.root == nil {
 		return os.Readlink("/" + name)
 	}
-	return d.root.Readlink(name)
+	fd, err := d.descriptor(name, unix.O_PATH|unix.O_NOFOLLOW)
+	if errors.Is(err, unix.ENOSYS) {
+		return d.root.Readlink(name)
+	}
+	if err != nil {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	target := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", target)
+	if err != nil { // as ENOENT of a file that is no link
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
+	}
+	return string(target[:n]), nil
 }
 
 // Lstat describes a file without following it.

@@ -186,8 +186,14 @@ func (k Kernel) KeepsTick() bool { return k.NohzFull == nil && k.Isolated != nil
 
 // Read reads the machine under root. What is missing or wrong there is nil and a warning; the error
 // is for a source without CPUs.
-func Read(root fs.FS) (Host, error) {
-	r := &reader{root: root, warnings: []string{}}
+func Read(root fs.FS) (Host, error) { return (&reader{root: root}).host() }
+
+// ReadForPlan is Read for those that plan and change lanes: it leaves out where interrupts fire, a file for
+// each of thousands.
+func ReadForPlan(root fs.FS) (Host, error) { return (&reader{root: root, forPlan: true}).host() }
+
+func (r *reader) host() (Host, error) {
+	r.warnings = []string{}
 	h := Host{APIVersion: APIVersion, Kind: Kind, Hostname: r.text("proc/sys/kernel/hostname")}
 	h.CPUs = r.cpus()
 	h.NUMANodes = r.nodes(h.Online())

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cpuset"
@@ -255,6 +256,71 @@ func TestJSONSaysNull(t *testing.T) {
 	} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("no %s in %s", want, data)
+		}
+	}
+}
+
+// Of a running kernel a list and its mask are one reading, which has what both would say.
+func TestReadsLiveOnce(t *testing.T) {
+	both := struct{ fs.ReadFileFS }{host.Live().(fs.ReadFileFS)} // no longer known as live
+	if host.IsLive(both) || !host.IsLive(host.Live()) {
+		t.Fatal("which one is live?")
+	}
+	once, twice := read(t, host.Live()), read(t, links{both, host.Live()})
+	for _, d := range []string{cmp.Diff(twice.CPUs, once.CPUs), cmp.Diff(twice.Caches, once.Caches),
+		cmp.Diff(twice.PCIDevices, once.PCIDevices)} {
+		if d != "" {
+			t.Errorf("(-both +once):\n%s", d)
+		}
+	}
+}
+
+// links are files with their directories and links.
+type links struct {
+	fs.ReadFileFS
+	of fs.FS
+}
+
+func (l links) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(l.of, name) }
+func (l links) ReadLink(name string) (string, error)       { return fs.ReadLink(l.of, name) }
+func (l links) Lstat(name string) (fs.FileInfo, error)     { return fs.Lstat(l.of, name) }
+
+// A plan has all but where interrupts fire.
+func TestReadForPlan(t *testing.T) {
+	root := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.FS()
+	for name, text := range map[string]string{"proc/interrupts": "  CPU0  CPU1\n 9:  1  0  IO-APIC  9-edge  acpi\n",
+		"proc/irq/9/smp_affinity_list": "0-1\n", "proc/irq/9/effective_affinity_list": "1\n"} {
+		root[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	want := read(t, root)
+	got, err := host.ReadForPlan(root)
+	if err != nil || want.Interrupts[0].Effective.String() != "1" || got.Interrupts[0].Effective != nil {
+		t.Fatal(err, want.Interrupts, got.Interrupts)
+	}
+	want.Interrupts[0].Effective = nil
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// Files are read to their end, whatever fits into the first reading.
+func TestReadsWhole(t *testing.T) {
+	dir := t.TempDir()
+	root, err := host.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, parent := range []string{"sys", "proc/irq/1", "proc/1", "etc"} {
+		if err = os.MkdirAll(filepath.Join(dir, parent), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{0, 1, 511, 512, 513, 1023, 1024, 5000} {
+			name, want := parent+"/stat", strings.Repeat("x", size)
+			err = os.WriteFile(filepath.Join(dir, name), []byte(want), 0o600)
+			got, rerr := fs.ReadFile(root, name)
+			if err != nil || rerr != nil || string(got) != want {
+				t.Errorf("%s: read %d bytes of %d: %v %v", name, len(got), size, err, rerr)
+			}
 		}
 	}
 }

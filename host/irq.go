@@ -44,7 +44,9 @@ func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
 	for i := range all {
 		dir := fmt.Sprintf("proc/irq/%d/", all[i].IRQ)
 		all[i].Affinity = r.either(dir+"smp_affinity_list", dir+"smp_affinity")
-		all[i].Effective = r.either(dir+"effective_affinity_list", dir+"effective_affinity")
+		if !r.forPlan {
+			all[i].Effective = r.either(dir+"effective_affinity_list", dir+"effective_affinity")
+		}
 		if address, ok := owners[all[i].IRQ]; ok && all[i].Device == nil {
 			all[i].Device = &address
 		}
@@ -116,8 +118,13 @@ func (t *CountTable) Row(line string) (CountRow, bool) {
 	label, rest, ok := strings.Cut(line, ":")
 	t.counts = t.counts[:0]
 	at := 0
+	const none = "          0" // of most CPUs, as the kernel prints it
 	for len(t.counts) < len(t.CPUs) {
 		end := at
+		if next := at + len(none); next < len(rest) && rest[at:next] == none && rest[next] == ' ' {
+			t.counts, at = append(t.counts, 0), next
+			continue
+		}
 		for end < len(rest) && rest[end] == ' ' {
 			end++
 		}

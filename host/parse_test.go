@@ -161,8 +161,12 @@ func TestCountTable(t *testing.T) {
 		"NMI:   1   2   Non-maskable interrupts":      {Label: "NMI", Counts: []uint64{1, 2}, Text: "Non-maskable interrupts"},
 		"9: 3 4-edge x":                               {Label: "9", Counts: []uint64{3}, Text: "4-edge x"},
 		"8: 9999999999999999999 18446744073709551615": {Label: "8", Counts: []uint64{9999999999999999999}, Text: "18446744073709551615"},
-		"7: 1 2 3": {Label: "7", Counts: []uint64{1, 2}, Text: "3"},
-		"6:":       {Label: "6"},
+		"10:          0          0  GICv3":            {Label: "10", Counts: []uint64{0, 0}, Text: "GICv3"},
+		"11:          0          04  x":               {Label: "11", Counts: []uint64{0, 4}, Text: "x"},
+		"12:          0          0-edge":              {Label: "12", Counts: []uint64{0}, Text: "0-edge"},
+		"13:          0          0":                   {Label: "13", Counts: []uint64{0, 0}},
+		"7: 1 2 3":                                    {Label: "7", Counts: []uint64{1, 2}, Text: "3"},
+		"6:":                                          {Label: "6"},
 	} {
 		got, ok := table.Row(line)
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || !ok {
@@ -171,5 +175,16 @@ func TestCountTable(t *testing.T) {
 	}
 	if row, ok := table.Row("no colon"); ok {
 		t.Errorf("%+v", row)
+	}
+}
+
+// The names of PCI functions, also behind a controller that makes domains of its own (VMD), which have five digits.
+func TestPCIAddress(t *testing.T) {
+	for name, want := range map[string]bool{"0000:3b:00.0": true, "10000:e1:1f.7": true, "ffff0000:00:00.0": true,
+		"": false, "0000:3b:00": false, "000:3b:00.0": false, "00000:3b:00.0": false, "0000:3B:00.0": false, "0000:3b:00.00": false,
+		"0000:3b:0.0": false, "0000:3b:00.0:1": false, "0000:3b:00.": false, "0000-3b:00.0": false, "+000:3b:00.0": false} {
+		if got := isPCIAddress(name); got != want {
+			t.Errorf("%q: %v", name, got)
+		}
 	}
 }

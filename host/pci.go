@@ -175,9 +175,12 @@ func (r *reader) entries(dir string) []string {
 // isPCIAddress says whether a name is domain:bus:slot.function, "0000:3b:00.0". A domain may have
 // eight digits.
 func isPCIAddress(name string) bool {
-	var domain, bus, slot, function uint
-	_, err := fmt.Sscanf(name, "%x:%x:%x.%x", &domain, &bus, &slot, &function)
-	return err == nil && name == fmt.Sprintf("%04x:%02x:%02x.%x", domain, bus, slot, function)
+	domain, rest, _ := strings.Cut(name, ":")
+	bus, rest, _ := strings.Cut(rest, ":")
+	slot, function, _ := strings.Cut(rest, ".")
+	return strings.Trim(domain+bus+slot+function, "0123456789abcdef") == "" &&
+		(len(domain) == 4 || len(domain) > 4 && len(domain) <= 8 && domain[0] != '0') &&
+		len(bus) == 2 && len(slot) == 2 && len(function) == 1
 }
 
 // DeviceOf is the PCI device of that address, or with that interface; the zero one where there is none.

@@ -25,6 +25,7 @@ const (
 // kernels differ, and a snapshot has only part of them.
 type reader struct {
 	root     fs.FS
+	forPlan  bool // what nobody plans with is left out
 	warnings []string
 	err      error   // there are no CPUs
 	caches   []Cache // as the CPUs are read
@@ -153,8 +154,12 @@ func (r *reader) list(path string) *cpuset.Set {
 func (r *reader) mask(path string) *cpuset.Set { return value(r, path, cpuset.ParseMask) }
 
 // set reads a cpumask, or the cpulist beside it; nil where both are missing or wrong. Where they differ
-// the mask counts, as in hwloc: where an archive of sysfs was corrected by hand, the mask was.
+// the mask counts, as in hwloc: where an archive of sysfs was corrected by hand, the mask was. A kernel that
+// runs prints both from one mask (drivers/base/topology.c, cacheinfo.c and node.c, drivers/pci/pci-sysfs.c).
 func (r *reader) set(mask, list string) *cpuset.Set {
+	if IsLive(r.root) {
+		return r.either(list, mask)
+	}
 	m, l := r.mask(mask), r.list(list)
 	if m == nil {
 		return l

@@ -73,12 +73,17 @@ func (v *View) SetHost(h host.Host, placed plan.Placement) {
 
 // cpusBefore returns the CPUs that the target of a step had before, which has these now.
 func (v View) cpusBefore(kind, target string, now cpuset.Set) cpuset.Set {
-	if list, ok := v.was[[2]string{kind, target}]; ok {
-		if set, err := cpuset.Parse(list); err == nil {
-			return set
-		}
+	if set, is := v.before(kind, target); is {
+		return set
 	}
 	return now
+}
+
+// before is cpusBefore where a step has written them down.
+func (v View) before(kind, target string) (cpus cpuset.Set, is bool) {
+	list, is := v.was[[2]string{kind, target}]
+	cpus, err := cpuset.Parse(list)
+	return cpus, is && err == nil
 }
 
 // before is a file system in which some files have another content.
@@ -101,6 +106,9 @@ func (b before) Open(name string) (fs.File, error) {
 	}
 	return &content{Reader: bytes.NewReader([]byte(text + "\n")), name: path.Base(name)}, nil
 }
+
+// Live has what is before a live machine read as one.
+func (b before) Live() bool { return host.IsLive(b.FS) }
 
 func (b before) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(b.FS, name) }
 func (b before) ReadLink(name string) (string, error)       { return fs.ReadLink(b.FS, name) }

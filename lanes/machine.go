@@ -31,6 +31,13 @@ func (l *Lanes) Machine(h host.Host) (Machine, error) {
 	}
 	v, err := l.View()
 	m.Host = v.Host
+	m.Interrupts = slices.Clone(v.Host.Interrupts)
+	for i, irq := range m.Interrupts { // which a view leaves out
+		at := slices.IndexFunc(h.Interrupts, func(o host.Interrupt) bool { return o.IRQ == irq.IRQ })
+		if at >= 0 {
+			m.Interrupts[i].Effective = h.Interrupts[at].Effective
+		}
+	}
 	return m, err
 }
 

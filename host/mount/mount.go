@@ -81,5 +81,8 @@ func parseInfo(line string) (Point, bool) {
 
 // unescape undoes what the kernel does to white space in a path.
 func unescape(path string) string {
+	if !strings.Contains(path, `\`) { // of nearly all, and there may be hundreds
+		return path
+	}
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }

@@ -46,7 +46,7 @@ func (t tasks) Read(_ context.Context, s journal.Step) (string, error) {
 }
 
 // InForce says whether all have left: others may have come after the move.
-func (t tasks) InForce(_ context.Context, s journal.Step) (bool, error) {
+func (t tasks) InForce(_ context.Context, s journal.Step, _ string) (bool, error) {
 	pids, err := t.members(s.Target)
 	return !slices.ContainsFunc(pids, func(pid int) bool { return !kernelThread(pid) }), err
 }

@@ -60,9 +60,9 @@ type Op interface {
 
 // Optional interfaces of an Op.
 type (
-	// comparer: the value alone does not say whether a step is in force.
+	// comparer: the value alone, which has just been read, does not say whether a step is in force.
 	comparer interface {
-		InForce(ctx context.Context, s Step) (bool, error)
+		InForce(ctx context.Context, s Step, now string) (bool, error)
 	}
 	// describer says for people what a step that is not in force should be like, and what there is: Before.
 	describer interface {

@@ -747,7 +747,7 @@ func TestLongLog(t *testing.T) {
 // halfMade is of a kind that says more than its value.
 type halfMade struct{ *fakeHost }
 
-func (halfMade) InForce(context.Context, Step) (bool, error) { return false, nil }
+func (halfMade) InForce(context.Context, Step, string) (bool, error) { return false, nil }
 
 func (halfMade) DescribeDrift(s Step) (expected, found string) {
 	return "all of " + s.After, "half of " + s.Before
@@ -769,5 +769,25 @@ func TestHalfMade(t *testing.T) {
 	}
 	if err = j.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// To ask whether a step was wanted before is to plan all lanes: that is done of none that cannot wait.
+func TestAsksOfWhatMayWait(t *testing.T) {
+	gone := &UnansweredError{errors.New("switched off")}
+	for name, c := range map[string]struct {
+		err   error
+		asked bool
+	}{"refused": {errors.New("input/output error"), false}, "gone": {fs.ErrNotExist, true}, "no answer": {gone, true}} {
+		t.Run(name, func(t *testing.T) {
+			h := &fakeHost{values: map[string]string{"knob": "old"}, refuse: map[string]error{"knob": c.err}}
+			j := open(t, filepath.Join(t.TempDir(), "run"), h)
+			asked := false
+			j.Again = func(Step) bool { asked = true; return false }
+			refused, err := j.Apply(t.Context(), []Step{{Kind: "fake", Target: "knob", After: "new", Optional: true}})
+			if err = errors.Join(err, j.Close()); err != nil || len(refused) != 1 || !errors.Is(refused[0].Err, c.err) || asked != c.asked {
+				t.Errorf("%v, %v, asked: %v", err, refused, asked)
+			}
+		})
 	}
 }

@@ -181,7 +181,7 @@ func openLog(path string, check func(Step) error) (*log, error) {
 
 // A log longer than this many bytes is written anew when it is opened, once most of it is of steps that are
 // over: where lanes are always in force nothing else shortens it.
-const long = 1 << 20
+const long = 256 << 10
 
 func (l *log) compact(boot string) error {
 	records := []record{{Boot: boot}}

@@ -11,7 +11,7 @@ func state(ctx context.Context, op Op, s Step) (inForce bool, now string, err er
 		return false, now, err
 	}
 	if o, ok := op.(comparer); ok {
-		inForce, err = o.InForce(ctx, s)
+		inForce, err = o.InForce(ctx, s, now)
 		return inForce, now, err
 	}
 	return now == s.After, now, nil

@@ -51,5 +51,8 @@ func (j *Journal) mayWait(s, earlier Step, open bool, err error) bool {
 	if open {
 		return earlier.After == s.After || earlier.Replaced == s.After
 	}
-	return err != nil && j.Again != nil && j.Again(s)
+	var u *UnansweredError
+	waits := errors.As(j.gone(s, err), &u) ||
+		slices.ContainsFunc(j.waiting, func(w Waiting) bool { return w.Step.Same(s) })
+	return err != nil && waits && j.Again != nil && j.Again(s) // which plans all lanes
 }

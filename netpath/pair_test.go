@@ -1,7 +1,6 @@
 package netpath_test
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -116,16 +115,13 @@ func TestDirect(t *testing.T) {
 	}
 	link := steps[len(steps)-1]
 	op := ops()[link.Kind]
-	in := op.(interface {
-		InForce(context.Context, journal.Step) (bool, error)
-	})
-	if is, ferr := in.InForce(t.Context(), link); !is || ferr != nil {
+	if is, _, ferr := j.InForce(t.Context(), link); !is || ferr != nil {
 		t.Errorf("in force: %v, %v", is, ferr)
 	}
 	if out, derr := exec.CommandContext(t.Context(), "ip", "-n", w.Netns, "link", "set", "eth0", "down").CombinedOutput(); derr != nil {
 		t.Errorf("%v: %s", derr, out)
 	}
-	if is, ferr := in.InForce(t.Context(), link); is || ferr != nil {
+	if is, _, ferr := j.InForce(t.Context(), link); is || ferr != nil {
 		t.Errorf("the client's end is down, in force: %v, %v", is, ferr)
 	}
 	if err = j.Undo(t.Context()); err != nil {

@@ -73,7 +73,7 @@ func policing(device string) (string, error) {
 }
 
 // InForce says whether this version's program is there.
-func (police) InForce(_ context.Context, s journal.Step) (bool, error) {
+func (police) InForce(_ context.Context, s journal.Step, _ string) (bool, error) {
 	name, err := policing(s.Target)
 	if s.After == "" || err != nil {
 		return name == "" && err == nil, err

@@ -59,7 +59,7 @@ func (filesystem) Read(context.Context, journal.Step) (string, error) {
 }
 
 // InForce says whether it is mounted.
-func (filesystem) InForce(context.Context, journal.Step) (bool, error) { return isMounted() }
+func (filesystem) InForce(context.Context, journal.Step, string) (bool, error) { return isMounted() }
 
 func (filesystem) Write(_ context.Context, _ journal.Step, value string) error {
 	if value == "" {

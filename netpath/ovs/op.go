@@ -121,7 +121,7 @@ func present(p part, db database, s journal.Step) string {
 }
 
 // InForce says whether all is as it was made.
-func (o op) InForce(ctx context.Context, s journal.Step) (bool, error) {
+func (o op) InForce(ctx context.Context, s journal.Step, _ string) (bool, error) {
 	what, err := o.differs(ctx, s)
 	return what == "" && err == nil, err
 }

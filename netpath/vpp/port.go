@@ -265,7 +265,7 @@ func (o portOp) differs(ctx context.Context, s journal.Step) (string, error) {
 }
 
 // InForce says whether all is as it was made.
-func (o portOp) InForce(ctx context.Context, s journal.Step) (bool, error) {
+func (o portOp) InForce(ctx context.Context, s journal.Step, _ string) (bool, error) {
 	what, err := o.differs(ctx, s)
 	return what == "" && err == nil, err
 }

@@ -156,7 +156,7 @@ agent                 1620       30  what another program needs to be one too (S
 audit                  250       15
 audit/rules           2400        5  out of audit; what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has
-change                2300       35  a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
+change                2350       35  files are read without what os.File adds; a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/netdev         2250       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces
 change/netdev/queues   400        5  out of change/netdev: which CPUs handle the frames of devices
 change/systemd         300        5  out of change: what systemd carries out
@@ -193,7 +193,7 @@ factor/runtime         150        5  the real-time and the web case study, expor
 factor/setting         100        5  factors, metrics and cells are data, and drivers
 history                750       30  reads times that people give, out of cmd/isolane
 history/diary          350        5  out of cmd/isolane: programs that use the library record alike, and what they do to lanes
-host                  2400       30  pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit
+host                  2450       35  what runs is read with fewer opens, and for plans without where interrupts fire; pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/hosttest          650       20  a large machine in files, to be read; mounts of a test alone; tests that need systemd; threads of interrupts, whose CPU the kernel chooses

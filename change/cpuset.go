@@ -40,7 +40,12 @@ func (c cpusetCPUs) Read(ctx context.Context, s journal.Step) (string, error) {
 	if err != nil || now == s.After {
 		return now, err
 	}
-	p, err := pinsIn(s.Target)
+	dir := path.Dir(s.Target)
+	h, err := cgroup.HierarchyOf(host.Live(), dir)
+	if err != nil {
+		return "", err
+	}
+	p, err := pinsIn(dir, h)
 	return now + p.String(), err
 }
 
@@ -49,38 +54,39 @@ func (c cpusetCPUs) Write(ctx context.Context, s journal.Step, value string) err
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.Target, err)
 	}
+	dir := path.Dir(s.Target)
+	h, err := cgroup.HierarchyOf(host.Live(), dir)
+	if err != nil {
+		return err
+	}
 	if cpus == s.After {
-		if keep, err = pinsIn(s.Target); err != nil {
+		if keep, err = pinsIn(dir, h); err != nil {
 			return err
 		}
 	}
 	if err = c.file.Write(ctx, s, cpus); err != nil {
 		return err
 	}
-	_, h, tids, err := tasksOf(s.Target)
+	tids, err := tasksIn(dir)
 	if err != nil || len(tids) == 0 {
 		return err
 	}
 	return keep.restore(tids, h)
 }
 
-func pinsIn(file string) (pins, error) {
-	dir, h, tids, err := tasksOf(file)
+func pinsIn(dir string, h cgroup.Hierarchy) (pins, error) {
+	tids, err := tasksIn(dir)
 	if err != nil || len(tids) == 0 {
 		return nil, err
 	}
 	return pinsOf(tids, h, dir)
 }
 
-// tasksOf returns the threads that are in the cgroup which a file belongs to.
-func tasksOf(file string) (dir string, h cgroup.Hierarchy, tids []int, err error) {
-	dir = path.Dir(file)
-	if h, err = cgroup.HierarchyOf(host.Live(), dir); err != nil {
-		return "", h, nil, err
-	}
+// tasksIn returns the threads that are in a cgroup.
+func tasksIn(dir string) (tids []int, err error) {
 	data, err := fs.ReadFile(host.Live(), path.Join(dir, "tasks")[1:])
 	if err == nil {
 		tids, err = cgroup.IDs(string(data))
 	}
-	return dir, h, tids, err
+	return tids, err
 }

@@ -3,7 +3,6 @@ package change
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -12,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host"
 )
 
 // kernel is the file system through which the kernel's settings are reached: below root, "/" for the
@@ -25,56 +26,67 @@ func (k kernel) live() bool { return k.root == "/" }
 
 // open opens a file or directory without following a symbolic link (openat2(2)).
 func (k kernel) open(name string, flags uint64) (*os.File, error) {
-	root, err := unix.Open(k.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := k.descriptor(name, flags)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: k.root, Err: err}
+		return nil, err
 	}
-	defer unix.Close(root)
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// descriptor is open without a finalizer, for the many that are read.
+func (k kernel) descriptor(name string, flags uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
 	if flags&unix.O_CREAT != 0 {
 		how.Mode = 0o644
 	}
-	fd, err := unix.Openat2(root, strings.TrimPrefix(name, "/"), &how)
+	from, to := unix.AT_FDCWD, path.Join("/", name)
+	if !k.live() {
+		root, err := unix.Open(k.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, &os.PathError{Op: "open", Path: k.root, Err: err}
+		}
+		defer unix.Close(root)
+		from, to, how.Resolve = root, to[1:], how.Resolve|unix.RESOLVE_BENEATH
+	}
+	fd, err := unix.Openat2(from, to, &how)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		return -1, &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	f := os.NewFile(uintptr(fd), name)
-	if err = k.onKernelFS(f); err != nil {
-		return nil, errors.Join(err, f.Close())
+	if err = k.onKernelFS(fd, name); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
 	}
-	return f, nil
+	return fd, nil
 }
 
 // onKernelFS says whether a file lies on a file system of the kernel's own.
-func (k kernel) onKernelFS(f *os.File) error {
+func (k kernel) onKernelFS(fd int, name string) error {
 	if !k.live() {
 		return nil
 	}
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return fmt.Errorf("%s: %w", f.Name(), err)
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	switch st.Type {
 	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC:
 		return nil
 	}
-	return fmt.Errorf("%s: expected a file of /proc, /sys or a cgroup, found one of another file system",
-		f.Name())
+	return fmt.Errorf("%s: expected a file of /proc, /sys or a cgroup, found one of another file system", name)
 }
 
 // read returns a file's content without the white space at its end. Of a cgroup's files one that a
 // stand-in lacks is empty: the kernel makes them, a directory does not.
 func (k kernel) read(name string) (string, error) {
-	f, err := k.open(name, unix.O_RDONLY)
+	fd, err := k.descriptor(name, unix.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) && !k.live() && slices.Contains(groupFiles(), path.Base(name)) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	defer unix.Close(fd)
+	data, err := host.ReadDescriptor(fd, name)
 	return strings.TrimRight(string(data), " \t\n"), err
 }
 

@@ -1,7 +1,6 @@
 package enforce
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,12 +56,14 @@ func readApplied(dir, state string) (Applied, error) {
 		return none, nil
 	}
 	var a, of Applied
-	if err = json.Unmarshal([]byte(state), &of); err == nil && of.BootID != boot {
-		return none, nil
-	}
 	strict := json.NewDecoder(strings.NewReader(state))
 	strict.DisallowUnknownFields()
-	if err = strict.Decode(&a); err == nil && (a.APIVersion != plan.APIVersion || a.Kind != appliedKind) {
+	err = strict.Decode(&a)
+	of = a // or what another version has written
+	if (err == nil || json.Unmarshal([]byte(state), &of) == nil) && of.BootID != boot {
+		return none, nil
+	}
+	if err == nil && (a.APIVersion != plan.APIVersion || a.Kind != appliedKind) {
 		err = fmt.Errorf("found %q %q, expected %q %q", a.APIVersion, a.Kind, plan.APIVersion, appliedKind)
 	}
 	if err != nil {
@@ -76,9 +77,8 @@ func readApplied(dir, state string) (Applied, error) {
 				"then isolane recover --adopt", filepath.Join(dir, stateFile), at.Journal)
 		}
 	}
-	placed, err := json.Marshal(a.Placement)
-	if err == nil {
-		_, err = plan.Read(filepath.Join(dir, stateFile), bytes.NewReader(placed))
+	if err = a.Placement.Validate(); err != nil {
+		err = fmt.Errorf("%s: %w", filepath.Join(dir, stateFile), err)
 	}
 	return a, err
 }

@@ -33,15 +33,20 @@ func kernelThreads(v View, p plan.Placement) ([]journal.Step, error) {
 }
 
 func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
-	t, allowed, err := movable(v.Root, pid)
+	t, err := movable(v.Root, pid)
+	target := change.TaskTarget(pid, t.Start)
+	var allowed cpuset.Set
+	if known, is := v.before(change.KindTask, target); is && err == nil {
+		allowed = known
+	} else if err == nil {
+		allowed, err = task.ReadAllowed(v.Root, task.Dir(pid))
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	target := change.TaskTarget(pid, t.Start)
-	allowed = v.cpusBefore(change.KindTask, target, allowed)
 	to := allowed.Difference(cpus)
 	// Elsewhere, or bound there by its owner. The kernel lets no thread be where all is offline.
 	if !allowed.Intersects(cpus) || !to.Intersects(v.Host.Online()) {
@@ -50,15 +55,13 @@ func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
 	return []journal.Step{{Kind: change.KindTask, Target: target, After: to.String(), Optional: true}}, nil
 }
 
-// movable reads a kernel thread that may be moved, and its CPUs; fs.ErrNotExist of any other task.
-func movable(root fs.FS, pid int) (t task.Stat, cpus cpuset.Set, err error) {
-	if t, err = task.ReadStat(root, task.Dir(pid)); err == nil && (!t.Kernel || !t.Movable()) {
+// movable reads a kernel thread that may be moved; fs.ErrNotExist of any other task.
+func movable(root fs.FS, pid int) (task.Stat, error) {
+	t, err := task.ReadStat(root, task.Dir(pid))
+	if err == nil && (!t.Kernel || !t.Movable()) {
 		err = fs.ErrNotExist
 	}
-	if err == nil {
-		cpus, err = task.ReadAllowed(root, task.Dir(pid))
-	}
-	return t, cpus, err
+	return t, err
 }
 
 func trim(data []byte) string { return strings.TrimSpace(string(data)) }
@@ -88,8 +91,9 @@ func kernelThreadDefaults(u *Unrecorded) error {
 		return err
 	}
 	for _, pid := range pids {
-		t, now, terr := movable(u.Root, pid)
-		if terr != nil {
+		t, terr := movable(u.Root, pid)
+		now, aerr := task.ReadAllowed(u.Root, task.Dir(pid))
+		if errors.Join(terr, aerr) != nil {
 			continue
 		}
 		here := now.Intersection(online)

@@ -162,8 +162,7 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	earlier, open := j.log.find(s)
 	if s.Before = ""; open {
 		s.Before, s.Replaced = earlier.Before, earlier.After
-		// A crash may have prevented the earlier step from being written. Then the host has the value that it was
-		// to replace.
+		// After a crash before the earlier step was written, the host has what that step was to replace.
 		if now, rerr := op.Read(ctx, earlier); rerr == nil && earlier.Replaced != "" && now == earlier.Replaced {
 			s.Replaced = now
 		}

@@ -12,13 +12,13 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindCpuset are the CPUs of a cpuset of cgroup v1 that is not Isolane's: Target is its cpuset.cpus,
-// After a cpulist. The value before also holds the affinities, see pins.
+// KindCpuset sets the CPUs of a cpuset of cgroup v1 that is not Isolane's. Target is its cpuset.cpus, After a
+// cpulist. The value before also holds the affinities of its threads, see pins.
 const KindCpuset = "cpuset"
 
 type cpusetCPUs struct{ file file }
 
-// File is the target.
+// File returns the target.
 func (cpusetCPUs) File(s journal.Step) string { return s.Target }
 
 // Check lets a step change only the CPUs of a cpuset.
@@ -72,7 +72,7 @@ func pinsIn(file string) (pins, error) {
 	return pinsOf(tids, h, dir)
 }
 
-// tasksOf returns the threads that are in the cgroup which a file belongs to.
+// tasksOf returns the threads in the cgroup of a file.
 func tasksOf(file string) (dir string, h cgroup.Hierarchy, tids []int, err error) {
 	dir = path.Dir(file)
 	if h, err = cgroup.HierarchyOf(host.Live(), dir); err != nil {

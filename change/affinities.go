@@ -114,8 +114,7 @@ func (affinities) Shell(s journal.Step) string {
 	return "# threads that may use only some CPUs keep to these, but for " + s.After
 }
 
-// Finish sets the affinities again that the kernel has changed: those of recorded threads and their
-// descendants.
+// Finish sets the affinities again that the kernel has changed, of recorded threads and their descendants.
 func (a affinities) Finish(_ context.Context, s journal.Step) error {
 	youngest, keep, err := parseRecorded(s.Before)
 	if err != nil || !a.live() || len(keep) == 0 {

@@ -110,8 +110,7 @@ func (f file) orOffline(name string, err error) error {
 	return err
 }
 
-// offlineError matches fs.ErrNotExist: to those who only look it is no error, as offline CPUs need no
-// governor.
+// offlineError matches fs.ErrNotExist: it is no error to those who only look, as offline CPUs need nothing.
 type offlineError struct{}
 
 func (offlineError) Error() string { return "its CPUs are offline: bring them online" }

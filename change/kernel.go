@@ -92,8 +92,7 @@ func (k kernel) write(name, value string) error {
 }
 
 // inherit makes a cpuset use what its parent has, by emptying its list. The kernel refuses that for a cgroup
-// v2 with processes (kernel/cgroup/cpuset.c, validate_change). Such a one gets all there is, which means the
-// same.
+// v2 with processes (kernel/cgroup/cpuset.c, validate_change). It gets all there is, which means the same.
 func (k kernel) inherit(name string) error {
 	err := k.write(name, "")
 	if errors.Is(err, unix.ENOSPC) {

@@ -93,8 +93,7 @@ func (tasks) DescribeDrift(s journal.Step) (expected, found string) {
 // cgroup if the kernel can. A busy machine needs many rounds.
 const movingTime = 30 * time.Second
 
-// move moves the processes of one cgroup to another, also those born meanwhile. It waits for dying ones to
-// go.
+// move moves the processes of one cgroup to another, also those born meanwhile. It waits for dying ones.
 func (k kernel) move(ctx context.Context, from, to string, which func(pid int) bool) error {
 	errLeft := errors.New("processes are left")
 	left, begun := 0, time.Now()

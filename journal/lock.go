@@ -42,7 +42,7 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s (process %d)", h.Command, h.PID)
 }
 
-// parseHolder is the inverse of String.
+// parseHolder reads what String returned.
 func parseHolder(text string) Holder {
 	at := strings.LastIndex(text, " (process ")
 	var h Holder
@@ -182,8 +182,8 @@ func RemoveState(dir, name string) error {
 	return nil
 }
 
-// fresh is the temporary path of a file that WriteState writes. Its name is not that of a journal, so Recover
-// ignores one that a killed process left.
+// fresh returns the temporary path of a file that WriteState writes. Its name is not that of a journal, so
+// Recover ignores one that a killed process left.
 func fresh(dir, name string) string { return filepath.Join(dir, "."+name+".new") }
 
 // WriteState replaces such a file as a whole or not at all. It flushes the file, so not even a crash of the

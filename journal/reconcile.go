@@ -68,7 +68,7 @@ func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 	return append(missing, more...), err
 }
 
-// ends says whether the target of a step may end by itself.
+// ends reports whether the target of a step may end by itself.
 func (j *Journal) ends(s Step) bool {
 	e, is := j.ops[s.Kind].(ender)
 	return is && e.Ends(s)

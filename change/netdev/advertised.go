@@ -14,8 +14,8 @@ import (
 // workload sets them itself, by DHCP for example.
 func (p Peer) declares() bool { return p.Netns != "" && !p.Bare && len(p.Addresses) > 0 }
 
-// acceptRA is the file that says whether the device takes addresses and routes from router advertisements
-// (Documentation/networking/ip-sysctl.rst).
+// acceptRA returns the file that says whether the device takes addresses and routes from router
+// advertisements (Documentation/networking/ip-sysctl.rst).
 func (p Peer) acceptRA() string { return "/proc/sys/net/ipv6/conf/" + p.Name + "/accept_ra" }
 
 // refuseAdvertisements keeps router advertisements from giving the device addresses and routes, and removes

@@ -242,7 +242,7 @@ func found(n *yaml.Node) string {
 	return n.Value
 }
 
-// isSwitch says whether a word without quotes is true or false in YAML 1.1, which many programs read.
+// isSwitch reports whether a word without quotes is true or false in YAML 1.1, which many programs read.
 func isSwitch(n *yaml.Node) bool {
 	words := []string{"y", "n", "yes", "no", "on", "off"}
 	return n.Style == 0 && slices.Contains(words, strings.ToLower(n.Value))

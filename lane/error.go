@@ -30,7 +30,7 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
 }
 
-// Topic is what `isolane explain` tells about the field, or about what it is in: lane.spec.cpus.
+// Topic returns what `isolane explain` tells about the field, or about what it is in: lane.spec.cpus.
 func (e *FieldError) Topic() string {
 	table := Fields()
 	for path := e.Field; path != ""; path = parent(path) {
@@ -41,7 +41,7 @@ func (e *FieldError) Topic() string {
 	return "lane"
 }
 
-// wrong is the error of a field.
+// wrong returns the error of a field.
 func wrong(path, format string, args ...any) error {
 	return &FieldError{Field: path, Text: fmt.Sprintf(format, args...)}
 }
@@ -71,7 +71,7 @@ const longest = 40
 // quoted repeats a value, but no long one.
 func quoted(s string) string { return fmt.Sprintf("%q", cut(s, longest)) }
 
-// printable is a text that may hold anything, on one line.
+// printable returns a text that may hold anything, on one line.
 func printable(s string, most int) string {
 	q := strconv.Quote(cut(s, most))
 	return q[1 : len(q)-1]
@@ -96,7 +96,7 @@ func or(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// nearest is the word that a misspelt one was meant to be, or "".
+// nearest returns the word that a misspelt one was meant to be, or "".
 func nearest(misspelt string, words []string) string {
 	if len(misspelt) > longest {
 		return ""
@@ -110,7 +110,7 @@ func nearest(misspelt string, words []string) string {
 	return best
 }
 
-// distance is how many letters must be added, dropped, replaced or swapped with their neighbour.
+// distance returns how many letters must be added, dropped, replaced or swapped with their neighbour.
 func distance(a, b string) int {
 	before, last, row := []int(nil), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

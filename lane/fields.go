@@ -19,7 +19,7 @@ type Field struct {
 	Example  string // a value, as YAML
 }
 
-// Fields are all fields of a declaration, each before those inside of it.
+// Fields returns all fields of a declaration, each before those inside of it.
 func Fields() []Field {
 	return slices.Concat(headFields(), cpuFields(), resourceFields(), networkFields(), placeFields(),
 		cgroupFields(), threadFields())
@@ -238,7 +238,7 @@ func threadFields() []Field {
 	}
 }
 
-// field is the row of a path in a table; names that a declaration gives stand for *.
+// field returns the row of a path in a table; names that a declaration gives stand for *.
 func field(table []Field, path string) (Field, bool) {
 	for _, f := range table {
 		parent, open := strings.CutSuffix(f.Path, "*")
@@ -249,7 +249,8 @@ func field(table []Field, path string) (Field, bool) {
 	return Field{}, false
 }
 
-// Topic is the row of a field as `isolane explain` is asked for it: lane.spec.cpus; lane alone has no path.
+// Topic returns the row of a field as `isolane explain` is asked for it: lane.spec.cpus; lane alone has no
+// path.
 func Topic(name string) (Field, error) {
 	if name == "lane" {
 		return Field{}, nil

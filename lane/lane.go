@@ -105,7 +105,7 @@ const (
 	Tap  = "tap"      // the workload is a virtual machine, with a tap device
 )
 
-// HasTap says whether the workload is a virtual machine with a tap device.
+// HasTap reports whether the workload is a virtual machine with a tap device.
 func (n Network) HasTap() bool { return n.Driver == Tap }
 
 // VLAN are the tags on the wire; 0 is none.
@@ -143,7 +143,7 @@ type Scheduling struct {
 	BusyPoll bool         `json:"busyPoll,omitempty"` // spin for packets instead of sleeping
 }
 
-// Balanced says whether the kernel balances the lane's threads over its CPUs. Without
+// Balanced reports whether the kernel balances the lane's threads over its CPUs. Without
 // spec.cpus.balance a lane is balanced unless it has nothing to balance: one CPU, or roles that bind a
 // thread to each of its CPUs.
 func (s Spec) Balanced() bool {
@@ -157,11 +157,11 @@ func (s Spec) Balanced() bool {
 	return s.CPUs.Count > 1 && bound < s.CPUs.Count
 }
 
-// Spread says whether waiting threads go to idle CPUs of the lane, by the kernel where it balances them, by
-// Isolane where it does not: always, unless spec.cpus.balance is false.
+// Spread reports whether waiting threads go to idle CPUs of the lane, by the kernel where it balances them,
+// by Isolane where it does not: always, unless spec.cpus.balance is false.
 func (s Spec) Spread() bool { return s.CPUs.Balance == nil || *s.CPUs.Balance }
 
-// Wishes are the names that Preferred may have, as far as the spec has them.
+// Wishes returns the names that Preferred may have, as far as the spec has them.
 func (s Spec) Wishes() []string {
 	var wishes []string
 	for _, w := range []struct {

@@ -106,13 +106,13 @@ func (n Network) validateAddresses() error {
 	return nil
 }
 
-// usable says whether it can be the address of one host on a link.
+// usable reports whether it can be the address of one host on a link.
 func usable(a netip.Addr) bool {
 	return !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.Is4In6() && a.Zone() == "" &&
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// last is the last address of an IPv4 prefix, its broadcast.
+// last returns the last address of an IPv4 prefix, its broadcast.
 func last(p netip.Prefix) netip.Addr {
 	a := p.Addr().As4()
 	for bit := p.Bits(); bit < 32; bit++ {

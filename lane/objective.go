@@ -31,7 +31,7 @@ type Bound struct {
 	MinBitsPerSecond uint64 `json:"minBitsPerSecond,omitempty"`
 }
 
-// Bounds are the limits of an objective, those of round trips first.
+// Bounds returns the limits of an objective, those of round trips first.
 func (o Objective) Bounds() []Bound {
 	var all []Bound
 	for _, p := range slices.Sorted(maps.Keys(o.RTT)) {
@@ -56,7 +56,7 @@ func Quantile(percentile string) (float64, error) {
 	return p, nil
 }
 
-// String is the bound as a lane file writes it.
+// String returns the bound as a lane file writes it.
 func (b Bound) String() string {
 	if b.Metric == "rtt" {
 		return fmt.Sprintf("rtt %s at most %s", b.Percentile, quantity.Duration(b.MaxNanoseconds))

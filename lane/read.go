@@ -69,7 +69,7 @@ func ReadEach(names []string, stdin io.Reader) (files [][]Lane, wrong []error) {
 	return files, wrong
 }
 
-// filesOf are the files that a name stands for: those with lanes of a directory, sorted, or itself.
+// filesOf returns the files that a name stands for: those with lanes of a directory, sorted, or itself.
 func filesOf(name string) ([]string, error) {
 	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() {
 		return []string{name}, nil

@@ -93,7 +93,7 @@ func inRange(table []Field, v reflect.Value, path string) error {
 	return nil
 }
 
-// expected is what a field may be, for errors.
+// expected returns what a field may be, for errors.
 func expected(f Field) string {
 	switch {
 	case len(f.Values) > 0:
@@ -104,7 +104,7 @@ func expected(f Field) string {
 	return f.Form
 }
 
-// validateRules is what concerns more than one field.
+// validateRules returns what concerns more than one field.
 func (s Spec) validateRules() error {
 	for _, check := range []func() error{
 		s.validateNames, s.validateSharing, s.validateNear, s.validateWishes, s.validateNetwork,
@@ -117,7 +117,7 @@ func (s Spec) validateRules() error {
 	return nil
 }
 
-// validateNames is what names of other things look like, so that nothing else is looked for.
+// validateNames returns what names of other things look like, so that nothing else is looked for.
 func (s Spec) validateNames() error {
 	for _, f := range []struct{ path, name string }{
 		{"spec.near.device", s.Near.Device}, {"spec.network.device", s.Network.Device},

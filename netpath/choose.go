@@ -72,7 +72,7 @@ const (
 	ratePrefix   = "rate: "
 )
 
-// IsReason says whether a reason of a lane is one of Best or RateReason.
+// IsReason reports whether a reason of a lane is one of Best or RateReason.
 func IsReason(reason string) bool {
 	return strings.HasPrefix(reason, reasonPrefix) || strings.HasPrefix(reason, ratePrefix)
 }
@@ -86,8 +86,8 @@ func RateReason(paths []Path, n lane.Network) string {
 	return ratePrefix + "with path " + n.Path + " a workload with CAP_NET_RAW or CAP_NET_ADMIN can send more"
 }
 
-// Best is the path for a lane that asks for the best one, and why: the one that it has already, "" for none,
-// or else the first that this host can make.
+// Best returns the path for a lane that asks for the best one, and why: the one that it has already, "" for
+// none, or else the first that this host can make.
 func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason string, err error) {
 	paths := slices.Clone(n.Paths)
 	if i := slices.IndexFunc(paths, func(p Path) bool { return p.Name() == has }); i > 0 {

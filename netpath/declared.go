@@ -32,7 +32,7 @@ type Functional interface {
 	Functions(n lane.Network) int
 }
 
-// Functions is how many virtual functions of its device a lane needs for its path.
+// Functions returns how many virtual functions of its device a lane needs for its path.
 func Functions(paths []Path, n lane.Network) int {
 	if p, is := Find(paths, n).(Functional); is {
 		return p.Functions(n)
@@ -107,7 +107,7 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	return leave, err
 }
 
-// with are the fields to leave out of a lane so that a field is no longer refused; none where leaving out
+// with returns the fields to leave out of a lane so that a field is no longer refused; none where leaving out
 // does not help.
 func with(field string, n lane.Network) (fields []string) {
 	switch field {
@@ -131,7 +131,7 @@ func with(field string, n lane.Network) (fields []string) {
 	return fields
 }
 
-// Find is the path that a declaration names; nil where it names none of these.
+// Find returns the path that a declaration names; nil where it names none of these.
 func Find(paths []Path, n lane.Network) Path {
 	if i := slices.IndexFunc(paths, func(p Path) bool { return p.Name() == n.Path }); i >= 0 {
 		return paths[i]
@@ -153,7 +153,7 @@ func (e *NameError) Text() string {
 	return fmt.Sprintf("expected %s, which this version has, found %.40q", known, e.Name)
 }
 
-// Choices are the values that fields of a lane may be which name paths or switches, by field.
+// Choices returns the values that fields of a lane may be which name paths or switches, by field.
 func Choices(paths []Path) map[string][]string {
 	names, switches := []string{Auto}, []string{}
 	for _, p := range paths {

@@ -49,7 +49,7 @@ type PlacedFunctions struct {
 	Pool    int    // how many the card is to have
 }
 
-// FunctionsOf are the virtual functions of a lane; the zero value where it has none.
+// FunctionsOf returns the virtual functions of a lane; the zero value where it has none.
 func FunctionsOf(h host.Host, placed plan.Lane) PlacedFunctions {
 	for _, d := range placed.Devices {
 		if len(d.VFs) == 0 {
@@ -74,8 +74,8 @@ func Of(root fs.FS, name string, n lane.Network) Lane {
 	return l
 }
 
-// deviceName is the kernel's own name of a device that is named by its PCI address, or, on the machine that
-// runs, by an alternative name: by whatever name, it is one uplink.
+// deviceName returns the kernel's own name of a device that is named by its PCI address, or, on the machine
+// that runs, by an alternative name: by whatever name, it is one uplink.
 func deviceName(root fs.FS, device string) string {
 	if name := host.NetworkDevice(root, device); name != "" {
 		return name
@@ -91,8 +91,9 @@ func deviceName(root fs.FS, device string) string {
 	return l.Attrs().Name
 }
 
-// Netns is the name of the network namespace that the path leads to. That of a running workload has its inode
-// in it, so that all that is in it is made anew with each other one; no name of a lane has an underscore.
+// Netns returns the name of the network namespace that the path leads to. That of a running workload has its
+// inode in it, so that all that is in it is made anew with each other one; no name of a lane has an
+// underscore.
 func (l Lane) Netns() string {
 	name := "isolane-" + l.Name
 	if inode := netdev.Inode(l.Workload); inode > 0 {
@@ -101,11 +102,11 @@ func (l Lane) Netns() string {
 	return name
 }
 
-// Port is the name of the host's end of a lane's device.
+// Port returns the name of the host's end of a lane's device.
 func Port(of string) string { return DeviceName("isl-", of) }
 
-// Bridge is the name of the bridge that lanes with this uplink share; without one it connects the lanes of
-// this host only.
+// Bridge returns the name of the bridge that lanes with this uplink share; without one it connects the lanes
+// of this host only.
 func Bridge(uplink string) string {
 	if uplink == "" {
 		return "islbr"
@@ -113,7 +114,7 @@ func Bridge(uplink string) string {
 	return DeviceName("islbr-", uplink)
 }
 
-// DeviceName is a prefix with a name, or with a digest of it where that would be too long for a device.
+// DeviceName returns a prefix with a name, or with a digest of it where that would be too long for a device.
 func DeviceName(prefix, name string) string {
 	if len(prefix+name) < unix.IFNAMSIZ {
 		return prefix + name
@@ -128,8 +129,8 @@ func Digest(words ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// mac is the address of a lane's device: the same after each start, another one on each machine. Addresses
-// that begin with 02 are given by hand (IEEE 802, universal/local bit).
+// mac returns the address of a lane's device: the same after each start, another one on each machine.
+// Addresses that begin with 02 are given by hand (IEEE 802, universal/local bit).
 func mac(root fs.FS, of string) string {
 	var machine string
 	for _, file := range []string{"etc/machine-id", "proc/sys/kernel/hostname"} {
@@ -141,13 +142,13 @@ func mac(root fs.FS, of string) string {
 	return localMAC("mac", machine, of)
 }
 
-// localMAC is an address of nobody's block (IEEE 802, locally administered).
+// localMAC returns an address of nobody's block (IEEE 802, locally administered).
 func localMAC(of ...string) string {
 	d := Digest(of...)
 	return fmt.Sprintf("02:15:%s:%s:%s:%s", d[0:2], d[2:4], d[4:6], d[6:8])
 }
 
-// FunctionMAC is the MAC address of one of the lane's virtual functions; the first has the lane's.
+// FunctionMAC returns the MAC address of one of the lane's virtual functions; the first has the lane's.
 func (l Lane) FunctionMAC(i int) string {
 	if i == 0 {
 		return l.MAC
@@ -155,7 +156,8 @@ func (l Lane) FunctionMAC(i int) string {
 	return localMAC("mac", l.MAC, fmt.Sprint(i))
 }
 
-// LinkLocal is the IPv6 address that the kernel makes of a MAC address of six bytes (RFC 4291, appendix A).
+// LinkLocal returns the IPv6 address that the kernel makes of a MAC address of six bytes (RFC 4291, appendix
+// A).
 func LinkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
 		13: mac[3], 14: mac[4], 15: mac[5]})
@@ -184,7 +186,7 @@ func PossibleQueues(l Lane) error {
 	return nil
 }
 
-// Inside is the device of the lane in its namespace.
+// Inside returns the device of the lane in its namespace.
 func (l Lane) Inside() *netdev.Peer {
 	p := &netdev.Peer{Netns: l.Netns(), Name: Device, MAC: l.MAC, MTU: l.MTU, Bare: l.HasTap()}
 	if p.Bare { // they are the virtual machine's
@@ -199,8 +201,8 @@ func (l Lane) Inside() *netdev.Peer {
 	return p
 }
 
-// Steps are the lane's namespace, and in it the device that link is, with its rate; the name is that of the
-// link's step.
+// Steps returns the lane's namespace, and in it the device that link is, with its rate; the name is that of
+// the link's step.
 func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 	step, err := netdev.LinkStep(name, link)
 	steps := l.StepsWith(step)
@@ -210,7 +212,7 @@ func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 	return steps, err
 }
 
-// StepsWith are those of Steps with another step that makes the device.
+// StepsWith returns those of Steps with another step that makes the device.
 func (l Lane) StepsWith(device journal.Step) []journal.Step {
 	steps := []journal.Step{namespace(l.Netns(), l.Workload), device}
 	if l.HasTap() {
@@ -236,7 +238,7 @@ type Traffic struct {
 	Refused uint64 `json:"refused"`
 }
 
-// Since is what came after before: all, where the device was made anew meanwhile and has begun with 0.
+// Since returns what came after before: all, where the device was made anew meanwhile and has begun with 0.
 func (t Traffic) Since(before Traffic) Traffic {
 	if t.Received < before.Received || t.Sent < before.Sent {
 		return t
@@ -279,8 +281,8 @@ func dropped(s *netlink.LinkStatistics) uint64 {
 	return s.RxDropped + s.TxDropped + s.RxErrors + s.TxErrors
 }
 
-// counters are those of a device, nil where there is none, and how many frames programs have dropped where
-// they enter it: the kernel counts these at the hook (clsact).
+// counters returns those of a device, nil where there is none, and how many frames programs have dropped
+// where they enter it: the kernel counts these at the hook (clsact).
 func counters(netns, device string) (all *netlink.LinkStatistics, refused uint64, err error) {
 	h, l, err := netdev.Find(netns, device)
 	if l == nil || err != nil {

@@ -45,7 +45,8 @@ func (w Wire) Steps(joined bool) ([]journal.Step, error) {
 // tagsSize is by how much frames may be longer on a wire with tags, as between switches of providers.
 const tagsSize = 8
 
-// tagged are the steps of a wire whose other end is the host's too; behind its tags is the client's device.
+// tagged returns the steps of a wire whose other end is the host's too; behind its tags is the client's
+// device.
 func (w Wire) tagged(joined bool) ([]journal.Step, error) {
 	far, client := w.Uplink+"-o", w.client(joined)
 	client.MTU = VethMTU
@@ -64,7 +65,7 @@ func (w Wire) tagged(joined bool) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// Direct are the steps of a wire that ends in the lane itself, with GRO at both ends.
+// Direct returns the steps of a wire that ends in the lane itself, with GRO at both ends.
 func (w Wire) Direct(l Lane) ([]journal.Step, error) {
 	inside := l.Inside()
 	inside.GRO, inside.WireFrames = true, true
@@ -72,7 +73,7 @@ func (w Wire) Direct(l Lane) ([]journal.Step, error) {
 	return []journal.Step{namespace(w.Netns, ""), namespace(l.Netns(), ""), link}, err
 }
 
-// client is the device of the client.
+// client returns the device of the client.
 func (w Wire) client(joined bool) *netdev.Peer {
 	return &netdev.Peer{Netns: w.Netns, Name: Device, MAC: w.MAC, Addresses: w.Addresses, GRO: joined,
 		WireFrames: true, Checksums: w.Checksums}
@@ -102,7 +103,7 @@ func (w Wire) Reach(ctx context.Context, address netip.Addr) error {
 	})
 }
 
-// CongestionControl are the steps that make TCP in namespaces use an algorithm from the first moment of a
+// CongestionControl returns the steps that make TCP in namespaces use an algorithm from the first moment of a
 // socket. To change it later, as programs can, is not the same: a socket that was born with BBR keeps its
 // pacing timers.
 func CongestionControl(name string, namespaces ...string) []journal.Step {

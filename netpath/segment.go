@@ -87,8 +87,9 @@ func (s segment) check(ctx context.Context, l Lane, addresses []lane.Address) er
 	return nil
 }
 
-// Asked are a lane's addresses, and the IPv6 address that the kernel makes of its MAC address: who has that
-// one too, as a lane of its name on a host with the same machine-id, answers by it. ARP has no such question.
+// Asked returns a lane's addresses, and the IPv6 address that the kernel makes of its MAC address: who has
+// that one too, as a lane of its name on a host with the same machine-id, answers by it. ARP has no such
+// question.
 func (l Lane) Asked() []lane.Address {
 	mac, err := net.ParseMAC(l.MAC)
 	if l.Device == "" || err != nil {
@@ -120,8 +121,8 @@ func (l Lane) checkHost(addresses []lane.Address) error {
 	return errors.Join(lerr, err)
 }
 
-// ofHost are those of the host's devices that are on the lane's segment: its device and what has frames by
-// that, and behind its tags the VLANs of these.
+// ofHost returns those of the host's devices that are on the lane's segment: its device and what has frames
+// by that, and behind its tags the VLANs of these.
 func (l Lane) ofHost(links []netlink.Link) []netlink.Link {
 	on := slices.DeleteFunc(slices.Clone(links), func(d netlink.Link) bool { return d.Attrs().Name != l.Device })
 	on = above(links, on, sharing()...)
@@ -164,7 +165,7 @@ type segment struct {
 
 func (s segment) Close() { _ = unix.Close(s.fd) }
 
-// networkOrder is a number as packet sockets want protocols.
+// networkOrder returns a number as packet sockets want protocols.
 func networkOrder(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }
@@ -221,7 +222,7 @@ func (s segment) ask(who netip.Addr) error {
 	return err
 }
 
-// solicitation is a packet of IPv6 that asks for a neighbour (RFC 4861, section 4.3) from no address.
+// solicitation returns a packet of IPv6 that asks for a neighbour (RFC 4861, section 4.3) from no address.
 func solicitation(who netip.Addr) []byte {
 	address := who.As16()
 	group := [16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff}
@@ -293,8 +294,8 @@ func (s segment) answer(
 	}
 }
 
-// claim is the address that somebody says in a frame with the lane's tags that they have, if any. The kernel
-// has taken the outer tag out of the frame, and says so beside it (packet(7)).
+// claim returns the address that somebody says in a frame with the lane's tags that they have, if any. The
+// kernel has taken the outer tag out of the frame, and says so beside it (packet(7)).
 func (s segment) claim(frame, control []byte) (who netip.Addr, mac net.HardwareAddr) {
 	const macs = 12
 	if len(frame) < macs {
@@ -323,7 +324,7 @@ func (s segment) claim(frame, control []byte) (who netip.Addr, mac net.HardwareA
 	return who, nil
 }
 
-// outerTag is the tag that the kernel took out of a frame; none where it took none.
+// outerTag returns the tag that the kernel took out of a frame; none where it took none.
 func outerTag(control []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

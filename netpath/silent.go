@@ -11,7 +11,7 @@ import (
 // looked at while it is started anew, and no error.
 const silent = "unknown: "
 
-// Unread is what is there where a switch could not be asked.
+// Unread returns what is there where a switch could not be asked.
 func Unread(ctx context.Context, err error) (string, error) {
 	if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) {
 		return "", err
@@ -19,5 +19,5 @@ func Unread(ctx context.Context, err error) (string, error) {
 	return silent + err.Error(), nil
 }
 
-// IsUnread says whether a value is one of Unread.
+// IsUnread reports whether a value is one of Unread.
 func IsUnread(value string) bool { return strings.HasPrefix(value, silent) }

@@ -47,7 +47,7 @@ func UplinkState(paths []Path, l Lane) (string, error) {
 	return "", nil
 }
 
-// Remedy is what is to be done about a state; "" where that is nothing of the host.
+// Remedy returns what is to be done about a state; "" where that is nothing of the host.
 func Remedy(state, device string) string {
 	const cut = "lanes on it are cut off: "
 	return map[string]string{Gone: cut + "isolane apply when it is back, or isolane release",

@@ -19,8 +19,8 @@ type Switch interface {
 	SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error)
 }
 
-// FindSwitch is the switch that a lane is for; nil where it is a lane of workloads. The error says why it
-// cannot be.
+// FindSwitch returns the switch that a lane is for; nil where it is a lane of workloads. The error says why
+// it cannot be.
 func FindSwitch(paths []Path, spec lane.Spec) (Switch, error) {
 	if spec.Switch == "" {
 		return nil, nil

@@ -144,8 +144,8 @@ func (u Uplink) CheckVeth(n lane.Network) error {
 		"expected mtu %[3]d or less", VethMTU, n.Path, u.MTU, u.Name)
 }
 
-// OwnBridge is the bridge of Isolane's that may have the device as a port. Lanes of before may have made it
-// by an alternative name, and move to the other one.
+// OwnBridge returns the bridge of Isolane's that may have the device as a port. Lanes of before may have made
+// it by an alternative name, and move to the other one.
 func (u Uplink) OwnBridge() string {
 	if slices.ContainsFunc(u.AltNames, func(name string) bool { return Bridge(name) == u.Master }) {
 		return u.Master
@@ -185,10 +185,10 @@ func above(links, on []netlink.Link, types ...string) []netlink.Link {
 	return on
 }
 
-// sharing are the types of devices that have the frames of the one below too, as they are.
+// sharing returns the types of devices that have the frames of the one below too, as they are.
 func sharing() []string { return []string{netdev.Macvlan, "macvtap", "ipvlan", "ipvtap"} }
 
-// Above are the devices of the host on the uplink: its VLANs, what it is a port of, and so on.
+// Above returns the devices of the host on the uplink: its VLANs, what it is a port of, and so on.
 func (u Uplink) Above() (all []Uplink, err error) {
 	h, l, err := netdev.Find("", u.Name)
 	if l == nil || err != nil {
@@ -209,8 +209,8 @@ type tag struct {
 	link   netdev.Link
 }
 
-// tags are the lane's, from the outer one inwards. Alone a tag is one of IEEE 802.1Q, around another one of
-// 802.1ad.
+// tags returns the lane's, from the outer one inwards. Alone a tag is one of IEEE 802.1Q, around another one
+// of 802.1ad.
 func (l Lane) tags() []tag {
 	v := l.VLAN
 	if v.Outer == 0 {
@@ -242,15 +242,15 @@ type Mixer interface {
 	Mixed(l, other Lane) (can bool, instead string)
 }
 
-// ownTags says whether a path needs no devices for tags.
+// ownTags reports whether a path needs no devices for tags.
 func ownTags(p Path) bool {
 	_, tagger := p.(Tagger)
 	_, functional := p.(Functional)
 	return tagger || functional
 }
 
-// taken are the uplinks that a lane takes by its path: its own, and that below its tags where the path puts
-// these on.
+// taken returns the uplinks that a lane takes by its path: its own, and that below its tags where the path
+// puts these on.
 func taken(p Path, l Lane) []string {
 	if _, is := p.(Functional); is {
 		return nil
@@ -307,7 +307,7 @@ func (l Lane) UnicastSteps() (steps []journal.Step) {
 	return steps
 }
 
-// Tags are the steps that make the uplinks of lanes with tags; they come before those of the paths.
+// Tags returns the steps that make the uplinks of lanes with tags; they come before those of the paths.
 func Tags(paths []Path, lanes []Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, l := range lanes {

@@ -27,7 +27,7 @@ type Counter interface {
 	Traffic(ctx context.Context, l Lane) (*Traffic, error)
 }
 
-// VhostUserOf is the end of a lane that speaks vhost-user; false where its path is another.
+// VhostUserOf returns the end of a lane that speaks vhost-user; false where its path is another.
 func VhostUserOf(paths []Path, l Lane) (VhostUser, bool) {
 	p, can := Find(paths, l.Network).(UserSpace)
 	if !can {
@@ -36,8 +36,8 @@ func VhostUserOf(paths []Path, l Lane) (VhostUser, bool) {
 	return p.VhostUser(l)
 }
 
-// Namespaced says whether the workload of a lane has the network of its path instead of that which it would
-// have without one.
+// Namespaced reports whether the workload of a lane has the network of its path instead of that which it
+// would have without one.
 func Namespaced(paths []Path, n lane.Network) bool {
 	_, speaks := VhostUserOf(paths, Lane{Network: n})
 	return n.Path != "" && n.Driver != lane.VFIO && !speaks

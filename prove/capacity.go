@@ -17,7 +17,7 @@ const (
 	capacityTries = 8
 )
 
-// unknown are the probes of the cells of this boot whose capacity is still to be measured.
+// unknown returns the probes of the cells of this boot whose capacity is still to be measured.
 func (r *runner) unknown(s *results.Session) (all []scenario.Probe, err error) {
 	for _, c := range results.EveryCell(s) {
 		if _, here := r.Layouts[c.Name]; !here {

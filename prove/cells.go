@@ -16,7 +16,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// byName says whether cells are asked for by their names.
+// byName reports whether cells are asked for by their names.
 func byName(cells []string) bool { return len(cells) > 0 && !slices.Equal(cells, []string{"all"}) }
 
 // layOut plans each cell of this boot. A cell that this machine cannot have is left out with the reason,

@@ -63,7 +63,7 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	return nil
 }
 
-// lateMatters says whether a goal is missed, or holds, by a late client alone. One that is missed by more
+// lateMatters reports whether a goal is missed, or holds, by a late client alone. One that is missed by more
 // than the client can have added is missed; one that latencies meet also as upper bounds, as in reports,
 // holds. Rates and losses can only be worse by it.
 func (r *runner) lateMatters(spec scenario.Search, m results.Measurement, missed bool) (bool, error) {
@@ -85,8 +85,8 @@ func (r *runner) lateMatters(spec scenario.Search, m results.Measurement, missed
 	return err != nil || results.Percentile(longer, p, samples.Lost) > bound, err
 }
 
-// atLimit are the checks of a metric that say that something else was at its limit. That a figure which is
-// beyond its goal grew within the trial is no doubt of that, and a rate is that of the whole trial.
+// atLimit returns the checks of a metric that say that something else was at its limit. That a figure which
+// is beyond its goal grew within the trial is no doubt of that, and a rate is that of the whole trial.
 func (r *runner) atLimit(metric string, m results.Measurement, beyond bool) (all []string, err error) {
 	metrics, err := r.Scenario.Metrics()
 	for _, check := range metrics {
@@ -135,7 +135,7 @@ func (r *runner) held(t *results.Trial, q results.Search, spec scenario.Search,
 	return held, "", nil
 }
 
-// valueOf is the figure of a goal, infinite where it is among what was lost, or why there is none.
+// valueOf returns the figure of a goal, infinite where it is among what was lost, or why there is none.
 func valueOf(m results.Measurement, g scenario.SearchGoal) (v float64, why string, err error) {
 	if g.Statistic == "" {
 		v, ok := m.Values[g.Metric]

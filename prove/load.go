@@ -29,7 +29,7 @@ func List(kinds scenario.Drivers) (Scenarios, error) {
 	return list, err
 }
 
-// Own are the scenarios that come with the program.
+// Own returns the scenarios that come with the program.
 func Own(kinds scenario.Drivers) (all []scenario.Scenario, err error) {
 	files, err := scenarios.Files.ReadDir(".")
 	if err != nil {

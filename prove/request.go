@@ -112,7 +112,7 @@ type needful interface {
 	Missing(level string, root fs.FS) (what, remedy string) // what is "" where nothing is
 }
 
-// measured are the cells of the session and of its searches.
+// measured returns the cells of the session and of its searches.
 func (o Options) measured() ([]results.Cell, error) {
 	if o.Resume {
 		return o.stored, nil
@@ -165,7 +165,7 @@ func (o Options) Ready(ctx context.Context) error {
 	return nil
 }
 
-// VersionsOf are those of the programs that make the scenario's figures; isolane is that of this one.
+// VersionsOf returns those of the programs that make the scenario's figures; isolane is that of this one.
 func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]string {
 	found := map[string]string{"isolane": isolane}
 	state, err := os.MkdirTemp("", "isolane-versions-") // crun leaves a folder wherever it is asked

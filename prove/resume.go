@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// newSession is a fresh session, or with Resume the stored one. Its cells are those of around: the scenario,
-// or what of it can be varied around a lane in force.
+// newSession returns a fresh session, or with Resume the stored one. Its cells are those of around: the
+// scenario, or what of it can be varied around a lane in force.
 func newSession(o Options, around scenario.Scenario, now results.Environment) (results.Session, error) {
 	if o.Resume {
 		s, err := results.Read(o.Dir)

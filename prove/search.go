@@ -15,7 +15,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// newSearches are those of the mode, in those of their cells that were asked for.
+// newSearches returns those of the mode, in those of their cells that were asked for.
 func newSearches(s scenario.Scenario, mode scenario.Mode, asked []string) []results.Search {
 	if mode.Searches == nil {
 		return nil
@@ -58,7 +58,7 @@ func newSearch(s scenario.Scenario, q scenario.Search, t scenario.Trials) result
 	return found
 }
 
-// levelsOf are the numbers that a factor's levels are, the hardest last: that with the least.
+// levelsOf returns the numbers that a factor's levels are, the hardest last: that with the least.
 func levelsOf(s scenario.Scenario, name string) (points []float64) {
 	for _, f := range s.Spec.Factors {
 		for _, l := range f.Levels() {
@@ -87,7 +87,7 @@ func dropCells(s *results.Session, impossible map[string]error) {
 	s.Searches = slices.DeleteFunc(s.Searches, func(q results.Search) bool { return len(q.Cells) == 0 })
 }
 
-// within is the search with the points that a cell can have.
+// within returns the search with the points that a cell can have.
 func within(q results.Search, d results.Searched) results.Search {
 	if q.Kind == results.Smallest {
 		q.Points = slices.DeleteFunc(slices.Clone(q.Points), func(p float64) bool {
@@ -99,7 +99,7 @@ func within(q results.Search, d results.Searched) results.Search {
 	return q
 }
 
-// cellAt is the cell for a point.
+// cellAt returns the cell for a point.
 func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, bool) {
 	if q.Kind != results.Smallest {
 		return d.Cells[0], true
@@ -114,7 +114,7 @@ func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, 
 	return d.Cells[k], true
 }
 
-// turn is the cell whose trial is next: of those that are not settled one with the fewest, so that what
+// turn returns the cell whose trial is next: of those that are not settled one with the fewest, so that what
 // drifts meets all alike. Each round begins with another cell.
 func turn(q results.Search, b schedule.Boots) (cell int, point float64, more bool) {
 	made, least := 0, -1
@@ -171,7 +171,7 @@ func (r *runner) search(ctx context.Context, o Options, s *results.Session) erro
 	return results.Write(o.Dir, *s)
 }
 
-// searching is how long the searches may still take at most.
+// searching returns how long the searches may still take at most.
 func (r *runner) searching(s results.Session) (left time.Duration) {
 	for _, all := range s.Searches {
 		for _, d := range all.Cells {
@@ -192,7 +192,7 @@ func (r *runner) searching(s results.Session) (left time.Duration) {
 	return left
 }
 
-// specOf is the search as the scenario has it.
+// specOf returns the search as the scenario has it.
 func (r *runner) specOf(q results.Search) (scenario.Search, error) {
 	all := r.Scenario.Spec.Searches
 	k := slices.IndexFunc(all, func(o scenario.Search) bool { return o.Name == q.Name })

@@ -70,7 +70,7 @@ func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 	return nil
 }
 
-// openLoop is the first probe that sends at a fixed rate from outside.
+// openLoop returns the first probe that sends at a fixed rate from outside.
 func openLoop(s scenario.Scenario) (scenario.Probe, error) {
 	for _, p := range s.Spec.Probes {
 		if m := p.Metrics(p.Name)[0]; m.Sampled && m.Loop == results.Open && !p.Inside() {
@@ -81,7 +81,7 @@ func openLoop(s scenario.Scenario) (scenario.Probe, error) {
 		ErrInput)
 }
 
-// pick is the first cell whose application has a cpuset and nothing else, or in a pod a lane.
+// pick returns the first cell whose application has a cpuset and nothing else, or in a pod a lane.
 func (r *runner) pick(cells []results.Cell, noisy bool) (results.Cell, error) {
 	place, what := factor.InCpuset, "a cpuset alone"
 	if r.Pods != nil {

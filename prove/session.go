@@ -160,7 +160,7 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 	return cmp.Or(r.unchanged(ctx, o.Dir, s), schedule.Counts(*s, r.Scenario.Spec.Probes))
 }
 
-// here is how many cells are measured in this boot.
+// here returns how many cells are measured in this boot.
 func (r *runner) here(s results.Session) (n int) {
 	for _, c := range s.Cells {
 		if r.boots.Here(c) {
@@ -170,7 +170,7 @@ func (r *runner) here(s results.Session) (n int) {
 	return n
 }
 
-// todo are the runs that are left to be made in this boot; the cells of the others wait.
+// todo returns the runs that are left to be made in this boot; the cells of the others wait.
 func (r *runner) todo(s *results.Session) []schedule.Slot {
 	now, later := schedule.Remaining(*s, r.boots)
 	s.Awaits = r.boots.Awaits(*s, later)

@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/report/metric"
 )
 
-// curvePictures are a chart of each metric over each factor of numbers.
+// curvePictures returns a chart of each metric over each factor of numbers.
 func curvePictures(s *figures.Summary) (all []picture) {
 	for _, curve := range curves.Of(s) {
 		for _, m := range s.Ordered() {

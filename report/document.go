@@ -45,7 +45,7 @@ func (d Document) Write(w io.Writer) {
 	fmt.Fprintf(w, "\nreport: %s\n", d.Page)
 }
 
-// Summary is what the document was made from.
+// Summary returns what the document was made from.
 func (d Document) Summary() *figures.Summary { return &d.summary }
 
 // documentCell is what a document says of one cell.
@@ -168,7 +168,7 @@ func newRatio(c figures.Comparison, of figures.Figure) *documentRatio {
 	return r
 }
 
-// isolation is what the tables say of a disturbed cell.
+// isolation returns what the tables say of a disturbed cell.
 func isolation(s *figures.Summary, cell string) (all []documentIsolation) {
 	for _, i := range s.Isolation {
 		for _, a := range i.Aspects {

@@ -58,7 +58,7 @@ func factTable(s *figures.Summary) table {
 	return t
 }
 
-// mostFrequent is the value that came most often, of equal ones the first, and how often all came.
+// mostFrequent returns the value that came most often, of equal ones the first, and how often all came.
 func mostFrequent(values map[string]int) (most string, all int) {
 	for _, v := range slices.Sorted(maps.Keys(values)) {
 		if all += values[v]; most == "" || values[v] > values[most] {

@@ -82,7 +82,8 @@ func extremes(s *figures.Summary, m metric.Metric) string {
 		atCell(s, m, statistic, cells[len(cells)-1]))
 }
 
-// atCell is a cell with its figure, its share of the baseline's, and the verdict, where that is about these.
+// atCell returns a cell with its figure, its share of the baseline's, and the verdict, where that is about
+// these.
 func atCell(s *figures.Summary, m metric.Metric, statistic string, c figures.Cell) string {
 	v, _ := c.Statistic(m, statistic)
 	f := c.Figure(m)

@@ -79,7 +79,7 @@ func costTable(s *figures.Summary) table {
 	return t
 }
 
-// wonBack is a figure with the bound that its share of a loss is: what is better wins back more.
+// wonBack returns a figure with the bound that its share of a loss is: what is better wins back more.
 func wonBack(f figures.Figure) figures.Figure { return figures.Figure{Limit: f.Limit} }
 
 // winTable shows how much of what a disturbance takes from the baseline each disturbed cell wins back.

@@ -58,7 +58,7 @@ func newMatrix(s *figures.Summary) matrix {
 	return t
 }
 
-// tintedFigures are those of a cell: what is compared, and of a distribution its tail.
+// tintedFigures returns those of a cell: what is compared, and of a distribution its tail.
 func tintedFigures(s *figures.Summary, c figures.Cell, m metric.Metric) []tinted {
 	f := c.Figure(m)
 	shown, ratio := c.Missing(m), math.NaN()
@@ -94,7 +94,7 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m metric.Metric) []tinted
 	return append(all, longest)
 }
 
-// around is what follows an estimate: its spread and the verdict.
+// around returns what follows an estimate: its spread and the verdict.
 func around(f figures.Figure) string {
 	text := f.Ratio.SpreadText()
 	if _, _, interval := f.Ratio.Spread(); text == format.None {

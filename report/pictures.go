@@ -66,7 +66,7 @@ func better(m metric.Metric) string {
 	return "More"
 }
 
-// whole says whether a metric is the only part of another, which shows the same.
+// whole reports whether a metric is the only part of another, which shows the same.
 func whole(s *figures.Summary, m metric.Metric) bool {
 	return slices.ContainsFunc(s.Metrics, func(o metric.Metric) bool {
 		return slices.Equal(o.MeanOf, []string{m.Name})
@@ -86,7 +86,7 @@ func chartName(what string, m metric.Metric) string {
 	}, what) + ".svg"
 }
 
-// barsLabels are the title of a chart of bars, and the line that says how to read it.
+// barsLabels returns the title of a chart of bars, and the line that says how to read it.
 func barsLabels(s *figures.Summary, m metric.Metric) chart.Labels {
 	title := capital(m.Value()) + " in percent of " + s.Baseline
 	if len(m.MeanOf) == 0 {

@@ -75,8 +75,8 @@ func bracket(q results.Search, b results.Bracket) string {
 	return fmt.Sprintf("%s, not %s", at(*b.Holds), at(*b.Fails))
 }
 
-// ofFirst is what a bracket of a load is of that in the search's first cell: from the near ends of the two to
-// the far ones, as far as they are known.
+// ofFirst returns what a bracket of a load is of that in the search's first cell: from the near ends of the
+// two to the far ones, as far as they are known.
 func ofFirst(q results.Search, d results.Searched, goal int) string {
 	first := q.Cells[0]
 	if q.Kind == results.Smallest || d.Name == first.Name || goal >= len(first.Brackets) {
@@ -123,7 +123,7 @@ func trialsText(d results.Searched) string {
 	return text
 }
 
-// searchNotes are what the brackets of a cell do not say.
+// searchNotes returns what the brackets of a cell do not say.
 func searchNotes(q results.Search, d results.Searched) (notes []string) {
 	goals := map[string][]string{} // by what is said of them
 	var said []string
@@ -177,7 +177,8 @@ func newSearches(s *figures.Summary) (all []documentSearch) {
 	return all
 }
 
-// overloaded is the easiest point of a search at which most trials of a cell were overloaded; nil for none.
+// overloaded returns the easiest point of a search at which most trials of a cell were overloaded; nil for
+// none.
 func overloaded(q results.Search, d results.Searched) *float64 {
 	for _, p := range q.Points {
 		over, counted := 0, 0

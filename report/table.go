@@ -87,7 +87,7 @@ func (t *table) drop() {
 	}
 }
 
-// Short says whether a row has a remark instead of figures.
+// Short reports whether a row has a remark instead of figures.
 func (t table) Short(row []string) bool { return len(row) < len(t.Columns) }
 
 // words says what some columns have, for those who do not see a chart.
@@ -108,7 +108,7 @@ func (t table) words(title string, columns ...string) string {
 	return title + ": " + strings.Join(rows, "; ") + "."
 }
 
-// filled are the tables that say something.
+// filled returns the tables that say something.
 func filled(all ...table) []table {
 	return slices.DeleteFunc(all, func(t table) bool { return len(t.Rows)+len(t.Notes) == 0 })
 }
@@ -116,7 +116,7 @@ func filled(all ...table) []table {
 // many cells without figures are named once for all tables, or in a note, and have no rows.
 const many = 3
 
-// unused are the cells without a run, where they are many.
+// unused returns the cells without a run, where they are many.
 func unused(s *figures.Summary) []string {
 	var names []string
 	for _, c := range s.Cells {
@@ -130,7 +130,7 @@ func unused(s *figures.Summary) []string {
 	return names
 }
 
-// withRuns is the session without its unused cells.
+// withRuns returns the session without its unused cells.
 func withRuns(s *figures.Summary) *figures.Summary {
 	unused, shown := unused(s), *s
 	shown.Cells = slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool {

@@ -274,7 +274,7 @@ func distributionTable(s *figures.Summary, m metric.Metric) table {
 	return newTable(m.Name+", "+m.Unit.Name+", all used runs of a cell merged", s.Cells, lacking(m), columns...)
 }
 
-// tailRange is the range of P99.9 over the runs whose sample supports it.
+// tailRange returns the range of P99.9 over the runs whose sample supports it.
 func tailRange(m metric.Metric, f figures.Figure) string {
 	known := f.Values("p99.9")
 	if len(known) == 0 {

@@ -49,12 +49,12 @@ func tailShares(t evidence.Tail) string {
 	return text
 }
 
-// tailShare is a part of the excess in percent.
+// tailShare returns a part of the excess in percent.
 func tailShare(t evidence.Tail, of time.Duration) int {
 	return int(math.Round(100 * float64(of) / float64(t.Excess)))
 }
 
-// tailSamples is how many there were, and how many of them are known.
+// tailSamples returns how many there were, and how many of them are known.
 func tailSamples(t evidence.Tail) string {
 	if t.Missing == 0 {
 		return format.Count(uint64(t.Samples))
@@ -94,7 +94,7 @@ const tailNote = "Shares of the time beyond the run's median that an interruptio
 	"the call that wakes a thread until it runs, beyond the usual. Steal is what the hypervisor reports " +
 	"to have taken from these runs and wake-ups."
 
-// tailCells are those whose worst samples were looked at.
+// tailCells returns those whose worst samples were looked at.
 func tailCells(s *figures.Summary) []figures.Cell {
 	return slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool { return c.Tail.Runs == 0 })
 }

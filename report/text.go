@@ -169,7 +169,7 @@ func voidValues(s *figures.Summary) map[string]int {
 	return found
 }
 
-// withoutFigures is what a reason says before its figures, and without the instance that it is about.
+// withoutFigures returns what a reason says before its figures, and without the instance that it is about.
 func withoutFigures(why string) string {
 	first, rest, _ := strings.Cut(why, ": ")
 	if strings.HasPrefix(first, "instance ") && rest != "" {
@@ -195,7 +195,7 @@ func objectiveLines(s *figures.Summary) (title string, lines []string) {
 	return "Objective of lane " + s.Session.Lane.Name, lines
 }
 
-// shared says whether the neighbours of some cell have to live on the client's CPUs.
+// shared reports whether the neighbours of some cell have to live on the client's CPUs.
 func shared(s *figures.Summary) bool {
 	return slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Neighbours.Intersects(c.Client) })
 }
@@ -215,7 +215,7 @@ func aimSentence(a figures.Aim) string {
 	return text
 }
 
-// caveats are what a reader must know not to be misled by the figures.
+// caveats returns what a reader must know not to be misled by the figures.
 func caveats(s *figures.Summary) []string {
 	var all []string
 	if text := s.Undecided(); text != "" {

@@ -154,7 +154,7 @@ func Sum(sources []witness.Source) string {
 	return text
 }
 
-// picture is the table with what is above it, in a height that is not 0: the sources that took least are
+// picture returns the table with what is above it, in a height that is not 0: the sources that took least are
 // left out.
 func (d *Display) picture(t terminal.Terminal, r Reading, height int) string {
 	head := t.Bold("CPUs "+r.CPUs.String()) + "\n"
@@ -214,8 +214,8 @@ func table(t terminal.Terminal, rows [][]string) string {
 	return t.Table(w)
 }
 
-// rows are a source each: those of the last second first while the watch goes on, and by all that they took
-// at its end.
+// rows returns a source each: those of the last second first while the watch goes on, and by all that they
+// took at its end.
 func (d *Display) rows(t terminal.Terminal, r Reading) [][]string {
 	last := map[string]witness.Source{}
 	for _, s := range r.Sources {

@@ -109,7 +109,7 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 	return w, err
 }
 
-// wanted is what there is to watch now. A trace begins on CPUs that are online.
+// wanted returns what there is to watch now. A trace begins on CPUs that are online.
 func (w *Watch) wanted() (guard.Watched, error) {
 	now, err := w.guard.Watched(w.o.Lane)
 	if err != nil || !w.o.Follow {
@@ -176,7 +176,7 @@ func (w *Watch) Close() error {
 	return err
 }
 
-// Lanes are those that are watched now: with Follow, those in force at the last reading.
+// Lanes returns those that are watched now: with Follow, those in force at the last reading.
 func (w *Watch) Lanes() []enforce.LaneGroup { return w.now.Lanes }
 
 // Run calls show with what was found, each second and at the end. The error is a *FoundError where the watch

@@ -85,7 +85,7 @@ const (
 // initialPIDNamespace is PROC_PID_INIT_INO of include/linux/proc_ns.h, the same on every machine.
 const initialPIDNamespace = 0xEFFFFFFC
 
-// kinds are those of enum kind.
+// kinds returns those of enum kind.
 func kinds() []string {
 	return []string{results.Task, results.KernelThread, results.Interrupt, results.Softirq, results.IPI,
 		results.Tick}
@@ -184,7 +184,7 @@ func (c *collector) leaveOut(spec *ebpf.CollectionSpec) error {
 
 const switchPoint = "sched_switch"
 
-// cgroupIDs are the inode numbers of the directories, which is what the kernel calls a cgroup's id.
+// cgroupIDs returns the inode numbers of the directories, which is what the kernel calls a cgroup's id.
 func cgroupIDs(mount string, own []string) ([]uint64, error) {
 	var at syscall.Stat_t
 	if err := syscall.Stat(mount, &at); err != nil {

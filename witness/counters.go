@@ -43,7 +43,7 @@ func parseCounts(text string) (counts, error) {
 	return all, nil
 }
 
-// total says whether a row is of the whole machine, which on one CPU only its label tells.
+// total reports whether a row is of the whole machine, which on one CPU only its label tells.
 func total(label string) bool { return label == "ERR" || label == "MIS" || label == "Err" }
 
 // since subtracts an earlier reading and returns, for one CPU, the sources that fired.

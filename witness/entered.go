@@ -90,7 +90,7 @@ func (e *entered) enter(root fs.FS, dir string, came map[taskID]bool) {
 	}
 }
 
-// depth is how many PID namespaces a process is in (proc_pid_status(5), NSpid); 0 where it has ended.
+// depth returns how many PID namespaces a process is in (proc_pid_status(5), NSpid); 0 where it has ended.
 func depth(root fs.FS, pid int) int {
 	status, err := task.ReadStatus(root, task.Dir(pid))
 	if err != nil {

@@ -23,7 +23,7 @@ func (v *sourceValue) add(ns uint64) {
 	v.Buckets[at]++
 }
 
-// upper is where a bucket ends: those below 8 are 64 ns wide, the others an eighth of a power of two.
+// upper returns where a bucket ends: those below 8 are 64 ns wide, the others an eighth of a power of two.
 func upper(bucket int) uint64 {
 	if bucket < 8 {
 		return uint64(bucket+1) * 64
@@ -32,7 +32,7 @@ func upper(bucket int) uint64 {
 	return uint64(8+bucket%8+1) << e * 64
 }
 
-// p99 is the upper bound of the 99th percentile (nearest rank), nil of fewer than 100.
+// p99 returns the upper bound of the 99th percentile (nearest rank), nil of fewer than 100.
 func (v *sourceValue) p99() *results.Nanoseconds {
 	if v.Count < 100 {
 		return nil
@@ -49,7 +49,7 @@ func (v *sourceValue) p99() *results.Nanoseconds {
 	return &longest
 }
 
-// since is what was added to v after an earlier reading. A run that went on all the while is one in each
+// since returns what was added to v after an earlier reading. A run that went on all the while is one in each
 // reading. How long the longest was is known exactly only where it is the longest of all; else the upper end
 // of its bucket is given, an eighth wide at most.
 func (v *sourceValue) since(before *sourceValue) sourceValue {

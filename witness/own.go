@@ -51,10 +51,10 @@ func (o Owned) mark(all []Source) {
 	}
 }
 
-// belongs says whether tasks of a cgroup do on a CPU.
+// belongs reports whether tasks of a cgroup do on a CPU.
 func (o Owned) belongs(group, cpu int) bool { return o.CPUs == nil || o.CPUs[group].Contains(cpu) }
 
-// places are a bit for each cgroup; where there are more than bits, the last have one together.
+// places returns a bit for each cgroup; where there are more than bits, the last have one together.
 func (o Owned) places() []uint64 {
 	all := make([]uint64, len(o.Cgroups))
 	for group := range all {
@@ -63,7 +63,7 @@ func (o Owned) places() []uint64 {
 	return all
 }
 
-// placesOf are the bits of the cgroups whose tasks belong on a CPU.
+// placesOf returns the bits of the cgroups whose tasks belong on a CPU.
 func (o Owned) placesOf(cpu int) (bits uint64) {
 	for group, bit := range o.places() {
 		if o.belongs(group, cpu) {

@@ -20,7 +20,7 @@ func (t ticks) duration() results.Nanoseconds {
 	return results.Nanoseconds(min(t, ticks(math.MaxInt64/tick))) * tick
 }
 
-// since is the time from an earlier reading, 0 where the count ran backwards.
+// since returns the time from an earlier reading, 0 where the count ran backwards.
 func (t ticks) since(before ticks) results.Nanoseconds {
 	if t < before {
 		return 0

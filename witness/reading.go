@@ -128,7 +128,7 @@ func (c *collector) running(ownThreads func() func(tid, cpu int) bool) ([]cpuSta
 	return states, nil
 }
 
-// monotonic is the clock of bpf_ktime_get_ns, in nanoseconds.
+// monotonic returns the clock of bpf_ktime_get_ns, in nanoseconds.
 func monotonic() (uint64, error) {
 	var ts unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)

@@ -10,12 +10,12 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// softirqs are the names that /proc/softirqs has, by vector (include/linux/interrupt.h).
+// softirqs returns the names that /proc/softirqs has, by vector (include/linux/interrupt.h).
 func softirqs() []string {
 	return []string{"HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"}
 }
 
-// ipis are the interprocessor interrupts, by the numbers that bpf/trace.c gives them, with the labels
+// ipis returns the interprocessor interrupts, by the numbers that bpf/trace.c gives them, with the labels
 // of /proc/interrupts (arch/x86/kernel/irq.c), where one stands for both calls.
 func ipis() []struct{ name, label string } {
 	return []struct{ name, label string }{

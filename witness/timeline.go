@@ -95,7 +95,7 @@ func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (
 	}
 }
 
-// intrusion is what was noted; self is the name of Isolane's own program.
+// intrusion returns what was noted; self is the name of Isolane's own program.
 func (n sourceNote) intrusion(known map[sourceKey]taskSource, role func(taskSource) string, self string) (
 	in tail.Intrusion) {
 	in = tail.Intrusion{CPU: int(n.CPU), Kind: tail.Own, Begin: nanoseconds(n.Begin), End: nanoseconds(n.End)}

@@ -194,7 +194,7 @@ func sourcesOf(all []taskSource) []Source {
 	return found
 }
 
-// steal is what the hypervisor took of the measured CPUs.
+// steal returns what the hypervisor took of the measured CPUs.
 func (t *Trace) steal(times map[int]host.CPUTime) (all []Source) {
 	for cpu := range t.cpus.All() {
 		if stolen := ticks(times[cpu].Steal).since(ticks(t.before.times[cpu].Steal)); stolen > 0 {

@@ -218,7 +218,7 @@ func (s *Session) End() (results.Witness, error) {
 	return w, errors.Join(failed, s.trace.Close())
 }
 
-// sources are what took the time of the measured CPUs, the costliest first. A subject is none where it
+// sources returns what took the time of the measured CPUs, the costliest first. A subject is none where it
 // was planned.
 func (s *Session) sources(stays []taskSource, times map[int]host.CPUTime) []Source {
 	all := s.trace.steal(times)

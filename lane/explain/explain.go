@@ -16,7 +16,7 @@ import (
 // all is the topic that lists the examples; each is a topic below it.
 const all = "examples"
 
-// Topics are what Write can explain: lane.spec.cpus, examples/web.
+// Topics returns what Write can explain: lane.spec.cpus, examples/web.
 func Topics() []string {
 	topics := []string{"lane", all}
 	for _, f := range lane.Fields() {
@@ -50,7 +50,7 @@ func Write(w io.Writer, topic string, words map[string][]string) error {
 	return nil
 }
 
-// exampleNames are the topics of single examples.
+// exampleNames returns the topics of single examples.
 func exampleNames() []string {
 	files, err := examples.Files.ReadDir(".")
 	if err != nil {

@@ -39,7 +39,7 @@ func (p Path) About() string {
 	return "uplink, Linux bridge, veth: what most hosts use"
 }
 
-// WireGRO says whether the wire has GRO.
+// WireGRO reports whether the wire has GRO.
 func (p Path) WireGRO() bool { return p.GRO }
 
 // Policed says that lanes are held to their rate.
@@ -107,8 +107,8 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// asItWas is the MTU of a lane's device whose uplink is gone: with another one it would be made anew, and
-// lanes would not reach each other meanwhile. It is 0 where there is none.
+// asItWas returns the MTU of a lane's device whose uplink is gone: with another one it would be made anew,
+// and lanes would not reach each other meanwhile. It is 0 where there is none.
 func asItWas(port string) int {
 	h, l, err := netdev.Find("", port)
 	if l == nil || err != nil {

@@ -27,7 +27,7 @@ func (Path) About() string {
 // WireGRO says that both ends join frames.
 func (Path) WireGRO() bool { return true }
 
-// Whole are the steps of the pair.
+// Whole returns the steps of the pair.
 func (Path) Whole(w netpath.Wire, l netpath.Lane) ([]journal.Step, error) { return w.Direct(l) }
 
 // Declared refuses all lanes.

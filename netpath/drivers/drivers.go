@@ -15,14 +15,14 @@ import (
 	"isolane.dev/isolane/netpath/vpp"
 )
 
-// Paths are the ways for packets to reach a workload. spec.network.path: auto takes the first that can be,
-// and a scenario without a path the last.
+// Paths returns the ways for packets to reach a workload. spec.network.path: auto takes the first that can
+// be, and a scenario without a path the last.
 func Paths() []netpath.Path {
 	return []netpath.Path{sriov.Path{}, ovs.Path{DPDK: true}, express.Path{}, macvlan.Path{}, ovs.Path{},
 		bridge.Path{GRO: true}, vpp.Path{}, bridge.Path{}}
 }
 
-// Ops are the kinds of steps that they bring.
+// Ops returns the kinds of steps that they bring.
 func Ops() map[string]journal.Op {
 	ops := ovs.Ops()
 	maps.Copy(ops, express.Ops())

@@ -23,8 +23,8 @@ import (
 // Path is the path "express".
 type Path struct{}
 
-// below is the bridge. Frames are joined where they enter the host: those that are handed over are not joined
-// later.
+// below returns the bridge. Frames are joined where they enter the host: those that are handed over are not
+// joined later.
 func below() bridge.Path { return bridge.Path{GRO: true} }
 
 // Name returns "express".
@@ -73,7 +73,7 @@ func (Path) Supported() error {
 	return nil
 }
 
-// Ops are the kinds of step that the path brings.
+// Ops returns the kinds of step that the path brings.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{kindFilesystem: filesystem{}, kindTable: tables{}, kindPort: ports{}}
 }
@@ -107,8 +107,8 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// guarded is the port of a lane, which sends from its addresses: those that are declared, the one that the
-// kernel gives it on the link (RFC 4291, appendix A), and those of others for whom it routes. Without a
+// guarded returns the port of a lane, which sends from its addresses: those that are declared, the one that
+// the kernel gives it on the link (RFC 4291, appendix A), and those of others for whom it routes. Without a
 // declared address there is nothing to hold it to.
 func guarded(l netpath.Lane, table string) port {
 	p := port{Table: table, Lane: l.MAC, Rate: l.Rate, Router: len(l.Sources) > 0}

@@ -80,7 +80,7 @@ const prefix = "isolane-"
 
 func filterName(value string) string { return prefix + netpath.Digest(value) + "-" }
 
-// programName is the filter's of this version.
+// programName returns the filter's of this version.
 func programName(value string) string { return filterName(value) + netpath.Digest(string(object)) }
 
 // Check says what in a step cannot be.
@@ -136,7 +136,7 @@ func (ports) Read(_ context.Context, s journal.Step) (string, error) {
 	return "", nil
 }
 
-// values are those that a step's target may have.
+// values returns those that a step's target may have.
 func values(s journal.Step) []string {
 	return slices.DeleteFunc([]string{s.Replaced, s.After, s.Before}, func(v string) bool { return v == "" })
 }
@@ -144,7 +144,7 @@ func values(s journal.Step) []string {
 // MayOverwrite says that what the kernel or a crash has left is ours.
 func (ports) MayOverwrite(_ journal.Step, now string) bool { return now == left }
 
-// entry is the number of the device that the table has for the port.
+// entry returns the number of the device that the table has for the port.
 func (p port) entry() (device uint32, is bool, err error) {
 	key, err := p.mac()
 	if err != nil {
@@ -162,7 +162,7 @@ func (p port) entry() (device uint32, is bool, err error) {
 	return device, err == nil, err
 }
 
-// InForce says whether this version's program is attached with the table and meets frames first, and the
+// InForce reports whether this version's program is attached with the table and meets frames first, and the
 // table has the device by the number that it has now.
 func (o ports) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	if now, err := o.Read(ctx, s); err != nil || now != s.After || now == "" {
@@ -185,7 +185,7 @@ func (o ports) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	return is && device == uint32(h.Device.Attrs().Index), err
 }
 
-// attached says whether a filter has this version's program, and that the table.
+// attached reports whether a filter has this version's program, and that the table.
 func (p port) attached(f *netlink.BpfFilter, value string) (bool, error) {
 	if f == nil || f.Name != programName(value) {
 		return false, nil
@@ -335,7 +335,7 @@ func (ports) DescribeDrift(s journal.Step) (expected, found string) {
 	return words(s.After), found
 }
 
-// Shell is tc-bpf(8), which cannot set the program's constants.
+// Shell returns a command of tc-bpf(8), which cannot set the program's constants.
 func (ports) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "tc qdisc del dev " + s.Target + " clsact"

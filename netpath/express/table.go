@@ -58,7 +58,7 @@ func (filesystem) Read(context.Context, journal.Step) (string, error) {
 	return mounted, err
 }
 
-// InForce says whether it is mounted.
+// InForce reports whether it is mounted.
 func (filesystem) InForce(context.Context, journal.Step) (bool, error) { return isMounted() }
 
 func (filesystem) Write(_ context.Context, _ journal.Step, value string) error {
@@ -71,7 +71,7 @@ func (filesystem) Write(_ context.Context, _ journal.Step, value string) error {
 // Name says what it is.
 func (filesystem) Name(s journal.Step) string { return "file system of eBPF at " + s.Target }
 
-// Shell is mount(8).
+// Shell returns a command of mount(8).
 func (filesystem) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "umount " + s.Target
@@ -163,7 +163,7 @@ func (tables) Write(_ context.Context, s journal.Step, value string) error {
 // Name says what it is.
 func (tables) Name(s journal.Step) string { return "table of lanes " + s.Target }
 
-// Shell is bpftool-map(8).
+// Shell returns a command of bpftool-map(8).
 func (tables) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "rm " + filepath.Join(pins, s.Target)

@@ -33,7 +33,7 @@ func (b bridge) name() string {
 	return netpath.DeviceName("islc-", fmt.Sprintf("%s.s%d", b.Device, b.Outer))
 }
 
-// patches are the ports that join this bridge with that of the device: here, and there.
+// patches returns the ports that join this bridge with that of the device: here, and there.
 func (b bridge) patches() (here, there string) {
 	id := fmt.Sprintf("%s.s%d", b.Device, b.Outer)
 	return netpath.DeviceName("islp-", id), netpath.DeviceName("islq-", id)

@@ -39,8 +39,8 @@ type portRow struct {
 	wanted int    // MTU that was asked for, -1: none
 }
 
-// mtu is the least of a bridge's ports that are not Isolane's, 0 where it has none. That of its own device
-// follows all its ports.
+// mtu returns the least of a bridge's ports that are not Isolane's, 0 where it has none. That of its own
+// device follows all its ports.
 func (b bridgeRow) mtu() (least int) {
 	for _, p := range b.ports {
 		if p.mark == "" && p.mtu > 0 && (least == 0 || p.mtu < least) {
@@ -60,7 +60,7 @@ func (db database) port(name string) (bridge string, p *portRow) {
 	return "", nil
 }
 
-// base is the bridge that a device is, or that it is a port of.
+// base returns the bridge that a device is, or that it is a port of.
 func (db database) base(device string, dpdk bool) string {
 	if db.bridges[device] != nil {
 		return device
@@ -68,8 +68,8 @@ func (db database) base(device string, dpdk bool) string {
 	return own(device, dpdk)
 }
 
-// leftovers are the commands that remove what is Isolane's of an earlier boot: the database outlives it, the
-// journal does not.
+// leftovers returns the commands that remove what is Isolane's of an earlier boot: the database outlives it,
+// the journal does not.
 func (db database) leftovers() (commands [][]string) {
 	for name, b := range db.bridges {
 		for p, row := range b.ports {
@@ -191,7 +191,7 @@ func list(ctx context.Context, tables ...[]string) (all [][]row, err error) {
 	return all, nil
 }
 
-// set is the elements of a value: one alone is written without ["set", ...].
+// set returns the elements of a value: one alone is written without ["set", ...].
 func set(v any) (all []string) {
 	pair, _ := v.([]any)
 	if len(pair) != 2 || pair[0] != "set" {
@@ -204,7 +204,7 @@ func set(v any) (all []string) {
 	return all
 }
 
-// text is a string or a UUID; "" is none.
+// text returns a string or a UUID; "" is none.
 func text(v any) string {
 	if pair, ok := v.([]any); ok && len(pair) == 2 && pair[0] == "uuid" {
 		v = pair[1]

@@ -60,7 +60,7 @@ func parse(kind, value string) (p part, err error) {
 	return p, err
 }
 
-// Ops are the operations of all kinds.
+// Ops returns the operations of all kinds.
 func Ops() map[string]journal.Op {
 	by := asking{&reader{}}
 	return map[string]journal.Op{KindBridge: op{by}, KindPort: op{by}, KindSocket: socketOp{},
@@ -120,7 +120,7 @@ func present(p part, db database, s journal.Step) string {
 	return "one that isolane did not make"
 }
 
-// InForce says whether all is as it was made.
+// InForce reports whether all is as it was made.
 func (o op) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	what, err := o.differs(ctx, s)
 	return what == "" && err == nil, err
@@ -203,7 +203,7 @@ func (o op) Describe(s journal.Step) (name, from, to string) {
 	return o.Name(s), words(s.Kind, s.Before), to
 }
 
-// words are a value for people.
+// words returns a value for people.
 func words(kind, value string) string {
 	if p, err := parse(kind, value); err == nil {
 		return p.String()
@@ -220,7 +220,8 @@ func (o op) DescribeDrift(s journal.Step) (expected, found string) {
 	return words(s.Kind, s.After), found
 }
 
-// Shell is ovs-vsctl(8) and ovs-ofctl(8). Without an answer of the database it is as if all had to be made.
+// Shell returns a command of ovs-vsctl(8) and ovs-ofctl(8). Without an answer of the database it is as if all
+// had to be made.
 func (o op) Shell(s journal.Step) string {
 	p, db, _ := o.open(context.Background(), s)
 	switch {

@@ -38,12 +38,12 @@ func (p Path) About() string {
 	return "uplink, Open vSwitch as it runs on this host, veth"
 }
 
-// WireGRO says whether the wire has GRO, as the driver of a network card does. The data path in user space
+// WireGRO reports whether the wire has GRO, as the driver of a network card does. The data path in user space
 // takes no frames that are longer than the wire's.
 func (p Path) WireGRO() bool { return !p.WireChecksums() }
 
-// WireChecksums says whether frames have to come with their checksums, as by a cable: the data path in user
-// space hands them on as they are.
+// WireChecksums reports whether frames have to come with their checksums, as by a cable: the data path in
+// user space hands them on as they are.
 func (p Path) WireChecksums() bool { return datapath(p.DPDK) == userSpace }
 
 // Supported says why this host cannot do it, or nil.
@@ -124,11 +124,11 @@ func (p Path) Possible(l netpath.Lane) error {
 	return u.CheckPort("", ", or a bridge that has it as a port")
 }
 
-// Bypasses says whether the card may be one of DPDK.
+// Bypasses reports whether the card may be one of DPDK.
 func (p Path) Bypasses() bool { return p.DPDK }
 
-// Mixed says whether a lane can be on the device of one with another path: ports of DPDK and network devices
-// can be of one bridge in user space. Isolane's own bridges are one path's.
+// Mixed reports whether a lane can be on the device of one with another path: ports of DPDK and network
+// devices can be of one bridge in user space. Isolane's own bridges are one path's.
 func (p Path) Mixed(l, other netpath.Lane) (can bool, instead string) {
 	if other.Path != (Path{DPDK: !p.DPDK}).Name() {
 		return false, ""
@@ -157,8 +157,8 @@ func (Path) Beside(l, other netpath.Lane) error {
 
 const most = 65535
 
-// tags are the bytes of two tags that count as payload where frames leave by a device: the kernel's data path
-// takes the outer one off (ovs_vport_send), packet sockets only one of 802.1Q (packet_snd).
+// tags returns the bytes of two tags that count as payload where frames leave by a device: the kernel's data
+// path takes the outer one off (ovs_vport_send), packet sockets only one of 802.1Q (packet_snd).
 func (db database) tags(device string, dpdk bool) int {
 	with := datapath(dpdk)
 	if b := db.bridges[db.base(device, dpdk)]; b != nil {
@@ -211,7 +211,7 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// own is the bridge that lanes with this uplink share where it is none itself; "" is none.
+// own returns the bridge that lanes with this uplink share where it is none itself; "" is none.
 func own(device string, dpdk bool) string {
 	prefix := "islovs"
 	if dpdk {

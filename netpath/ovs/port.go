@@ -34,7 +34,7 @@ type port struct {
 	Netns string `json:"netns,omitempty"`
 }
 
-// bridge is the one that the port is to be of.
+// bridge returns the one that the port is to be of.
 func (p port) bridge(db database) string {
 	if p.Outer > 0 {
 		return bridge{Device: p.Device, Outer: p.Outer}.name()
@@ -130,8 +130,8 @@ const (
 	socketKey = "vhost-server-path"
 )
 
-// offloads says whether the lane's device would leave checksums to a bridge that makes none: packet sockets
-// get frames as they are.
+// offloads reports whether the lane's device would leave checksums to a bridge that makes none: packet
+// sockets get frames as they are.
 func (p port) offloads(db database, on string) bool {
 	return p.Socket == "" && db.bridges[on].datapath == userSpace
 }
@@ -162,7 +162,7 @@ func (p port) make(ctx context.Context, db database, target, mark string) error 
 	return p.addFlows(ctx, on, target)
 }
 
-// columns are those of the interface of a port for vhost-user.
+// columns returns those of the interface of a port for vhost-user.
 func (p port) columns() []string {
 	return []string{"type=" + vhostUser, "options:" + socketKey + "=" + p.Socket,
 		fmt.Sprint("mtu_request=", p.MTU)}
@@ -239,8 +239,8 @@ const lowest = 65000
 // accept has a frame take the other flows of its bridge.
 const accept = "set_field:1->reg9,resubmit(,0)"
 
-// flows are what ovs-ofctl(8) makes of a port: it may send from its MAC address, without tags, and where it
-// has addresses speak by ARP and neighbour discovery of these only, and not as a router. What may pass is
+// flows returns what ovs-ofctl(8) makes of a port: it may send from its MAC address, without tags, and where
+// it has addresses speak by ARP and neighbour discovery of these only, and not as a router. What may pass is
 // marked, and takes the other flows of its bridge, so nothing passes that these keep out.
 func (p port) flows(name string, number int) (string, error) {
 	mac, err := net.ParseMAC(p.MAC)

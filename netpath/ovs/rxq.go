@@ -18,7 +18,7 @@ import (
 // card's PCI address, the values are "N" or "N QUEUE:CPU,...", "" is neither.
 const KindRxq = "ovs-rxq"
 
-// rxqStep is the step of a switch's lane with a card.
+// rxqStep returns the step of a switch's lane with a card.
 func rxqStep(l plan.Lane) []journal.Step {
 	n := l.Spec.Network.Queues
 	if n == 0 || len(l.Devices) == 0 {
@@ -102,7 +102,7 @@ func (c card) settings(value string) (commands [][]string) {
 // Name says what it is.
 func (rxqOp) Name(s journal.Step) string { return "Open vSwitch receive queues of " + s.Target }
 
-// Shell is ovs-vsctl(8), for the port whatever it is called.
+// Shell returns a command of ovs-vsctl(8), for the port whatever it is called.
 func (rxqOp) Shell(s journal.Step) string {
 	var words []string
 	for _, command := range (card{name: "PORT"}).settings(s.After) {

@@ -25,7 +25,7 @@ const (
 	socketMem = "dpdk-socket-mem"
 )
 
-// IsSwitch says whether it is one: ovs-dpdk is.
+// IsSwitch reports whether it is one: ovs-dpdk is.
 func (p Path) IsSwitch() bool { return p.DPDK }
 
 // PossibleSwitch says why Open vSwitch cannot be asked for its database. It need not run with DPDK yet.
@@ -101,7 +101,7 @@ func (o configOp) Write(ctx context.Context, s journal.Step, value string) error
 	return err
 }
 
-// setting is a command of ovs-vsctl(8). A value of several numbers has quotes of its own.
+// setting returns a command of ovs-vsctl(8). A value of several numbers has quotes of its own.
 func setting(key, value string) []string {
 	if value == "" {
 		return []string{"remove", "Open_vSwitch", ".", "other_config", key}
@@ -112,7 +112,7 @@ func setting(key, value string) []string {
 // Name says what it is.
 func (configOp) Name(s journal.Step) string { return "Open vSwitch other_config:" + s.Target }
 
-// Shell is ovs-vsctl(8).
+// Shell returns a command of ovs-vsctl(8).
 func (configOp) Shell(s journal.Step) string {
 	return vsctl + " --no-wait " + strings.Join(setting(s.Target, s.After), " ")
 }

@@ -61,12 +61,12 @@ func (db database) possibleDPDK(l netpath.Lane) error {
 	return nil
 }
 
-// VhostUser is the port of a lane.
+// VhostUser returns the port of a lane.
 func (p Path) VhostUser(l netpath.Lane) (netpath.VhostUser, bool) {
 	return netpath.VhostUser{Socket: socket(l.Name), MAC: l.MAC, MTU: cmp.Or(l.MTU, netpath.VethMTU)}, p.DPDK
 }
 
-// Traffic is what has passed the port of a lane that speaks vhost-user; nil where there is none, or Open
+// Traffic returns what has passed the port of a lane that speaks vhost-user; nil where there is none, or Open
 // vSwitch does not answer.
 func (Path) Traffic(ctx context.Context, l netpath.Lane) (*netpath.Traffic, error) {
 	name := netpath.Port(l.Name)
@@ -163,7 +163,7 @@ func (socketOp) Write(_ context.Context, s journal.Step, value string) error {
 // Name says what it is.
 func (socketOp) Name(s journal.Step) string { return "directory of a vhost-user socket " + s.Target }
 
-// Shell is mkdir(1) or rm(1).
+// Shell returns a command of mkdir(1) or rm(1).
 func (socketOp) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "rm -f " + filepath.Join(s.Target, socketName) + " && rmdir " + s.Target

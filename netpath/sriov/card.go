@@ -58,7 +58,7 @@ func (c card) number(name string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// functions are the addresses of the virtual functions that there are.
+// functions returns the addresses of the virtual functions that there are.
 func (c card) functions() []string {
 	var all []string
 	for {

@@ -60,9 +60,9 @@ func possibleOwn(root fs.FS, name string, functions []string) error {
 	return nil
 }
 
-// iommuGroup is the group of devices that an IOMMU cannot tell from this one, and those others in it that a
-// driver of the host has: nobody may have the device in user space beside them. It is "" where no IOMMU
-// guards the host's memory from the device (Documentation/driver-api/vfio.rst).
+// iommuGroup returns the group of devices that an IOMMU cannot tell from this one, and those others in it
+// that a driver of the host has: nobody may have the device in user space beside them. It is "" where no
+// IOMMU guards the host's memory from the device (Documentation/driver-api/vfio.rst).
 func iommuGroup(root fs.FS, address string) (group string, others []string) {
 	link, err := fs.ReadLink(root, devices[1:]+"/"+address+"/iommu_group")
 	if err != nil {
@@ -175,7 +175,8 @@ func (o driverOp) Write(_ context.Context, s journal.Step, value string) error {
 	return err
 }
 
-// Held is an error while a process has the function, so that it cannot be taken back: the kernel would wait.
+// Held returns an error while a process has the function, so that it cannot be taken back: the kernel would
+// wait.
 func (driverOp) Held(s journal.Step) error {
 	address, now, err := bound(s)
 	if err != nil || now.driver != vfio {
@@ -238,7 +239,7 @@ func (driverOp) Shell(s journal.Step) string {
 		address, dir, want.override, drivers, want.driver)
 }
 
-// Traffic is what the card has counted of a lane's functions, whose driver may count nothing: then nil.
+// Traffic returns what the card has counted of a lane's functions, whose driver may count nothing: then nil.
 func (Path) Traffic(_ context.Context, l netpath.Lane) (*netpath.Traffic, error) {
 	var sum netpath.Traffic
 	for _, number := range l.Functions.Numbers {

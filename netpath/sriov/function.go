@@ -18,7 +18,7 @@ import (
 // function as JSON, that in the lane and that which was found.
 const kindFunction = "vf"
 
-// Ops are the operations of the kinds.
+// Ops returns the operations of the kinds.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{kindPool: pool{}, kindFunction: functionOp{}, kindDriver: driverOp{},
 		kindLimit: limitOp{}}
@@ -101,7 +101,7 @@ func parseTarget(text string) (t target, err error) {
 	return t, err
 }
 
-// mark is the name of the lane's device on the host while it is on its way back.
+// mark returns the name of the lane's device on the host while it is on its way back.
 func (t target) mark() string {
 	return netpath.DeviceName("isls-", fmt.Sprintf("%s.%d", strings.TrimPrefix(t.netns, "isolane-"), t.number))
 }
@@ -113,7 +113,7 @@ func parse(value string) (f function, err error) {
 	return f, err
 }
 
-// ofLane is which of a step's values is that in the lane.
+// ofLane returns which of a step's values is that in the lane.
 func ofLane(s journal.Step) (value string, f function, err error) {
 	for _, value = range []string{s.After, s.Before} {
 		if f, err = parse(value); err == nil && f.Lane != nil {
@@ -164,7 +164,7 @@ func (functionOp) Read(_ context.Context, s journal.Step) (string, error) {
 	return string(data), err
 }
 
-// InForce says whether the function is the lane's with all that belongs to it.
+// InForce reports whether the function is the lane's with all that belongs to it.
 func (o functionOp) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	now, err := o.Read(ctx, s)
 	if err != nil || now != s.After {
@@ -260,7 +260,7 @@ func (o functionOp) DescribeDrift(s journal.Step) (expected, found string) {
 	return expected, cmp.Or(what, found)
 }
 
-// Shell is ip-link(8), without what gives the device addresses.
+// Shell returns a command of ip-link(8), without what gives the device addresses.
 func (functionOp) Shell(s journal.Step) string {
 	t, err := parseTarget(s.Target)
 	f, ferr := parse(s.After)

@@ -15,7 +15,7 @@ import (
 // Drivers refuse it, or what is below some value, or above the speed of the link.
 const kindLimit = "vf-rate"
 
-// limitStep is the step that has the card hold a function to a rate, in whole Mbit.
+// limitStep returns the step that has the card hold a function to a rate, in whole Mbit.
 func limitStep(target string, r quantity.BitRate) journal.Step {
 	return journal.Step{Kind: kindLimit, Target: target, Optional: true,
 		After: fmt.Sprint(uint64((r + mbit - 1) / mbit))}
@@ -76,7 +76,7 @@ func (limitOp) MadeAnew() {}
 // Name says what is set.
 func (limitOp) Name(s journal.Step) string { return "max_tx_rate of " + functionOp{}.Name(s) }
 
-// Shell is ip-link(8).
+// Shell returns a command of ip-link(8).
 func (limitOp) Shell(s journal.Step) string {
 	t, err := parseTarget(s.Target)
 	if err != nil {

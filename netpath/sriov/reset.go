@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/change/netdev"
 )
 
-// wasReset says whether the card was reset since a driver of the kernel took the function. Drivers let it
+// wasReset reports whether the card was reset since a driver of the kernel took the function. Drivers let it
 // read and write memory when they begin (Bus Master Enable in its PCI command register). A reset of the card
 // takes that away, and the kernel restores the registers of the card, not those of its functions
 // (pci_restore_iov_state of drivers/pci/iov.c).

@@ -36,7 +36,7 @@ func (Path) About() string {
 // WireGRO says that frames are joined, as the driver does.
 func (Path) WireGRO() bool { return true }
 
-// Functions is how many virtual functions a lane has.
+// Functions returns how many virtual functions a lane has.
 func (Path) Functions(n lane.Network) int { return max(1, n.VFs) }
 
 // Polled says that frames keep the number of the receive queue that they came by.
@@ -166,8 +166,8 @@ func (c card) possibleQueues(l netpath.Lane) error {
 		"expected some (echo N > %s), or no queues", l.Device, c.file("sriov_numvfs"))
 }
 
-// missingDriver is the module with the driver of virtual functions that nobody would load; "" where there is
-// a driver, or udev, which loads it, or it is not known.
+// missingDriver returns the module with the driver of virtual functions that nobody would load; "" where
+// there is a driver, or udev, which loads it, or it is not known.
 func (c card) missingDriver() string {
 	if _, err := os.Stat("/run/udev/control"); err == nil {
 		return ""

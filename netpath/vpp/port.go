@@ -30,19 +30,19 @@ type port struct {
 	Domain int `json:"domain,omitempty"`
 }
 
-// atDevice is the interface at a device of the kernel.
+// atDevice returns the interface at a device of the kernel.
 func atDevice(device string, domain int) port {
 	return port{Name: "host-" + device, Device: device, Domain: domain}
 }
 
-// below is the sub-interface for tags. Nobody takes such numbers by hand: what has one is Isolane's.
+// below returns the sub-interface for tags. Nobody takes such numbers by hand: what has one is Isolane's.
 func below(parent string, v lane.VLAN, domain int) port {
 	return port{Name: fmt.Sprint(parent, ".", 1_000_000_000+10_000*v.Outer+v.Inner), Parent: parent, VLAN: v,
 		Domain: domain}
 }
 
-// tags are those of the sub-interface as VPP is told them, and how many they are. A frame must have exactly
-// these.
+// tags returns those of the sub-interface as VPP is told them, and how many they are. A frame must have
+// exactly these.
 func (p port) tags() (text string, count int) {
 	switch v := p.VLAN; {
 	case v.Inner > 0:
@@ -53,7 +53,7 @@ func (p port) tags() (text string, count int) {
 	return "default", 0
 }
 
-// drops says whether it is for frames with tags that no lane has: down, it takes them from its parent.
+// drops reports whether it is for frames with tags that no lane has: down, it takes them from its parent.
 func (p port) drops() bool { return p.Parent != "" && p.Domain == 0 }
 
 // String says what it is.
@@ -89,8 +89,8 @@ func (p port) check(target string) error {
 	return nil
 }
 
-// mark is the tag of VPP's that says that a packet socket is Isolane's, and at which device: one that was
-// made anew under its name gets no frames by the old one.
+// mark returns the tag of VPP's that says that a packet socket is Isolane's, and at which device: one that
+// was made anew under its name gets no frames by the old one.
 func (p port) mark() string {
 	device, err := net.InterfaceByName(p.Device)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p port) mark() string {
 
 const markPrefix = "isolane-"
 
-// made is the tag that a packet socket has.
+// made returns the tag that a packet socket has.
 func (p port) made(ctx context.Context) (string, error) {
 	out, err := ask(ctx, "show interface tag "+p.Name)
 	return strings.TrimPrefix(out, p.Name+": "), err
@@ -181,7 +181,7 @@ func leaving(name string, domain int) []string {
 	return []string{"set interface l3 " + name, fmt.Sprintf("create bridge-domain %d del", domain)}
 }
 
-// Ops are the operations of all kinds.
+// Ops returns the operations of all kinds.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{kindPort: portOp{&reader{}}, kindStartup: startupOp{}, kindThreads: threadsOp{}}
 }
@@ -239,7 +239,7 @@ func (o portOp) Read(ctx context.Context, s journal.Step) (string, error) {
 	return cmp.Or(s.After, s.Before), err
 }
 
-// replaced is the interface as an earlier step had it; none without one.
+// replaced returns the interface as an earlier step had it; none without one.
 func replaced(s journal.Step) (p port) {
 	_ = json.Unmarshal([]byte(s.Replaced), &p) // which Check has seen as an After
 	return p
@@ -264,7 +264,7 @@ func (o portOp) differs(ctx context.Context, s journal.Step) (string, error) {
 	return what, nil
 }
 
-// InForce says whether all is as it was made.
+// InForce reports whether all is as it was made.
 func (o portOp) InForce(ctx context.Context, s journal.Step) (bool, error) {
 	what, err := o.differs(ctx, s)
 	return what == "" && err == nil, err

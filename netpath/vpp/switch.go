@@ -40,7 +40,7 @@ const (
 
 func startupFile(of string) string { return filepath.Join(Dir, of+".conf") }
 
-// IsSwitch is true.
+// IsSwitch returns true.
 func (Path) IsSwitch() bool { return true }
 
 // PossibleSwitch says why a lane cannot be VPP's own: vppctl asks one VPP. It need not run.
@@ -76,8 +76,8 @@ func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) (steps []journal.Step, e
 	return steps, err
 }
 
-// startup is the whole of a startup.conf: the host's own without its section cpu, and those of a lane. VPP
-// reads sections that stand twice as one (vlib_call_all_config_functions).
+// startup returns the whole of a startup.conf: the host's own without its section cpu, and those of a lane.
+// VPP reads sections that stand twice as one (vlib_call_all_config_functions).
 func startup(own, sections string) (string, error) {
 	own = regexp.MustCompile(`(?m)#.*$`).ReplaceAllString(own, "")
 	own = regexp.MustCompile(`(^|[\s}])cpu\s*\{[^{}]*\}`).ReplaceAllString(own, "$1")
@@ -96,7 +96,7 @@ func threads(main, workers cpuset.Set) string {
 	return "main " + main.String() + ", workers " + workers.String()
 }
 
-// parseThreads are the CPUs of VPP's threads by what `show threads` prints: before 26.10 behind the
+// parseThreads returns the CPUs of VPP's threads by what `show threads` prints: before 26.10 behind the
 // scheduling policy. A thread without one has -1 or n/a.
 func parseThreads(text string) string {
 	var main, workers cpuset.Set
@@ -170,7 +170,7 @@ func (o startupOp) DescribeDrift(s journal.Step) (expected, found string) {
 	return inLine(s.After), inLine(found)
 }
 
-// inLine is a file in a line, without its comments.
+// inLine returns a file in a line, without its comments.
 func inLine(text string) string {
 	text = regexp.MustCompile(`(?m)^#.*$`).ReplaceAllString(text, "")
 	return strings.Join(strings.Fields(text), " ")
@@ -217,5 +217,5 @@ func (o threadsOp) DescribeDrift(s journal.Step) (expected, found string) {
 	return s.After, found + ": start VPP anew with vpp -c " + startupFile(s.Target)
 }
 
-// Shell is what starts VPP.
+// Shell returns what starts VPP.
 func (threadsOp) Shell(s journal.Step) string { return "vpp -c " + startupFile(s.Target) }

@@ -73,7 +73,7 @@ func (Path) Possible(l netpath.Lane) error {
 	return nil
 }
 
-// Bypasses is true: most have cards of VPP's own.
+// Bypasses returns true: most have cards of VPP's own.
 func (Path) Bypasses() bool { return true }
 
 // possibleDevice says why VPP cannot have a device of the kernel. Where the kernel has taken the outer tag
@@ -117,7 +117,7 @@ func possibleDevice(ctx context.Context, l netpath.Lane, all map[string]face) er
 	return err
 }
 
-// onHost says whether a device is the kernel's. Of those of VPP's own it knows nothing.
+// onHost reports whether a device is the kernel's. Of those of VPP's own it knows nothing.
 func onHost(device string) bool {
 	h, found, err := netdev.Find("", device)
 	if err != nil || found == nil {
@@ -196,7 +196,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 // as many (L2_BD_ID_MAX).
 const firstDomain = 1 << 23
 
-// domain is the number of a lane's bridge domain.
+// domain returns the number of a lane's bridge domain.
 func domain(l netpath.Lane) int {
 	digest := netpath.Digest("vpp", l.Device, strconv.Itoa(l.VLAN.Outer), strconv.Itoa(l.VLAN.Inner))
 	n, err := strconv.ParseUint(digest, 16, 64)

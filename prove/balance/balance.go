@@ -196,8 +196,8 @@ func column(text []byte, name string) (sum uint64) {
 // Side is what a side of a network had counted before, and has now.
 type Side struct{ Before, Now Count }
 
-// Between is what left one side and came to the other; drops are those on both, and between them. False: at a
-// side packets did not leave their namespace, and nobody knows how many of the segments they were.
+// Between returns what left one side and came to the other; drops are those on both, and between them. False:
+// at a side packets did not leave their namespace, and nobody knows how many of the segments they were.
 func Between(way string, from, to Side, drops ...map[string]uint64) (results.Segments, bool) {
 	s := results.Segments{Way: way, Again: from.Now.again - from.Before.again, Got: to.Now.got - to.Before.got,
 		Dropped: map[string]uint64{}}
@@ -210,7 +210,7 @@ func Between(way string, from, to Side, drops ...map[string]uint64) (results.Seg
 	return s, from.Now.local == from.Before.local && to.Now.local == to.Before.local
 }
 
-// Drops are those that came to be meanwhile, by who says so.
+// Drops returns those that came to be meanwhile, by who says so.
 func (s Side) Drops() map[string]uint64 {
 	all := map[string]uint64{}
 	for name, n := range s.Now.drops {

@@ -23,7 +23,7 @@ const (
 	Client      = "prove-client"
 )
 
-// Instances are the names of the application's lanes, or of what it has in their place: the first one is
+// Instances returns the names of the application's lanes, or of what it has in their place: the first one is
 // Application, also where there are several.
 func Instances(given factor.Conditions) []string {
 	names := []string{Application}
@@ -33,7 +33,7 @@ func Instances(given factor.Conditions) []string {
 	return names
 }
 
-// Instance is the name of one of them, from 0.
+// Instance returns the name of one of them, from 0.
 func Instance(i int) string {
 	if i == 0 {
 		return Application
@@ -84,7 +84,7 @@ func alone(r Request, given factor.Conditions) (Layout, error) {
 	return of(r, p), nil
 }
 
-// of is the layout of the lanes that a placement has beside those in force.
+// of returns the layout of the lanes that a placement has beside those in force.
 func of(r Request, p plan.Placement) Layout {
 	l := Layout{Placement: p}
 	for _, own := range p.Lanes[len(r.Placed.Lanes):] {

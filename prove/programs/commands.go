@@ -75,8 +75,8 @@ func RunAfter(ctx context.Context, limit, patience time.Duration, commands [][]s
 	return nil
 }
 
-// Version is what the program says of itself, "" where it says nothing in time: it is for the record, and
-// no reason to wait.
+// Version returns what the program says of itself, "" where it says nothing in time: it is for the record,
+// and no reason to wait.
 func Version(ctx context.Context, program, env string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

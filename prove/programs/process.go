@@ -111,10 +111,10 @@ func Start(ctx context.Context, self, name string, c process.Lane, env, argv []s
 	}
 }
 
-// OS is the process itself.
+// OS returns the process itself.
 func (p *Process) OS() *os.Process { return p.cmd.Process }
 
-// PID is its process id.
+// PID returns its process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Wait waits for the end of the process and returns what it printed.
@@ -123,7 +123,7 @@ func (p *Process) Wait() ([]byte, error) {
 	return p.stdout.bytes(), p.failure()
 }
 
-// failure is how the process ended, with the last line that it printed as the reason.
+// failure returns how the process ended, with the last line that it printed as the reason.
 func (p *Process) failure() error {
 	if errors.Is(p.err, exec.ErrWaitDelay) {
 		return fmt.Errorf("it ended, and a process that it had started held its output for %s more", held)
@@ -146,7 +146,7 @@ func reason(err error, said *output) error {
 // mostShown is how much is shown of what a program has printed, in bytes.
 const mostShown = 200
 
-// printable is the end of a line of another program, without what a terminal would take as a command.
+// printable returns the end of a line of another program, without what a terminal would take as a command.
 func printable(line []byte) string {
 	kept := line[max(0, len(line)-mostShown):]
 	return strings.Join(strings.Fields(terminal.Clean(string(kept))), " ")

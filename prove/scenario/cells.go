@@ -15,7 +15,7 @@ import (
 // most is how many combinations a scenario may have.
 const most = 1000
 
-// combinations are all cells, those that are excluded with the reason. The first factor varies fastest.
+// combinations returns all cells, those that are excluded with the reason. The first factor varies fastest.
 func (s Scenario) combinations() (cells []results.Cell, excluded []results.Excluded) {
 	all := []map[string]string{{}}
 	for _, f := range s.Spec.Factors {
@@ -55,7 +55,7 @@ func (f Factor) vary(cells []map[string]string) (more []map[string]string) {
 	return more
 }
 
-// holds says whether a cell has, of each factor, one of the levels.
+// holds reports whether a cell has, of each factor, one of the levels.
 func holds(where Where, cell map[string]string) bool {
 	for name, levels := range where {
 		if !slices.Contains(levels, factor.Name(cell[name])) {
@@ -85,7 +85,7 @@ func (s Scenario) AllCells() []results.Cell {
 	return cells
 }
 
-// Excluded are the combinations that are no cells.
+// Excluded returns the combinations that are no cells.
 func (s Scenario) Excluded() []results.Excluded {
 	_, excluded := s.combinations()
 	return excluded
@@ -120,8 +120,8 @@ func (s Scenario) Cells(names []string) ([]results.Cell, error) {
 	return cells, nil
 }
 
-// Named are the names of the cells of a session in a mode: those asked for, or where there are none those of
-// the scenario with the mode's own; none are all.
+// Named returns the names of the cells of a session in a mode: those asked for, or where there are none those
+// of the scenario with the mode's own; none are all.
 func (s Scenario) Named(asked []string, mode string) []string {
 	if len(asked) > 0 || len(s.Spec.Cells) == 0 {
 		return asked
@@ -146,7 +146,7 @@ func (s Scenario) noCell(name string) error {
 	return fmt.Errorf("%q is none of the combinations of the factors (%s)", name, strings.Join(factors, "-"))
 }
 
-// Conditions are those of a cell.
+// Conditions returns those of a cell.
 func (s Scenario) Conditions(c results.Cell) factor.Conditions {
 	conditions := s.fixed
 	conditions.Lane = s.Spec.Lane
@@ -172,9 +172,9 @@ func (s Scenario) Factors() []results.Factor {
 	return all
 }
 
-// Beside is the scenario around a lane in force: of its factors those that change nothing of the application.
-// In the others all cells are as the baseline, but for the path where one is given. Searches are made in the
-// lane, but for those that would vary it.
+// Beside returns the scenario around a lane in force: of its factors those that change nothing of the
+// application. In the others all cells are as the baseline, but for the path where one is given. Searches are
+// made in the lane, but for those that would vary it.
 func (s Scenario) Beside(spec lane.Spec, path string) Scenario {
 	var fixed factor.Conditions
 	var kept []Factor

@@ -39,7 +39,7 @@ func (s *Scenario) readGoal(q Search) error {
 	return err
 }
 
-// Bound is the least or the most that the figure may be, in the metric's unit.
+// Bound returns the least or the most that the figure may be, in the metric's unit.
 func (g SearchGoal) Bound(m results.Metric) (bound float64, least bool, err error) {
 	share := g.Percent != 0 || g.Of != ""
 	switch {

@@ -10,10 +10,10 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// InPods is the scenario with its application and its neighbours in pods. Their packets take the network of
-// the cluster: what varies the path alone is left out, with what the scenario says of such cells, aims and
-// published figures. A cpuset and nothing else is the kubelet's to give, on a node without lanes: these
-// cells are excluded where there is no static node. The error names what cannot be in pods.
+// InPods returns the scenario with its application and its neighbours in pods. Their packets take the network
+// of the cluster: what varies the path alone is left out, with what the scenario says of such cells, aims and
+// published figures. A cpuset and nothing else is the kubelet's to give, on a node without lanes: these cells
+// are excluded where there is no static node. The error names what cannot be in pods.
 func (s Scenario) InPods(static bool) (Scenario, error) {
 	in := s
 	in.Spec.Factors, in.Spec.Exclude, in.Spec.Aims, in.Spec.Published = nil, nil, nil, nil
@@ -55,12 +55,12 @@ func (s Scenario) InPods(static bool) (Scenario, error) {
 	return in, in.renameCells(s)
 }
 
-// of says whether a condition names one of some factors.
+// of reports whether a condition names one of some factors.
 func of(where Where, factors map[string]bool) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(where)), func(name string) bool { return factors[name] })
 }
 
-// inPods says whether a factor varies only the path, and refuses one that varies what pods do not have.
+// inPods reports whether a factor varies only the path, and refuses one that varies what pods do not have.
 func (f Factor) inPods() (paths bool, err error) {
 	paths = true
 	for _, l := range f.Levels() {

@@ -142,7 +142,8 @@ type inMachine interface {
 	InMachine() (programs, modules []string, can bool)
 }
 
-// InMachine says whether the application can run in a virtual machine, and what it needs there beside itself.
+// InMachine reports whether the application can run in a virtual machine, and what it needs there beside
+// itself.
 func (p Probe) InMachine() (programs, modules []string, can bool) {
 	if m, is := p.Probe.(inMachine); is {
 		return m.InMachine()
@@ -150,7 +151,7 @@ func (p Probe) InMachine() (programs, modules []string, can bool) {
 	return nil, nil, false
 }
 
-// ProbesOf are the probes of a cell, with what its levels set in them.
+// ProbesOf returns the probes of a cell, with what its levels set in them.
 func (s Scenario) ProbesOf(c factor.Conditions, kinds []probe.Driver) ([]Probe, error) {
 	probes := slices.Clone(s.Spec.Probes)
 	for name, fields := range c.Probes {
@@ -174,7 +175,7 @@ func (s Scenario) ProbesOf(c factor.Conditions, kinds []probe.Driver) ([]Probe, 
 	return probes, nil
 }
 
-// Metrics are what the runs measure: the primary ones first, means before the first of their parts.
+// Metrics returns what the runs measure: the primary ones first, means before the first of their parts.
 func (s Scenario) Metrics() ([]results.Metric, error) {
 	var all []results.Metric
 	for _, p := range s.Spec.Probes {
@@ -223,7 +224,7 @@ func (s Scenario) Metrics() ([]results.Metric, error) {
 	return append(ordered, all...), nil
 }
 
-// optional are the metrics of optional probes.
+// optional returns the metrics of optional probes.
 func (s Scenario) optional() map[string]bool {
 	names := map[string]bool{}
 	for _, p := range s.Spec.Probes {
@@ -264,7 +265,7 @@ type needs interface {
 // Program is one that must be on the host.
 type Program struct{ Name, Package string } // Debian's
 
-// Programs are those on the host that the probes and the levels of these cells need, without those of
+// Programs returns those on the host that the probes and the levels of these cells need, without those of
 // optional probes.
 func (s Scenario) Programs(cells []results.Cell, kinds []probe.Driver) []Program {
 	var all []Program
@@ -294,7 +295,7 @@ func (s Scenario) Programs(cells []results.Cell, kinds []probe.Driver) []Program
 	return all
 }
 
-// Programs are those that the probe needs.
+// Programs returns those that the probe needs.
 func (p Probe) Programs(kinds []probe.Driver) (all []Program) {
 	kind, err := probe.Find(kinds, p.Kind)
 	if err != nil {
@@ -311,7 +312,7 @@ func (p Probe) Programs(kinds []probe.Driver) (all []Program) {
 	return all
 }
 
-// Networked says whether some probe measures from outside.
+// Networked reports whether some probe measures from outside.
 func (s Scenario) Networked() bool {
 	return slices.ContainsFunc(s.Spec.Probes, func(p Probe) bool { return !p.Inside() })
 }
@@ -327,7 +328,7 @@ func (s Scenario) Doubts() []results.Doubt {
 	return all
 }
 
-// Published are the figures of somebody else.
+// Published returns the figures of somebody else.
 func (s Scenario) Published() []results.Published {
 	var all []results.Published
 	for _, from := range s.Spec.Published {
@@ -342,5 +343,5 @@ func (s Scenario) Published() []results.Published {
 	return all
 }
 
-// positive says whether a percentage or a figure can be.
+// positive reports whether a percentage or a figure can be.
 func positive(v float64) bool { return v > 0 && v <= 1e18 && !math.IsNaN(v) }

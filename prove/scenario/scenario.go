@@ -63,7 +63,7 @@ type Spec struct {
 // UsualStealBudget is that of a scenario that states none.
 const UsualStealBudget = 5.0
 
-// StealPercent is the budget that holds.
+// StealPercent returns the budget that holds.
 func (s Scenario) StealPercent() float64 {
 	if s.Spec.StealBudget == nil {
 		return UsualStealBudget

@@ -192,13 +192,13 @@ func (s *Scenario) readLoadSearch(q *Search, kinds Drivers) error {
 	return nil
 }
 
-// cell is the one of that name, which there is.
+// cell returns the one of that name, which there is.
 func (s Scenario) cell(name string) results.Cell {
 	all := s.AllCells()
 	return all[slices.IndexFunc(all, func(c results.Cell) bool { return c.Name == name })]
 }
 
-// Varied are the cells that differ from one in the factor of a search only, and their common name.
+// Varied returns the cells that differ from one in the factor of a search only, and their common name.
 func (s Scenario) Varied(q Search, cell string) (name string, cells []results.Cell) {
 	like := s.cell(cell)
 	if q.Factor == "" {
@@ -217,7 +217,7 @@ func (s Scenario) Varied(q Search, cell string) (name string, cells []results.Ce
 	return s.nameOf(others(like)), cells
 }
 
-// Trial is the probe that tries a search at a point of a cell.
+// Trial returns the probe that tries a search at a point of a cell.
 func (s Scenario) Trial(q Search, c results.Cell, point float64, kinds Drivers) (Probe, error) {
 	given := s.Conditions(c)
 	name := q.Probe
@@ -259,7 +259,7 @@ func (s Scenario) probeWith(metric string) string {
 	return ""
 }
 
-// MetricOf is the one that a search's goal is about.
+// MetricOf returns the one that a search's goal is about.
 func (s Scenario) MetricOf(q Search) (m results.Metric, ok bool) {
 	if q.Goal == nil {
 		return m, false
@@ -307,7 +307,7 @@ func (s *Scenario) validateTrials(q Search, kinds Drivers) error {
 	return nil
 }
 
-// Try is the mode with the windows of its searches' trials.
+// Try returns the mode with the windows of its searches' trials.
 func (m Mode) Try() Mode {
 	windows := map[string]Window{}
 	for kind, w := range m.Windows {

@@ -215,7 +215,7 @@ func (s Scenario) validateFigure(f PublishedFigure, find func(string) (results.M
 	return nil
 }
 
-// isRow says whether a name can be that of a row of a published table.
+// isRow reports whether a name can be that of a row of a published table.
 func isRow(name string) bool {
 	parts := strings.Split(name, ":")
 	return len(parts) >= 2 && len(parts) <= 3 && !slices.Contains(parts, "")
@@ -257,7 +257,7 @@ func (s Scenario) validateModes(kinds Drivers) error {
 	return nil
 }
 
-// Conditions are those of a probe in this mode.
+// Conditions returns those of a probe in this mode.
 func (m Mode) Conditions(p Probe) probe.Conditions {
 	w := m.Windows[p.Kind]
 	return probe.Conditions{Name: p.Name, Warmup: w.Warmup.Duration(), Window: w.Measure.Duration()}

@@ -41,7 +41,7 @@ type bootFactor struct {
 	began, now string // the levels that were booted when the session began, and are now
 }
 
-// NewBoots are those of a session that began in one environment, in another or the same one.
+// NewBoots returns those of a session that began in one environment, in another or the same one.
 func NewBoots(s scenario.Scenario, first, now results.Environment) (Boots, error) {
 	b := Boots{first: first}
 	for _, f := range s.Spec.Factors {
@@ -62,7 +62,7 @@ func NewBoots(s scenario.Scenario, first, now results.Environment) (Boots, error
 	return b, nil
 }
 
-// wants is the level that has to be booted for a cell. One that asks for nothing, or has no level, is
+// wants returns the level that has to be booted for a cell. One that asks for nothing, or has no level, is
 // measured with what the session began with.
 func (f bootFactor) wants(c results.Cell) string {
 	if level := c.Levels[f.name]; level != "" && level != f.First() {
@@ -71,7 +71,7 @@ func (f bootFactor) wants(c results.Cell) string {
 	return f.began
 }
 
-// Here says whether a cell can be measured in this boot.
+// Here reports whether a cell can be measured in this boot.
 func (b Boots) Here(c results.Cell) bool {
 	return !slices.ContainsFunc(b.factors, func(f bootFactor) bool { return f.wants(c) != f.now })
 }
@@ -111,8 +111,8 @@ func (b Boots) want(c results.Cell) string {
 	return strings.Join(append(asked, as...), ", ")
 }
 
-// Awaits are the cells of the slots, and of searches, that wait for another boot, by what to boot: first what
-// is to be booted most often, as its turn comes first.
+// Awaits returns the cells of the slots, and of searches, that wait for another boot, by what to boot: first
+// what is to be booted most often, as its turn comes first.
 func (b Boots) Awaits(s results.Session, later []Slot) []results.Await {
 	var all []results.Await
 	for _, q := range s.Searches {
@@ -185,7 +185,7 @@ func sameLine(a, b string) bool {
 	return slices.Equal(words(a), words(b))
 }
 
-// Alike are the notes, beside those that there are, on levels that are the same in this session.
+// Alike returns the notes, beside those that there are, on levels that are the same in this session.
 func (b Boots) Alike(there []string) []string {
 	var all []string
 	for _, f := range b.factors {

@@ -22,7 +22,7 @@ type Slot struct {
 // both.
 const retries = 2
 
-// owed says whether a run is to be made again: where it is void, unless a probe failed in it, as it would
+// owed reports whether a run is to be made again: where it is void, unless a probe failed in it, as it would
 // again.
 func owed(run results.Run, probes int) bool {
 	return run.Block > 0 && run.Again < retries && len(run.Void) > 0 && len(run.Measured) >= probes
@@ -91,10 +91,10 @@ func DropCut(s *results.Session, b Boots, probes func(cell string) int) {
 // Cut is why runs of an interrupted block are not used.
 const Cut = "interrupted block, measured again"
 
-// Remaining are the runs that are still to be made: those of this boot, and those that wait for another. The
-// blocks of each group are spread over the boots of the session in shares. A share is measured in one boot,
-// unless that ends before, after all groups have those before it: so that boots of different levels take
-// turns. Each boot has a warm-up block of its own.
+// Remaining returns the runs that are still to be made: those of this boot, and those that wait for another.
+// The blocks of each group are spread over the boots of the session in shares. A share is measured in one
+// boot, unless that ends before, after all groups have those before it: so that boots of different levels
+// take turns. Each boot has a warm-up block of its own.
 func Remaining(s results.Session, b Boots) (now, later []Slot) {
 	type share struct {
 		group  string

@@ -30,8 +30,8 @@ const WarmUp = "warm-up at the hardest point"
 // maxVoid is how many void or doubtful trials at a point, and more than others, leave it without a judgement.
 const maxVoid = 3
 
-// Grid are the points from one load to another, each the same part above the one before: at most width, which
-// is 0.05 for 5%. Between whole numbers they are whole.
+// Grid returns the points from one load to another, each the same part above the one before: at most width,
+// which is 0.05 for 5%. Between whole numbers they are whole.
 func Grid(from, to, width float64) []float64 {
 	steps := max(1, int(math.Ceil(math.Log(to/from)/math.Log1p(width)-1e-9)))
 	whole := from == math.Trunc(from) && to == math.Trunc(to)
@@ -51,8 +51,8 @@ func Grid(from, to, width float64) []float64 {
 	return points
 }
 
-// Limit is how many trials a cell may take at most: as many as the points take on the way if each is decided
-// at the last moment, and a tenth for void ones.
+// Limit returns how many trials a cell may take at most: as many as the points take on the way if each is
+// decided at the last moment, and a tenth for void ones.
 func Limit(s results.Search) int {
 	each, steps := 0, bits.Len(uint(len(s.Points)))
 	longest := 0
@@ -70,8 +70,8 @@ func Limit(s results.Search) int {
 	return 1 + each + (each+9)/10
 }
 
-// Next is the point of the next trial of a cell; more is false where all goals are settled, or the limit is
-// reached.
+// Next returns the point of the next trial of a cell; more is false where all goals are settled, or the limit
+// is reached.
 func Next(s results.Search, trials []results.Trial) (point float64, more bool) {
 	if len(trials) == 0 {
 		return s.Points[len(s.Points)-1], true // warm-up
@@ -96,8 +96,8 @@ func Next(s results.Search, trials []results.Trial) (point float64, more bool) {
 	return 0, false
 }
 
-// fewest is the point with the fewest trials of those that are undecided: all are to be settled, so nothing
-// is assumed of how they depend on each other, and trials of different points are made in turns.
+// fewest returns the point with the fewest trials of those that are undecided: all are to be settled, so
+// nothing is assumed of how they depend on each other, and trials of different points are made in turns.
 func fewest(s results.Search, all tally) (point float64, more bool) {
 	least := -1
 	for p := range s.Points {
@@ -173,7 +173,7 @@ type loss struct {
 	window results.Nanoseconds
 }
 
-// made is how many trials were made here, void or not.
+// made returns how many trials were made here, void or not.
 func (p point) made() int { return p.counted + len(p.void) }
 
 func tallies(s results.Search, trials []results.Trial) tally {
@@ -243,8 +243,8 @@ func (t tally) class(s results.Search, g, p int) class {
 	return undecided
 }
 
-// bracket are the points between which a goal ceases to hold: the hardest that holds, -1 for none, and the
-// easiest beyond it that fails or could not be judged, the number of points for none. All between are
+// bracket returns the points between which a goal ceases to hold: the hardest that holds, -1 for none, and
+// the easiest beyond it that fails or could not be judged, the number of points for none. All between are
 // undecided.
 func (t tally) bracket(s results.Search, g int) (lo, hi int) {
 	lo, hi = -1, len(t)
@@ -267,8 +267,8 @@ func (t tally) bracket(s results.Search, g int) (lo, hi int) {
 	return lo, hi
 }
 
-// quantileLoss is the loss that is not exceeded but in the part of the time in which it may be (RFC 9971,
-// conditional throughput). It is asked where the goal holds, so enough was measured.
+// quantileLoss returns the loss that is not exceeded but in the part of the time in which it may be (RFC
+// 9971, conditional throughput). It is asked where the goal holds, so enough was measured.
 func (p point) quantileLoss(g results.SearchGoal) float64 {
 	var measured results.Nanoseconds
 	for _, l := range p.losses {

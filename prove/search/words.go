@@ -22,8 +22,8 @@ func Goals(what string, window, sum, long time.Duration) []results.SearchGoal {
 	}
 }
 
-// LossGoals are the three of the kind bounds. CSIT calls the first NDR and the third PDR; other tools mean
-// other losses by these names, so the definitions stand beside the figures.
+// LossGoals returns the three of the kind bounds. CSIT calls the first NDR and the third PDR; other tools
+// mean other losses by these names, so the definitions stand beside the figures.
 func LossGoals(window, sum, long time.Duration) []results.SearchGoal {
 	return []results.SearchGoal{
 		goal("noiseless", "nothing is lost", 0, half, window, sum),
@@ -63,7 +63,7 @@ func (t tally) notes(s results.Search, g, lo, hi, made int) []string {
 	return all
 }
 
-// Name is a point in words.
+// Name returns a point in words.
 func Name(s results.Search, point float64) string {
 	return fmt.Sprintf("%g%s", point, s.Unit)
 }

@@ -59,7 +59,7 @@ func Read(root fs.FS) map[string]string {
 	return found
 }
 
-// Changed are the settings that are not as before; "" is gone.
+// Changed returns the settings that are not as before; "" is gone.
 func Changed(before, now map[string]string) map[string]string {
 	if before == nil {
 		return nil // a session of before they were recorded

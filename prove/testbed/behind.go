@@ -25,7 +25,7 @@ type between interface {
 // kernelWorker is a probe whose application's work the kernel may do.
 type kernelWorker interface{ InKernel() bool }
 
-// inKernel says whether the kernel does the application's work in a cell.
+// inKernel reports whether the kernel does the application's work in a cell.
 func (r *Bed) inKernel(c results.Cell, given factor.Conditions) (bool, error) {
 	probes, err := r.ProbesOf(c, given)
 	return slices.ContainsFunc(probes, func(p scenario.Probe) bool {
@@ -34,22 +34,22 @@ func (r *Bed) inKernel(c results.Cell, given factor.Conditions) (bool, error) {
 	}), err
 }
 
-// standsBetween says whether some probe's application does.
+// standsBetween reports whether some probe's application does.
 func (r *Bed) standsBetween() bool {
 	return slices.ContainsFunc(r.Scenario.Spec.Probes, stands)
 }
 
-// stands says whether the application stands between its clients and what they ask.
+// stands reports whether the application stands between its clients and what they ask.
 func stands(spec scenario.Probe) bool {
 	_, is := spec.Probe.(between)
 	return is
 }
 
-// behindNetns is where the client of an instance is that stands between.
+// behindNetns returns where the client of an instance is that stands between.
 func behindNetns(instance int) string { return fmt.Sprintf("isolane-prove-behind-%d", instance+1) }
 
-// beyond are the steps that the networks of all instances need beside their paths: TCP's algorithm at both
-// ends, and where they stand between, what is behind each.
+// beyond returns the steps that the networks of all instances need beside their paths: TCP's algorithm at
+// both ends, and where they stand between, what is behind each.
 func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (steps []journal.Step,
 	err error) {
 	ends := []string{wire().Netns}
@@ -102,10 +102,10 @@ const (
 	tagsSize     = 8 // that a frame may be longer by, as between switches of providers
 )
 
-// outer is the device that takes the outer tag off at an end of the trunk.
+// outer returns the device that takes the outer tag off at an end of the trunk.
 func outer(end string) string { return end + ".s" }
 
-// trunk are the steps of the trunk, at whose ends the CPUs of each side handle what comes in.
+// trunk returns the steps of the trunk, at whose ends the CPUs of each side handle what comes in.
 func trunk(application, client cpuset.Set) (steps []journal.Step, err error) {
 	add := func(name string, l netdev.Link) {
 		s, lerr := netdev.LinkStep(name, l)
@@ -137,9 +137,9 @@ func (r *Bed) BehindNote() string {
 		"its own (QinQ): %d by 802.1ad, in it the number of the instance by 802.1Q.%s", outerTag, queue)
 }
 
-// behind are the steps of the network behind an instance: the namespace of its client, and what connects the
-// two: tags on the trunk, or a bridge. No frame is longer than a wire carries, and the ends of the trunk or
-// bridge join frames, as network cards do.
+// behind returns the steps of the network behind an instance: the namespace of its client, and what connects
+// the two: tags on the trunk, or a bridge. No frame is longer than a wire carries, and the ends of the trunk
+// or bridge join frames, as network cards do.
 func behind(instance int, tagged bool, application, client cpuset.Set) ([]journal.Step, error) {
 	n := instance + 1
 	master := fmt.Sprintf("islp-lan%d", n)

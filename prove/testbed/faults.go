@@ -29,7 +29,7 @@ type Fault struct {
 	Judge  func(results.Run) (bool, string)
 }
 
-// Faults are those of a self-test, which breaks what this probe measures.
+// Faults returns those of a self-test, which breaks what this probe measures.
 func (r *Bed) Faults(probe string, h host.Host) []Fault {
 	all := []Fault{freezeFault(probe), wrongCPUFault(h), deadNeighbourFault(probe)}
 	if r.Pods != nil {

@@ -23,7 +23,7 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// inside are the confines of an instance of the application, which needs capabilities beside those that a
+// inside returns the confines of an instance of the application, which needs capabilities beside those that a
 // lane leaves.
 func (r *Bed) inside(at place, instance int, need ...string) (process.Lane, []string, error) {
 	dirs, err := r.applicationDirs(at.host, at.given)
@@ -73,7 +73,7 @@ type server struct {
 	dir  string // of its files
 }
 
-// serversOf are those of an instance, each once.
+// serversOf returns those of an instance, each once.
 func (r *Bed) serversOf(at place, instance int) (all []server, err error) {
 	for _, spec := range at.probes {
 		given, err := r.conditions(spec, at, instance)

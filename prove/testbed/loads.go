@@ -18,7 +18,7 @@ type Relative interface {
 	Carried(m results.Measurement) float64 // per second, of a measurement of Saturating
 }
 
-// ProbesOf are the probes of a run.
+// ProbesOf returns the probes of a run.
 func (r *Bed) ProbesOf(c results.Cell, given factor.Conditions) ([]scenario.Probe, error) {
 	if r.Only != nil {
 		return []scenario.Probe{*r.Only}, nil
@@ -31,7 +31,7 @@ func (r *Bed) ProbesOf(c results.Cell, given factor.Conditions) ([]scenario.Prob
 	return probes, err
 }
 
-// Loaded is a probe with the load that its share is.
+// Loaded returns a probe with the load that its share is.
 func (r *Bed) Loaded(p scenario.Probe) scenario.Probe {
 	if s, ok := p.Probe.(Relative); ok && s.Part() > 0 {
 		p.Probe = s.At(r.Capacity[p.Name])
@@ -39,7 +39,7 @@ func (r *Bed) Loaded(p scenario.Probe) scenario.Probe {
 	return p
 }
 
-// Kept are the probes that are not left out of a cell.
+// Kept returns the probes that are not left out of a cell.
 func (r *Bed) Kept(cell string, probes []scenario.Probe) []scenario.Probe {
 	return slices.DeleteFunc(slices.Clone(probes), func(p scenario.Probe) bool {
 		return slices.ContainsFunc(r.LeftOut, func(out results.LeftOut) bool {
@@ -48,7 +48,7 @@ func (r *Bed) Kept(cell string, probes []scenario.Probe) []scenario.Probe {
 	})
 }
 
-// Estimate is how long one run takes at most.
+// Estimate returns how long one run takes at most.
 func (r *Bed) Estimate() (most time.Duration) {
 	for name := range r.Layouts {
 		most = max(most, r.EstimateOf(r.Kept(name, r.Scenario.Spec.Probes)))

@@ -91,7 +91,7 @@ func (p *Pods) Notes() []string {
 	return notes
 }
 
-// on is the node of a cell's pods.
+// on returns the node of a cell's pods.
 func (p *Pods) on(given factor.Conditions) pod.Cluster {
 	if given.Place == factor.InCpuset {
 		return *p.static
@@ -187,7 +187,7 @@ func (r *Bed) startApplication(ctx context.Context, at place) (p pod.Pod, err er
 	return p, err
 }
 
-// laneOf are the CPUs of the lane that has come to a pod's container.
+// laneOf returns the CPUs of the lane that has come to a pod's container.
 func (p *Pods) laneOf(of pod.Pod) (cpuset.Set, error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
@@ -284,7 +284,7 @@ func (r *Bed) endPods(ctx context.Context) error {
 	return nil
 }
 
-// released says whether the lane of the last application is no longer in force.
+// released reports whether the lane of the last application is no longer in force.
 func (p *Pods) released() (bool, error) {
 	if p.lane == "" {
 		return true, nil

@@ -34,7 +34,7 @@ type privileged interface {
 	Capabilities() []string // as in capabilities(7), without CAP_
 }
 
-// capabilities are those that a probe's application needs beside a lane's.
+// capabilities returns those that a probe's application needs beside a lane's.
 func capabilities(spec scenario.Probe) []string {
 	if p, ok := spec.Probe.(privileged); ok {
 		return p.Capabilities()
@@ -58,8 +58,8 @@ type measurer struct {
 	subject  witness.Subject
 }
 
-// outside are the confines of the client. Real-time priority would keep the application off a CPU that it has
-// too.
+// outside returns the confines of the client. Real-time priority would keep the application off a CPU that it
+// has too.
 func (r *Bed) outside(at place) (process.Lane, error) {
 	dir, err := knob.GroupDir(at.host, layout.Client)
 	client := r.Scenario.Spec.Client
@@ -96,7 +96,7 @@ func (r *Bed) measures(at place, spec scenario.Probe, given probe.Conditions) (m
 	return m, err
 }
 
-// inGuest is the command line that runs argv in a guest, which gets a directory for its files.
+// inGuest returns the command line that runs argv in a guest, which gets a directory for its files.
 func (r *Bed) inGuest(at place, g *guest.Guest, confines *process.Lane, argv []string) (_ []string,
 	err error) {
 	g.Bind = at.given.Place == factor.InLane
@@ -113,7 +113,8 @@ func (r *Bed) inGuest(at place, g *guest.Guest, confines *process.Lane, argv []s
 	return guest.Command(r.Self, *g, argv), err
 }
 
-// pages is the size of the huge pages of the application's lane which have room for so much; 0: it has none.
+// pages returns the size of the huge pages of the application's lane which have room for so much; 0: it has
+// none.
 func (r *Bed) pages(mebibytes int) (bytes uint64, err error) {
 	l, err := r.Lanes.Lane(r.laneName(0))
 	for _, p := range l.Hugepages {
@@ -124,7 +125,8 @@ func (r *Bed) pages(mebibytes int) (bytes uint64, err error) {
 	return bytes, err
 }
 
-// serving is the command line of a program of the application that serves, on the host or in a container.
+// serving returns the command line of a program of the application that serves, on the host or in a
+// container.
 func (r *Bed) serving(at place, confines *process.Lane, argv, need []string, dir string) ([]string,
 	error) {
 	g := at.given.Guest
@@ -193,8 +195,8 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	return measured, err
 }
 
-// limitOf is how long what measures may take. A client that something starves, such as a foreign real-time
-// program on its CPU, must not hold the session up for ever.
+// limitOf returns how long what measures may take. A client that something starves, such as a foreign
+// real-time program on its CPU, must not hold the session up for ever.
 func limitOf(spec scenario.Probe, in guest.Guest, given probe.Conditions) time.Duration {
 	limit := given.Warmup + given.Window + in.Overhead() + patience
 	if u, ok := spec.Probe.(unhurried); ok {
@@ -266,8 +268,8 @@ func described(m results.Measurement, spec scenario.Probe) error {
 	return nil
 }
 
-// conditions are those of a probe at an instance of the application, with the address that clients ask, and
-// where there are several instances with a directory of its own.
+// conditions returns those of a probe at an instance of the application, with the address that clients ask,
+// and where there are several instances with a directory of its own.
 func (r *Bed) conditions(spec scenario.Probe, at place, instance int) (probe.Conditions, error) {
 	c := r.Mode.Conditions(spec)
 	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()

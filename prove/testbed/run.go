@@ -73,7 +73,7 @@ type moment struct {
 	pods        *podsOfRun // in place of application and neighbours
 }
 
-// responder is the process that answers the clients: the first of what serves.
+// responder returns the process that answers the clients: the first of what serves.
 func (m moment) responder() (*os.Process, error) {
 	if m.pods != nil {
 		return os.FindProcess(m.pods.application.PID)
@@ -324,7 +324,7 @@ func (r *Bed) contradict(at place, run *results.Run) {
 		run.Witness))...)
 }
 
-// expectations are what the witness of a cell must show.
+// expectations returns what the witness of a cell must show.
 func (r *Bed) expectations(c results.Cell, given factor.Conditions, inside bool,
 	w results.Witness) judge.Expect {
 	e := judge.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,

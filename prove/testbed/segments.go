@@ -14,9 +14,9 @@ import (
 // underWay is how long segments may be on their way when what measures has ended.
 const underWay = 100 * time.Millisecond
 
-// sides are the network namespaces at both ends of what a probe measures, and on the way between them. There
-// is nothing to be held against each other where an end is on another kernel, or programs at both ends make
-// packets of their own of them.
+// sides returns the network namespaces at both ends of what a probe measures, and on the way between them.
+// There is nothing to be held against each other where an end is on another kernel, or programs at both ends
+// make packets of their own of them.
 func (r *Bed) sides(at place, spec scenario.Probe) (near, far, way []string, ok bool) {
 	if spec.Inside() || r.Pods != nil || r.InForce != nil || len(at.given.Ends.Client) > 0 {
 		return nil, nil, nil, false

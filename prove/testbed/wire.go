@@ -24,7 +24,7 @@ type Path interface {
 	WireGRO() bool // the wire has GRO (see netpath.Wire)
 }
 
-// Paths are those that scenarios can name.
+// Paths returns those that scenarios can name.
 func Paths(all []netpath.Path) []Path {
 	var able []Path
 	for _, p := range all {
@@ -35,7 +35,7 @@ func Paths(all []netpath.Path) []Path {
 	return able
 }
 
-// speaks says whether the application has a vhost-user socket in place of a network device.
+// speaks reports whether the application has a vhost-user socket in place of a network device.
 func speaks(p Path) bool {
 	return !netpath.Namespaced([]netpath.Path{p}, lane.Network{Path: p.Name()})
 }
@@ -46,7 +46,7 @@ type checksummed interface{ WireChecksums() bool }
 // supporter is a path that a host may lack.
 type supporter interface{ Supported() error }
 
-// path is the driver of that name; "" is the last, the plainest.
+// path returns the driver of that name; "" is the last, the plainest.
 func (r *Bed) path(name string) (Path, error) {
 	if name == "" && len(r.Paths) > 0 {
 		return r.Paths[len(r.Paths)-1], nil
@@ -67,18 +67,18 @@ func (r *Bed) LacksPath(name string) error {
 	return err
 }
 
-// addresses are those of one end, from the ranges for benchmarks (RFC 2544, 198.18.0.0/15) and for private
-// use (RFC 4193, fd00::/8), which no other link of a host carries.
+// addresses returns those of one end, from the ranges for benchmarks (RFC 2544, 198.18.0.0/15) and for
+// private use (RFC 4193, fd00::/8), which no other link of a host carries.
 func addresses(n byte) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, n}), 24),
 		netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x15, 0x01, 0xa0, 15: n}), 64)}
 }
 
-// applicationAddresses are those of an instance of the application, which are at most as many as a factor
+// applicationAddresses returns those of an instance of the application, which are at most as many as a factor
 // allows.
 func applicationAddresses(instance int) []netip.Prefix { return addresses(byte(2 + instance)) }
 
-// applicationNetns is where an instance of the application is, in a lane or not.
+// applicationNetns returns where an instance of the application is, in a lane or not.
 func applicationNetns(instance int) string {
 	return netpath.Lane{Name: layout.Instance(instance)}.Netns()
 }

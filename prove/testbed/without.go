@@ -23,7 +23,7 @@ func isWhole(p Path) bool {
 	return is
 }
 
-// isFunctional says whether application and client have virtual functions of a card.
+// isFunctional reports whether application and client have virtual functions of a card.
 func isFunctional(p Path) bool {
 	return netpath.Functions([]netpath.Path{p}, lane.Network{Path: p.Name()}) > 0
 }

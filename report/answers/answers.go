@@ -51,7 +51,7 @@ type answer struct {
 	failed                   []string // the guards for which it is open
 }
 
-// answers are those that a source of a scenario gives.
+// answers returns those that a source of a scenario gives.
 func (p Page) answers(s scenario.Scenario, from scenario.PublishedSource) (all []answer) {
 	sum := p.session(s)
 	for _, f := range from.Figures {
@@ -71,8 +71,8 @@ func (p Page) answers(s scenario.Scenario, from scenario.PublishedSource) (all [
 	return all
 }
 
-// rows are those that a scenario names: SCENARIO:LINE of the source, or SCENARIO:LINE:METRIC; the line * is
-// any.
+// rows returns those that a scenario names: SCENARIO:LINE of the source, or SCENARIO:LINE:METRIC; the line *
+// is any.
 func (p Page) rows(name string) (found []claims.Figure) {
 	parts := strings.Split(name+":", ":")
 	if parts[0] == "" {
@@ -87,7 +87,7 @@ func (p Page) rows(name string) (found []claims.Figure) {
 	return found
 }
 
-// session is the one of a scenario, nil for none.
+// session returns the one of a scenario, nil for none.
 func (p Page) session(s scenario.Scenario) *figures.Summary {
 	k := slices.IndexFunc(p.Sessions, func(sum figures.Summary) bool {
 		return sum.Session.Scenario.Name == s.Metadata.Name
@@ -98,7 +98,7 @@ func (p Page) session(s scenario.Scenario) *figures.Summary {
 	return &p.Sessions[k]
 }
 
-// printed is what was published, with the conditions.
+// printed returns what was published, with the conditions.
 func printed(rows []claims.Figure) string {
 	first := rows[0]
 	if slices.ContainsFunc(rows, func(f claims.Figure) bool { return f.Config != first.Config }) {
@@ -218,7 +218,7 @@ func absolute(sum *figures.Summary, c *figures.Cell, m metric.Metric, f scenario
 	return a
 }
 
-// opened says whether a figure, or a ratio of two, is open whatever it is: its load was not theirs, or a
+// opened reports whether a figure, or a ratio of two, is open whatever it is: its load was not theirs, or a
 // guard failed. What was at a limit is left to judged, which knows bounds.
 func (a *answer) opened(sum *figures.Summary, m metric.Metric, own, base *figures.Cell) bool {
 	f, other := own.Figure(m), base.Figure(m)
@@ -247,7 +247,7 @@ func (a *answer) opened(sum *figures.Summary, m metric.Metric, own, base *figure
 	return true
 }
 
-// said is a fact of the program that measured a metric, or a part of a mean, in a cell: "" for none.
+// said returns a fact of the program that measured a metric, or a part of a mean, in a cell: "" for none.
 func said(sum *figures.Summary, c *figures.Cell, m metric.Metric, fact string) string {
 	parts := append(slices.Clone(m.MeanOf), m.Name)
 	for _, r := range sum.Session.Runs {

@@ -107,7 +107,7 @@ func (b *page) failed(s scenario.Scenario, all []answer) {
 	}
 }
 
-// findings are those about a row.
+// findings returns those about a row.
 func (b *page) findings(row claims.Figure) (all []claims.Finding) {
 	for _, f := range b.Table.Findings {
 		if slices.ContainsFunc(f.Figures, func(o claims.Figure) bool { return o.Line == row.Line }) {

@@ -175,7 +175,7 @@ func logTicks(lo, hi float64, format func(float64) string) (ticks []tick) {
 	return ticks
 }
 
-// linear are the ticks of an axis from 0, a multiple of some step apart.
+// linear returns the ticks of an axis from 0, a multiple of some step apart.
 func linear(step, hi float64, format func(float64) string) (ticks []tick) {
 	for hi/step > 8 {
 		step *= 2

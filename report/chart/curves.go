@@ -119,7 +119,7 @@ func (c *chart) along(curve curves.Curve, track curves.Track) (name string, tick
 	return "carried per second", linear(math.Pow(10, math.Floor(math.Log10(hi)))/4, c.x.hi, format.Tick)
 }
 
-// bounds are the least and the greatest of a statistic.
+// bounds returns the least and the greatest of a statistic.
 func bounds(t curves.Track, k int) (lo, hi float64) {
 	lo, hi = math.Inf(1), math.Inf(-1)
 	for _, line := range t.Lines {

@@ -97,7 +97,7 @@ func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m metric.Metric, f
 	c.height += rowGap
 }
 
-// extent is the range of all that is to be drawn, with the line at 100%.
+// extent returns the range of all that is to be drawn, with the line at 100%.
 func extent(cells []figures.Cell, m metric.Metric) (lo, hi float64) {
 	all := []float64{1}
 	for _, c := range cells {
@@ -178,7 +178,7 @@ func Percentiles(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	return c.paint()
 }
 
-// alike says whether two of these lines look the same without colour.
+// alike reports whether two of these lines look the same without colour.
 func alike[T any](lines []T, look func(T) figures.Look) bool {
 	seen := map[string]bool{}
 	for _, l := range lines {
@@ -211,13 +211,14 @@ func (c *chart) lineNumbers(ends []lineEnd, foot float64) {
 	}
 }
 
-// lastPercentile is the highest percentile that the sample supports and that is not lost.
+// lastPercentile returns the highest percentile that the sample supports and that is not lost.
 func lastPercentile(d *samples.Distribution) float64 { return d.Quantile(d.Supported) }
 
-// nines is the place of a quantile on the axis: 0 for none, 1 for 90%, 2 for 99%.
+// nines returns the place of a quantile on the axis: 0 for none, 1 for 90%, 2 for 99%.
 func nines(p float64) float64 { return -math.Log10(1 - p) }
 
-// steps are the values from each percentile on, up to the supported one. Steps too small to see are merged.
+// steps returns the values from each percentile on, up to the supported one. Steps too small to see are
+// merged.
 func steps(d *samples.Distribution) (all [][2]float64) {
 	const least = 0.002 // decades
 	x, seen := 0.0, int64(0)

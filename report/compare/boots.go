@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// bootsOf are the boots of a cell's used runs, by their block.
+// bootsOf returns the boots of a cell's used runs, by their block.
 func bootsOf(s *figures.Summary, cell string) map[int]string {
 	boots := map[int]string{}
 	for _, r := range s.Session.Runs {
@@ -22,8 +22,8 @@ func bootsOf(s *figures.Summary, cell string) map[int]string {
 	return boots
 }
 
-// byBoot are the geometric means of a figure's blocks in each boot. A boot is one sample, however many blocks
-// it has: what it does by itself, such as where pages came to lie, is in all of them alike.
+// byBoot returns the geometric means of a figure's blocks in each boot. A boot is one sample, however many
+// blocks it has: what it does by itself, such as where pages came to lie, is in all of them alike.
 func byBoot(f figures.Figure, boots map[int]string) map[string]float64 {
 	sums, n := map[string]float64{}, map[string]float64{}
 	for _, b := range f.Blocks {
@@ -64,7 +64,7 @@ func related(a, b figures.Figure, bootsA, bootsB map[int]string) (c figures.Comp
 	return c
 }
 
-// sides are how many of what is compared the smaller side has, and how many a verdict needs at least.
+// sides returns how many of what is compared the smaller side has, and how many a verdict needs at least.
 func (c *Comparison) sides() (has, least int) {
 	if c.found.Boots {
 		return min(c.A.Boots, c.B.Boots), stats.Unpaired.Least(1, c.metric.Margin.Alpha)

@@ -172,7 +172,8 @@ func (d *Document) pair(a, b *figures.Summary) (pairs [][2]figures.Cell) {
 	return pairs
 }
 
-// shared are the metrics that mean the same in both, the primary ones first. They are as a describes them.
+// shared returns the metrics that mean the same in both, the primary ones first. They are as a describes
+// them.
 func (d *Document) shared(a, b *figures.Summary, all bool) []metric.Metric {
 	var primary, others []metric.Metric
 	for _, m := range a.Metrics {
@@ -228,8 +229,8 @@ func (d *Document) compare(m metric.Metric, a, b figures.Cell, bootsA, bootsB ma
 		metric: m, a: fa, b: fb, found: found, doubts: doubts(fa, fb)})
 }
 
-// doubts are the guards that failed in either cell, once each. A run that carried nothing has no ratio, nor
-// has one whose median was lost.
+// doubts returns the guards that failed in either cell, once each. A run that carried nothing has no ratio,
+// nor has one whose median was lost.
 func doubts(a, b figures.Figure) (all []string) {
 	found := slices.Concat(a.Doubts, b.Doubts)
 	nothing := func(b figures.Block) bool { return b.Value == 0 || math.IsInf(b.Value, 1) }

@@ -69,7 +69,7 @@ func boots(a, b *figures.Summary) int {
 	return len(found)
 }
 
-// conditions are what differs, in the order in which a reader looks for causes.
+// conditions returns what differs, in the order in which a reader looks for causes.
 func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
 	all := differing("environment: ", inBoots(a, evidence.Conditions), inBoots(b, evidence.Conditions))
 	line := func(e results.Environment) map[string]string { return map[string]string{"": e.Cmdline} }
@@ -107,7 +107,7 @@ func inBoots(s results.Session, conditions func(results.Environment) map[string]
 
 func settings(e results.Environment) map[string]string { return e.Settings }
 
-// asked is what the session was to measure.
+// asked returns what the session was to measure.
 func asked(s results.Session) map[string]string {
 	said := map[string]string{"name": s.Scenario.Name, "mode": s.Scenario.Mode,
 		"blocks": fmt.Sprint(s.Scenario.Blocks)}
@@ -126,7 +126,8 @@ func asked(s results.Session) map[string]string {
 	return said
 }
 
-// laneOf is what is known of a lane that was proved. Its digests say whether something differs, not what.
+// laneOf returns what is known of a lane that was proved. Its digests say whether something differs, not
+// what.
 func laneOf(l *results.Lane) map[string]string {
 	if l == nil {
 		return nil
@@ -136,7 +137,7 @@ func laneOf(l *results.Lane) map[string]string {
 		"other lanes, and the CPUs of all else": "digest " + l.Conditions.Outside}
 }
 
-// differing are the keys whose values differ, sorted; what one side lacks is told so.
+// differing returns the keys whose values differ, sorted; what one side lacks is told so.
 func differing(of string, a, b map[string]string) (all []Difference) {
 	for _, key := range results.Differing(a, b) {
 		all = append(all, Difference{of + key, orNone(a[key]), orNone(b[key])})
@@ -146,7 +147,7 @@ func differing(of string, a, b map[string]string) (all []Difference) {
 
 func orNone(text string) string { return cmp.Or(text, "none") }
 
-// without are the words of a kernel command line that another lacks.
+// without returns the words of a kernel command line that another lacks.
 func without(line, other string) string {
 	has := strings.Fields(other)
 	words := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return slices.Contains(has, w) })
@@ -179,7 +180,7 @@ func parts(a, b string) []Difference {
 	return all
 }
 
-// topLevel are the parts of a scenario, each as YAML with its keys sorted.
+// topLevel returns the parts of a scenario, each as YAML with its keys sorted.
 func topLevel(source string) (map[string]string, error) {
 	var document map[string]any
 	if err := yaml.Unmarshal([]byte(source), &document); err != nil {

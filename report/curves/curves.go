@@ -48,7 +48,7 @@ func number(level string) float64 {
 	return math.NaN()
 }
 
-// Of are those over each factor of numbers: one for each combination of what its lines do not show. Lines
+// Of returns those over each factor of numbers: one for each combination of what its lines do not show. Lines
 // differ in hue by another factor, and are pale where nothing disturbs.
 func Of(s *figures.Summary) (all []Curve) {
 	for _, f := range s.Session.Factors {
@@ -136,7 +136,7 @@ type Reading struct {
 	Values, Lo, Hi []float64 // by statistic, with the spread of the runs; NaN for none
 }
 
-// Marked is a printed value with what it is a bound of.
+// Marked returns a printed value with what it is a bound of.
 func (r Reading) Marked(text string) string {
 	if text == format.None {
 		return text
@@ -184,7 +184,7 @@ func (c Curve) Track(m metric.Metric) Track {
 	return t
 }
 
-// Drawn says whether some line has two points, so that it shows a course.
+// Drawn reports whether some line has two points, so that it shows a course.
 func (t Track) Drawn() bool {
 	return slices.ContainsFunc(t.Lines, func(line []Reading) bool {
 		return len(slices.DeleteFunc(slices.Clone(line), func(r Reading) bool {
@@ -214,8 +214,8 @@ func (t *Track) read(c figures.Cell, m metric.Metric, level float64, spreads map
 	return r
 }
 
-// overLoad says whether the factor is the load that a metric offers: then it grows, or falls, by a twentieth
-// at least from point to point.
+// overLoad reports whether the factor is the load that a metric offers: then it grows, or falls, by a
+// twentieth at least from point to point.
 func (c Curve) overLoad(m metric.Metric) bool {
 	steps, up, down := 0, 0, 0
 	for _, l := range c.Lines {

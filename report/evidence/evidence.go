@@ -47,7 +47,7 @@ type Rate struct {
 	Optional bool // not worth a column where it is 0 in all cells; else 0 is not known
 }
 
-// Rates are what is counted, in the order in which it is shown.
+// Rates returns what is counted, in the order in which it is shown.
 func (e Evidence) Rates() []Rate {
 	return []Rate{
 		{"voluntary switches", e.Voluntary, true},

@@ -58,8 +58,8 @@ func MachineOf(c results.Cell, used []results.Run) Machine {
 	return m
 }
 
-// others is which part of the application's CPUs other programs took. Of what the neighbours took all may
-// have been on these CPUs.
+// others returns which part of the application's CPUs other programs took. Of what the neighbours took all
+// may have been on these CPUs.
 func others(c results.Cell, w results.Witness) (share float64, known bool) {
 	took := -w.Neighbours.CPUTime
 	for _, s := range w.Sources {

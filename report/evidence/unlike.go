@@ -16,7 +16,7 @@ type Difference struct {
 	Metrics []string
 }
 
-// Unlike is the first setting of the host, and the first fact of each probe, that runs of a cell found
+// Unlike returns the first setting of the host, and the first fact of each probe, that runs of a cell found
 // otherwise than the baseline's of their blocks.
 func Unlike(s results.Session, used, baseline []results.Run) (all []Difference) {
 	known := map[string]bool{} // by probe; "" is the host

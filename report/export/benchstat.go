@@ -58,7 +58,7 @@ func benchstat(w io.Writer, d report.Document) error {
 	return out.Flush()
 }
 
-// benchmark is the name of a metric, which may not begin with a small letter.
+// benchmark returns the name of a metric, which may not begin with a small letter.
 func benchmark(m metric.Metric) string {
 	name := word(m.Name, "/")
 	first, size := utf8.DecodeRuneInString(name)

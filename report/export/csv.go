@@ -72,7 +72,7 @@ func searches(s *figures.Summary) (all [][]string) {
 	return all
 }
 
-// rows are those of a cell's figure, without its conditions.
+// rows returns those of a cell's figure, without its conditions.
 func rows(m metric.Metric, f figures.Figure) [][]string {
 	statistic := cmp.Or(m.Statistic, "value")
 	var all [][]string

@@ -24,7 +24,7 @@ type Format struct {
 	Write func(io.Writer, report.Document) error
 }
 
-// Formats are all there are.
+// Formats returns all there are.
 func Formats() []Format {
 	return []Format{
 		{"benchstat", "a line a used run, in the format of Go's benchmarks: benchstat -col /placement", benchstat},
@@ -61,7 +61,7 @@ func level(c figures.Cell, factor string) string {
 	return c.Levels[factor]
 }
 
-// quantiles are those of a distribution that its sample supports, of the usual ones.
+// quantiles returns those of a distribution that its sample supports, of the usual ones.
 func quantiles(d *samples.Distribution) []float64 {
 	return slices.DeleteFunc(samples.Quantiles(), func(p float64) bool { return math.IsNaN(d.Quantile(p)) })
 }
@@ -69,8 +69,8 @@ func quantiles(d *samples.Distribution) []float64 {
 // number prints a value with all its digits, and no exponent.
 func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// word is a name without blanks, control characters and some others, each written as in a URL: %20. Different
-// names stay different.
+// word returns a name without blanks, control characters and some others, each written as in a URL: %20.
+// Different names stay different.
 func word(name, others string) string {
 	var b strings.Builder
 	for _, r := range name {

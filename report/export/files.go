@@ -48,7 +48,7 @@ func (e *Exports) Set(value string) error {
 // String is nothing: by default nothing is exported.
 func (*Exports) String() string { return "" }
 
-// Type is what the flag's help calls its value.
+// Type returns what the flag's help calls its value.
 func (*Exports) Type() string { return "format" }
 
 // About says what there is, a format a line.
@@ -60,7 +60,7 @@ func About() string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-// Printed says whether one goes to standard output.
+// Printed reports whether one goes to standard output.
 func (e Exports) Printed() bool {
 	return slices.ContainsFunc(e, func(one exported) bool { return one.file == "" })
 }

@@ -112,7 +112,7 @@ func (o *exposition) add(m metric.Metric, f, base figures.Figure,
 	}
 }
 
-// labels are the scenario, the cell, its levels and the metric, and pairs of further ones.
+// labels returns the scenario, the cell, its levels and the metric, and pairs of further ones.
 func labels(s *figures.Summary, c figures.Cell, of string, more ...string) string {
 	all := []string{"scenario", s.Session.Scenario.Name, "cell", c.Name}
 	if of != "" {
@@ -141,7 +141,7 @@ func escaped(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(text)
 }
 
-// unitOf is a metric's unit as OpenMetrics names it, and how many of ours are one of it.
+// unitOf returns a metric's unit as OpenMetrics names it, and how many of ours are one of it.
 func unitOf(m metric.Metric) (name string, per float64) {
 	switch unit := m.Metric.Unit; unit {
 	case results.TimeUnit:
@@ -157,7 +157,8 @@ func unitOf(m metric.Metric) (name string, per float64) {
 	}
 }
 
-// identifier is a name in the letters of a label: others are written as their number, blanks and dashes as _.
+// identifier returns a name in the letters of a label: others are written as their number, blanks and dashes
+// as _.
 func identifier(name string) string {
 	var b strings.Builder
 	for _, r := range name {

@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// bootsOf are the boots in which the used runs of a cell were made, by their places in the session.
+// bootsOf returns the boots in which the used runs of a cell were made, by their places in the session.
 func bootsOf(used []results.Run) []int {
 	found := map[int]bool{}
 	for _, r := range used {
@@ -23,8 +23,8 @@ func bootsOf(used []results.Run) []int {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// apart says whether two cells differ in what was booted, and were measured in different boots. Of a session
-// that only went on after a reboot this is not so: each block is of one boot.
+// apart reports whether two cells differ in what was booted, and were measured in different boots. Of a
+// session that only went on after a reboot this is not so: each block is of one boot.
 func (s *Summary) apart(a, b *Cell) bool {
 	return slices.ContainsFunc(a.Boots, func(n int) bool { return !slices.Contains(b.Boots, n) }) &&
 		slices.ContainsFunc(s.Session.Factors, func(f results.Factor) bool {
@@ -32,7 +32,7 @@ func (s *Summary) apart(a, b *Cell) bool {
 		})
 }
 
-// elsewhere are the cells that were measured in other boots than the baseline.
+// elsewhere returns the cells that were measured in other boots than the baseline.
 func (s *Summary) elsewhere() (all []*Cell) {
 	for c := range s.cells() {
 		if base := s.Cell(s.Baseline); base != nil && s.apart(c, base) {

@@ -31,7 +31,7 @@ func (c Comparison) Of() string {
 	return "block"
 }
 
-// needed is how many blocks, or boots, a verdict needs about, among so many comparisons.
+// needed returns how many blocks, or boots, a verdict needs about, among so many comparisons.
 func (c Comparison) needed(m stats.Margin, comparisons int) int {
 	design := map[bool]stats.Design{false: stats.Paired, true: stats.Unpaired}[c.Boots]
 	return design.Needed(c.Comparison, m, c.N, comparisons)
@@ -60,8 +60,8 @@ func relate(own, base Figure, statistic string) Comparison {
 	return c
 }
 
-// sides are the values of the blocks in which both sides count, and their ratios. One that is lost is longer
-// than any that is not; of two that are there is no ratio.
+// sides returns the values of the blocks in which both sides count, and their ratios. One that is lost is
+// longer than any that is not; of two that are there is no ratio.
 func sides(own, base Figure, statistic string) (ratios []Block, a, b []float64) {
 	for _, o := range own.Blocks {
 		reference, _ := base.At(o.Block)
@@ -83,7 +83,7 @@ func (s *Summary) Ratio(own, base *Cell, m metric.Metric, means bool) Comparison
 	return s.relate(own, base, m.Name, statistic)
 }
 
-// Of is a block's value of a statistic: mean, p90, p99 or p99.9; "" is what is compared. Others are NaN.
+// Of returns a block's value of a statistic: mean, p90, p99 or p99.9; "" is what is compared. Others are NaN.
 func (b Block) Of(statistic string) float64 {
 	switch statistic {
 	case "":
@@ -126,7 +126,7 @@ func (s *Summary) compare() {
 	}
 }
 
-// cells are all, to be changed.
+// cells returns all, to be changed.
 func (s *Summary) cells() iter.Seq[*Cell] {
 	return func(yield func(*Cell) bool) {
 		for i := range s.Cells {
@@ -137,7 +137,7 @@ func (s *Summary) cells() iter.Seq[*Cell] {
 	}
 }
 
-// Undecided says whether the verdict says nothing for want of blocks, or of boots, and for nothing else.
+// Undecided reports whether the verdict says nothing for want of blocks, or of boots, and for nothing else.
 func (f Figure) Undecided() bool {
 	return f.Verdict == stats.Inconclusive && (f.Lowered == "" || f.Lowered == fewBoots)
 }

@@ -8,13 +8,13 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Disturbance is the factor that disturbs, nil for none.
+// Disturbance returns the factor that disturbs, nil for none.
 func (s *Summary) Disturbance() *results.Factor {
 	return first(s.Session.Factors, func(f results.Factor) bool { return f.Quiet != "" })
 }
 
-// Main is what charts show by hue: the first factor that changes the application, else the first that does
-// not disturb; nil for none.
+// Main returns what charts show by hue: the first factor that changes the application, else the first that
+// does not disturb; nil for none.
 func (s *Summary) Main() *results.Factor { return s.MainBut("") }
 
 // MainBut is Main among the factors but one.
@@ -24,7 +24,7 @@ func (s *Summary) MainBut(name string) *results.Factor {
 	return cmp.Or(inside, first(s.Session.Factors, calm))
 }
 
-// sameBut says whether two cells differ at most in one factor.
+// sameBut reports whether two cells differ at most in one factor.
 func (s *Summary) sameBut(factor *results.Factor, a, b Cell) bool {
 	return !slices.ContainsFunc(s.Session.Factors, func(f results.Factor) bool {
 		return f.Name != factor.Name && a.Levels[f.Name] != b.Levels[f.Name]
@@ -82,8 +82,8 @@ func (s *Summary) Others() string {
 	return strings.Join(all, "-")
 }
 
-// standard is the cell of the same disturbance (or of none), the same load and the same boot, which is in all
-// else as the baseline. Nil: there is none.
+// standard returns the cell of the same disturbance (or of none), the same load and the same boot, which is
+// in all else as the baseline. Nil: there is none.
 func (s *Summary) standard(c Cell, quiet bool) *Cell {
 	base := s.Cell(s.Baseline)
 	if base == nil {

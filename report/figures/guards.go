@@ -166,14 +166,14 @@ func (s *Summary) omission() Guard {
 	return g
 }
 
-// onTime says whether an open loop has a figure of a quantity in a cell.
+// onTime reports whether an open loop has a figure of a quantity in a cell.
 func (s *Summary) onTime(c Cell, of string) bool {
 	return slices.ContainsFunc(s.Metrics, func(m metric.Metric) bool {
 		return m.Loop == results.Open && m.Quantity == of && len(c.Figure(m).Blocks) > 0
 	})
 }
 
-// Has says whether some cell has a figure of the metric.
+// Has reports whether some cell has a figure of the metric.
 func (s *Summary) Has(m metric.Metric) bool {
 	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return len(c.Figure(m).Blocks) > 0 })
 }

@@ -27,7 +27,7 @@ func (a Aspect) Shown(c Cell) string {
 	return c.Figure(a.Metric).Shown(a.Metric)
 }
 
-// Aspects are those of the primary metrics.
+// Aspects returns those of the primary metrics.
 func (s *Summary) Aspects() []Aspect {
 	var all []Aspect
 	for _, m := range s.Primary() {
@@ -93,7 +93,7 @@ func (s *Summary) isolate() (all []Isolation) {
 	return all
 }
 
-// unknown is a comparison without figures.
+// unknown returns a comparison without figures.
 func unknown() Comparison {
 	return Comparison{Comparison: stats.Comparison{Interval: stats.Centre(nil, confidence)}}
 }

@@ -27,7 +27,7 @@ func (f *Figure) mark(m metric.Metric, block int) {
 	}
 }
 
-// Of is the figure with the bound that one of its blocks is.
+// Of returns the figure with the bound that one of its blocks is.
 func (f Figure) Of(b Block) Figure {
 	if f.Limit == lateClient && !b.Late {
 		f.Limit = ""

@@ -39,7 +39,7 @@ func (s *Summary) frequency() Guard {
 	return g
 }
 
-// quick says whether a clock is read without leaving the processor.
+// quick reports whether a clock is read without leaving the processor.
 func quick(source string) bool {
 	return slices.Contains([]string{"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen",
 		"riscv_clocksource", "timebase", "stp", "tod"}, source)

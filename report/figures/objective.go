@@ -66,8 +66,8 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 	return worst
 }
 
-// doubted is a verdict with what the figure leaves out, or what limits it. Guards on ratios do not touch a
-// bound: what makes samples longer, or differ, is in the figure that it holds.
+// doubted returns a verdict with what the figure leaves out, or what limits it. Guards on ratios do not touch
+// a bound: what makes samples longer, or differ, is in the figure that it holds.
 func (c Cell) doubted(m metric.Metric, j lane.Judgement) (lane.Verdict, string) {
 	f, over := c.Figure(m), c.lacks[m.Name].over
 	switch {

@@ -24,8 +24,8 @@ func (c Comparison) Spread() (lo, hi float64, interval bool) {
 	return slices.Min(values), slices.Max(values), false
 }
 
-// Runs are the least and the greatest value of a run, NaN for less than two, or the ends of the 95% interval
-// of their median by order statistics where there are enough for one.
+// Runs returns the least and the greatest value of a run, NaN for less than two, or the ends of the 95%
+// interval of their median by order statistics where there are enough for one.
 func (f Figure) Runs(statistic string, interval bool) (lo, hi float64, is bool) {
 	values := f.Values(statistic)
 	if len(values) < 2 {
@@ -64,8 +64,8 @@ func (s *Summary) Estimate(c Cell, m metric.Metric) string {
 	return Bound(format.Percent(f.Ratio.Estimate), f, s.Cell(s.Baseline).Figure(m))
 }
 
-// Over is the figure with the bound that its ratio to another one is: none where both are bounds, which say
-// nothing of it.
+// Over returns the figure with the bound that its ratio to another one is: none where both are bounds, which
+// say nothing of it.
 func (f Figure) Over(base Figure) Figure {
 	switch {
 	case base.Limit == "":
@@ -80,7 +80,7 @@ func (f Figure) Over(base Figure) Figure {
 // Bound marks the ratio of two figures, see Over.
 func Bound(ratio string, own, base Figure) string { return own.Over(base).Bounded(ratio) }
 
-// SpreadWords is the same for a sentence.
+// SpreadWords returns the same for a sentence.
 func (c Comparison) SpreadWords() string {
 	_, _, interval := c.Spread()
 	switch {

@@ -60,7 +60,7 @@ type Cell struct {
 	Tail       evidence.Tail // of the primary round trip
 }
 
-// Label is the cell's name, with an asterisk where another level than the one asked was in force.
+// Label returns the cell's name, with an asterisk where another level than the one asked was in force.
 func (c Cell) Label() string {
 	if len(c.InForce) > 0 {
 		return c.Name + "*"
@@ -110,7 +110,7 @@ func (f Figure) At(number int) (Block, bool) {
 	return Block{}, false
 }
 
-// first is the first of a list that fits, nil for none.
+// first returns the first of a list that fits, nil for none.
 func first[T any](all []T, fits func(T) bool) *T {
 	if k := slices.IndexFunc(all, fits); k >= 0 {
 		return &all[k]
@@ -192,7 +192,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	return cell, nil
 }
 
-// Values are those of the blocks, see Block.Of, without blocks that have none.
+// Values returns those of the blocks, see Block.Of, without blocks that have none.
 func (f Figure) Values(statistic string) (all []float64) {
 	for _, b := range f.Blocks {
 		if v := b.Of(statistic); !math.IsNaN(v) {
@@ -209,7 +209,7 @@ func (s *Summary) Cell(name string) *Cell {
 	return first(s.Cells, func(c Cell) bool { return c.Name == name })
 }
 
-// Sampled are the cells that have samples.
+// Sampled returns the cells that have samples.
 func (s *Summary) Sampled(m metric.Metric) []Cell {
 	return slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Figure(m).Merged.N() == 0 })
 }

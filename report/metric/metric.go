@@ -22,7 +22,7 @@ type Metric struct {
 	Margin    stats.Margin
 }
 
-// New is a metric of results that describe all of these.
+// New returns a metric of results that describe all of these.
 func New(r results.Metric, all []results.Metric) Metric {
 	m := Metric{Metric: r, Detail: r.Name, Unit: format.UnitOf(r.Unit),
 		Margin: stats.Margin{Goal: stats.HigherIsBetter, Size: r.Margin, Alpha: alpha}}
@@ -46,13 +46,13 @@ func New(r results.Metric, all []results.Metric) Metric {
 	return m
 }
 
-// IsPrimary says whether it comes first, and belongs to the one family of verdicts.
+// IsPrimary reports whether it comes first, and belongs to the one family of verdicts.
 func (m Metric) IsPrimary() bool { return m.Role == results.Primary }
 
-// IsFigure says whether it is compared; the others are costs and checks.
+// IsFigure reports whether it is compared; the others are costs and checks.
 func (m Metric) IsFigure() bool { return m.Role == results.Primary || m.Role == "" }
 
-// Value is the name of what is compared: "throughput", "RTT P50".
+// Value returns the name of what is compared: "throughput", "RTT P50".
 func (m Metric) Value() string { return strings.TrimSpace(m.Noun + " " + m.Statistic) }
 
 // Forbidden says that it counts what must not be at all.

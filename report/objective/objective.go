@@ -31,7 +31,7 @@ func severity(v lane.Verdict) int {
 	return slices.Index([]lane.Verdict{lane.Held, lane.Unproven, lane.Void, lane.Missed}, v)
 }
 
-// excess is how much the unfavourable end takes of what the bound allows; without one, everything.
+// excess returns how much the unfavourable end takes of what the bound allows; without one, everything.
 func excess(j lane.Judgement) float64 {
 	switch e := j.Evidence; {
 	case e == nil, j.Metric == "rtt" && e.High == 0, j.Metric != "rtt" && e.Low == 0:
@@ -115,8 +115,8 @@ func finite(v float64) float64 {
 	return v
 }
 
-// ranked is the order statistic of a rank that begins with 1, in nanoseconds; 0 for rank 0, infinite for what
-// was lost.
+// ranked returns the order statistic of a rank that begins with 1, in nanoseconds; 0 for rank 0, infinite for
+// what was lost.
 func ranked(h *hdrhistogram.Histogram, rank uint64) float64 {
 	switch {
 	case rank == 0:
@@ -127,7 +127,8 @@ func ranked(h *hdrhistogram.Histogram, rank uint64) float64 {
 	return float64(h.ValueAtQuantile(100 * float64(rank) / float64(h.TotalCount())))
 }
 
-// least is the same from below: what a late client found is an upper bound and may have taken no time at all.
+// least returns the same from below: what a late client found is an upper bound and may have taken no time at
+// all.
 func least(d *samples.Distribution, rank uint64) float64 {
 	late := d.N() - uint64(d.Exact.TotalCount())
 	return ranked(d.Exact, rank-min(rank, late))

@@ -25,7 +25,7 @@ func (l *Load) Add(m results.Samples, void bool, window time.Duration) {
 	}
 }
 
-// PerSecond is how many of so many there were in a second.
+// PerSecond returns how many of so many there were in a second.
 func (l Load) PerSecond(n uint64) float64 { return float64(n) / l.window.Seconds() }
 
 // State says why percentiles of what was carried would tell too little: "" where they do not.

@@ -113,7 +113,7 @@ func (p *process) with(fd int, do func(own int)) error {
 	return unix.Close(own)
 }
 
-// before is the value that the other one takes the place of; what else is set was not set here.
+// before returns the value that the other one takes the place of; what else is set was not set here.
 func before(value int) int { return microseconds - value }
 
 // setSocket sets SO_BUSY_POLL of sockets that have packets.

@@ -40,7 +40,7 @@ func (g Guest) bind(ctx context.Context, pid int) error {
 	}
 }
 
-// virtualCPUs are the threads that run them, by their numbers.
+// virtualCPUs returns the threads that run them, by their numbers.
 func virtualCPUs(root fs.FS, pid int) map[int]int {
 	found := map[int]int{}
 	for _, tid := range task.Threads(root, pid) {

@@ -148,8 +148,8 @@ func usual() []string {
 // usersFiles have the names of users, which programs that serve ask for.
 func usersFiles() []string { return []string{"/etc/passwd", "/etc/group"} }
 
-// mounts are what a program that serves finds: users' names, its folder, and the device that tunnels are made
-// of, where the host has one.
+// mounts returns what a program that serves finds: users' names, its folder, and the device that tunnels are
+// made of, where the host has one.
 func (s Serve) mounts() []mount {
 	all := []mount{{"/run", "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=755"}}}
 	for _, file := range usersFiles() {
@@ -165,7 +165,7 @@ func (s Serve) mounts() []mount {
 	return all
 }
 
-// hostMounts are those of a container with the host's programs and libraries. A folder that is a link, as
+// hostMounts returns those of a container with the host's programs and libraries. A folder that is a link, as
 // /bin where /usr is merged, is the same link there.
 func hostMounts(rootfs, program string) ([]mount, error) {
 	mounts := []mount{

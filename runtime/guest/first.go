@@ -33,8 +33,8 @@ type report struct {
 // reportPort is the serial port of the report. The kernel's messages are on the first one.
 const reportPort = "/dev/ttyS1"
 
-// boot is the first program of the virtual machine. It ends the machine, and returns only where that fails:
-// the kernel ends it then.
+// boot returns the first program of the virtual machine. It ends the machine, and returns only where that
+// fails: the kernel ends it then.
 func boot() error {
 	for at, kind := range map[string]string{"/dev": "devtmpfs", "/proc": "proc", "/sys": "sysfs"} {
 		if err := unix.Mount(kind, at, kind, 0, ""); err != nil {

@@ -54,8 +54,8 @@ type Serve struct {
 // entry is the first argument of this program where it is to run a guest.
 const entry = "isolane-guest"
 
-// Command is the command line that runs argv in the guest, which is nil where that is a Machine; self is the
-// path of a program that calls Entry.
+// Command returns the command line that runs argv in the guest, which is nil where that is a Machine; self is
+// the path of a program that calls Entry.
 func Command(self string, g Guest, argv []string) []string {
 	settings, err := json.Marshal(g)
 	if err != nil {
@@ -85,8 +85,8 @@ func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
 	return true, code, err
 }
 
-// Overhead is how much longer than on the host a command may take, to begin and to end: a kernel that boots
-// under software emulation on a busy machine.
+// Overhead returns how much longer than on the host a command may take, to begin and to end: a kernel that
+// boots under software emulation on a busy machine.
 func (g Guest) Overhead() time.Duration {
 	switch g.Runtime {
 	case VM:
@@ -100,8 +100,8 @@ func (g Guest) Overhead() time.Duration {
 // OwnClock says that the command's monotonic clock is not the host's.
 func (g Guest) OwnClock() bool { return g.Runtime == VM }
 
-// Facts are what the guest found out about itself, such as the accelerator of a virtual machine. dir is that
-// of the guest. There may be none.
+// Facts returns what the guest found out about itself, such as the accelerator of a virtual machine. dir is
+// that of the guest. There may be none.
 func Facts(dir string) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, factsFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -134,14 +134,15 @@ func (g Guest) run(ctx context.Context, argv []string) (code int, err error) {
 	return 1, fmt.Errorf("runtime %q: expected %s or %s", g.Runtime, Container, VM)
 }
 
-// child is a command that ends with this process.
+// child returns a command that ends with this process.
 func child(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// exitCode is what the end of a command means to its caller. Its own error is told on its standard error.
+// exitCode returns what the end of a command means to its caller. Its own error is told on its standard
+// error.
 func exitCode(err error) (int, error) {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() >= 0 {
 		return exit.ExitCode(), nil

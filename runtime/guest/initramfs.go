@@ -69,7 +69,7 @@ func initramfs(ctx context.Context, to string, c command, programs []string, oth
 	return a.close(f)
 }
 
-// librariesOf are the files that a program is linked with, and the loader; none of a static one.
+// librariesOf returns the files that a program is linked with, and the loader; none of a static one.
 func librariesOf(ctx context.Context, program string) ([]string, error) {
 	f, err := elf.Open(program)
 	if err != nil {
@@ -86,7 +86,7 @@ func librariesOf(ctx context.Context, program string) ([]string, error) {
 	return listed(string(out)), nil
 }
 
-// listed are the files in what ldd(1) lists: "libc.so.6 => /lib/libc.so.6 (0x…)".
+// listed returns the files in what ldd(1) lists: "libc.so.6 => /lib/libc.so.6 (0x…)".
 func listed(text string) (all []string) {
 	for line := range strings.Lines(text) {
 		for _, word := range strings.Fields(line) {

@@ -38,7 +38,7 @@ func compareVersions(a, b string) int {
 	return cmp.Or(slices.Compare(numbers(a), numbers(b)), cmp.Compare(a, b))
 }
 
-// FileOfKernel is the file to boot of the host with that root.
+// FileOfKernel returns the file to boot of the host with that root.
 func (g Guest) FileOfKernel(root fs.FS) (string, error) {
 	if g.Kernel == "" {
 		found, err := findKernel(root)

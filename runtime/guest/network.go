@@ -83,7 +83,7 @@ func (n *network) add(v VhostUser) error {
 	return nil
 }
 
-// read is a device of the namespace.
+// read returns a device of the namespace.
 func read(l netlink.Link) (device, error) {
 	a := l.Attrs()
 	d := device{Name: a.Name, MAC: a.HardwareAddr, MTU: a.MTU}

@@ -47,7 +47,7 @@ type Program struct {
 // Ready is what a virtual machine prints when all its programs can be used.
 const Ready = "the virtual machine's programs are ready"
 
-// command is what the machine is to do, and the programs that it needs.
+// command returns what the machine is to do, and the programs that it needs.
 func (m Machine) command() (c command, programs []string, err error) {
 	if c.Network, err = networkOf(m.Taps); err == nil && m.VhostUser != nil {
 		err = c.Network.add(*m.VhostUser)
@@ -90,8 +90,8 @@ func found(argv []string) ([]string, error) {
 // modprobe is where kernels look for it (/proc/sys/kernel/modprobe).
 const modprobe = "/sbin/modprobe"
 
-// modules are the files of a kernel's modules, those that they depend on, and what modprobe reads, by their
-// names in the machine. Of a kernel below boot they are in lib/modules beside that.
+// modules returns the files of a kernel's modules, those that they depend on, and what modprobe reads, by
+// their names in the machine. Of a kernel below boot they are in lib/modules beside that.
 func modules(ctx context.Context, kernel string, names []string) (map[string]string, error) {
 	release, root := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-"), filepath.Dir(filepath.Dir(kernel))
 	program, err := filepath.EvalSymlinks(modprobe)
@@ -118,7 +118,7 @@ func modules(ctx context.Context, kernel string, names []string) (map[string]str
 	return files, err
 }
 
-// within is a file's path below a folder, as if that were the root.
+// within returns a file's path below a folder, as if that were the root.
 func within(root, file string) string {
 	return "/" + strings.Trim(strings.TrimPrefix(filepath.Clean(file), root), "/")
 }
@@ -155,8 +155,8 @@ func until(reports io.Reader) error {
 	}
 }
 
-// serve is the machine's side: it starts the programs, one after the other, and returns why the first of them
-// ended.
+// serve returns the machine's side: it starts the programs, one after the other, and returns why the first of
+// them ended.
 func (c command) serve(ready func() error) error {
 	text, err := exec.Command(modprobe, append([]string{"-a"}, c.Modules...)...).CombinedOutput()
 	if err != nil {

@@ -110,7 +110,7 @@ func (g Guest) unpacked(ctx context.Context, kernel string, argv []string) (c co
 	return c, initramfs(ctx, filepath.Join(g.Dir, initrdFile), c, programs, other)
 }
 
-// last is an error with what the machine's kernel said last, where the machine itself did not say why.
+// last returns an error with what the machine's kernel said last, where the machine itself did not say why.
 func (g Guest) last(err error) error {
 	if !errors.Is(err, errSilent) {
 		return err
@@ -155,7 +155,7 @@ func (g Guest) note(kernel string, noKVM error) (map[string]string, error) {
 	return facts, os.WriteFile(filepath.Join(g.Dir, factsFile), data, 0o600)
 }
 
-// lastLine is the last of a text that says something.
+// lastLine returns the last of a text that says something.
 func lastLine(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	last := strings.TrimSpace(lines[len(lines)-1])
@@ -219,7 +219,7 @@ func (g Guest) memory() []string {
 	return append(args, "-object", backend, "-machine", "memory-backend=memory")
 }
 
-// MemoryMiB is how much a virtual machine has.
+// MemoryMiB returns how much a virtual machine has.
 func (g Guest) MemoryMiB() int { return cmp.Or(g.Memory, usualMemory) }
 
 // args are QEMU's. Its threads have names, so that isolane attach and the witness know them.

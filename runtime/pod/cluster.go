@@ -137,7 +137,7 @@ func (n node) take(ctx context.Context) (c Cluster, err error) {
 	return c, err
 }
 
-// here is the node on this kernel: of several, as in tests, the one of this name.
+// here returns the node on this kernel: of several, as in tests, the one of this name.
 func here(all []node, boot, name string) (node, error) {
 	all = slices.DeleteFunc(slices.Clone(all), func(n node) bool { return n.Status.NodeInfo.BootID != boot })
 	named := slices.IndexFunc(all, func(n node) bool { return n.Metadata.Name == name })
@@ -151,7 +151,7 @@ func here(all []node, boot, name string) (node, error) {
 		Kubectl, name, len(all))
 }
 
-// smallest is the name of that image: by tag, where it has one.
+// smallest returns the name of that image: by tag, where it has one.
 func (n node) smallest() string {
 	named := slices.DeleteFunc(slices.Clone(n.Status.Images), func(i image) bool { return len(i.Names) == 0 })
 	if len(named) == 0 {

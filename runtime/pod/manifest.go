@@ -39,7 +39,7 @@ type Lane struct {
 
 type object = map[string]any
 
-// manifest is the pod, with the template of its claim.
+// manifest returns the pod, with the template of its claim.
 func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 	meta := object{"name": w.Name, "labels": object{label: c.Node}}
 	container := object{"name": "main", "image": c.Image, "imagePullPolicy": "Never",
@@ -82,7 +82,7 @@ func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 	return json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-// claim is the declaration as a claim has it: amounts in the capacity, all else in the parameters.
+// claim returns the declaration as a claim has it: amounts in the capacity, all else in the parameters.
 func (l Lane) claim() (object, error) {
 	capacity := object{"cpus": strconv.Itoa(l.Spec.CPUs.Count)}
 	if l.Spec.Memory.Size > 0 {
@@ -111,8 +111,8 @@ func (l Lane) claim() (object, error) {
 	}, nil
 }
 
-// mounts are the host's programs, libraries and names of users, and what the workload names. Memory is its
-// /tmp.
+// mounts returns the host's programs, libraries and names of users, and what the workload names. Memory is
+// its /tmp.
 func (w Workload) mounts() (mounts, volumes []object) {
 	add := func(at string, volume object, readOnly bool) {
 		name := fmt.Sprint("v", len(volumes))
@@ -139,7 +139,7 @@ func (w Workload) mounts() (mounts, volumes []object) {
 
 func programs() []string { return []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"} }
 
-// command is the command line of one program, or of a shell that starts several.
+// command returns the command line of one program, or of a shell that starts several.
 func command(programs [][]string) []string {
 	if len(programs) == 1 {
 		return programs[0]

@@ -102,7 +102,7 @@ func (p *Pod) running(ctx context.Context) (id string, err error) {
 
 var errEnded = errors.New("it has ended")
 
-// read is the id of the container, where it runs.
+// read returns the id of the container, where it runs.
 func (p *Pod) read(now status) (id string, err error) {
 	s := now.Status
 	if s.Phase == "Failed" || s.Phase == "Succeeded" {
@@ -138,7 +138,7 @@ func (p *Pod) prints(ctx context.Context, words []string) error {
 	}
 }
 
-// last is the last line.
+// last returns the last line.
 func last(said []byte) []byte {
 	said = bytes.TrimSpace(said)
 	return said[bytes.LastIndexByte(said, '\n')+1:]

@@ -95,7 +95,7 @@ func Foreground(ctx context.Context, child *exec.Cmd) (code int, err error) {
 	return child.ProcessState.ExitCode(), nil
 }
 
-// fromTerminal says whether the child has had a signal too: a terminal sends those of its keys to all
+// fromTerminal reports whether the child has had a signal too: a terminal sends those of its keys to all
 // processes in its foreground.
 func fromTerminal(s os.Signal) bool {
 	if s != unix.SIGINT && s != unix.SIGQUIT && s != unix.SIGWINCH {

@@ -121,7 +121,7 @@ func (l Lane) realTime() error {
 	return nil
 }
 
-// names are the capabilities of include/uapi/linux/capability.h by their numbers.
+// names returns the capabilities of include/uapi/linux/capability.h by their numbers.
 func names() []string {
 	return []string{
 		"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
@@ -133,8 +133,8 @@ func names() []string {
 	}
 }
 
-// Usual are the capabilities that programs need which handle files, users and sockets: those that container
-// runtimes leave too.
+// Usual returns the capabilities that programs need which handle files, users and sockets: those that
+// container runtimes leave too.
 func Usual() []string {
 	return []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
 		"NET_BIND_SERVICE",

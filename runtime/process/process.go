@@ -36,7 +36,7 @@ func Command(ctx context.Context, self []string, l Lane, argv ...string) *exec.C
 	return cmd
 }
 
-// Detached is a Command whose process goes on when isolane dies, in a session of its own.
+// Detached returns a Command whose process goes on when isolane dies, in a session of its own.
 func Detached(self []string, l Lane, argv ...string) *exec.Cmd {
 	cmd := command(context.Background(), self, l, argv)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -51,7 +51,7 @@ func command(ctx context.Context, self []string, l Lane, argv []string) *exec.Cm
 	return exec.CommandContext(ctx, self[0], slices.Concat(self[1:], []string{string(confines)}, argv)...)
 }
 
-// Become is what a process of Command does, with its last arguments: it enters the lane and becomes the
+// Become returns what a process of Command does, with its last arguments: it enters the lane and becomes the
 // workload. It returns only with an error.
 func Become(args []string) error {
 	if len(args) < 2 {

@@ -125,7 +125,7 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 	return threads, err
 }
 
-// threaded says whether a cgroup is a part of a domain above it, which lists its processes
+// threaded reports whether a cgroup is a part of a domain above it, which lists its processes
 // (Documentation/admin-guide/cgroup-v2.rst, Threads).
 func threaded(root fs.FS, dir string) bool {
 	kind, err := fs.ReadFile(root, path.Join(dir, "cgroup.type")[1:])

@@ -57,7 +57,8 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 	return dir, err
 }
 
-// InService says whether a process is in a service of systemd's that is not a user's session, with cgroup v2.
+// InService reports whether a process is in a service of systemd's that is not a user's session, with cgroup
+// v2.
 func InService(h host.Host, root fs.FS, pid int) bool {
 	lane, err := knob.GroupDir(h, "any") // for its parent
 	if err != nil {
@@ -106,7 +107,7 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	})
 }
 
-// first says whether no process is older.
+// first reports whether no process is older.
 func first(all []Thread, pid int) bool {
 	oldest := slices.MinFunc(all, func(a, b Thread) int { return cmp.Compare(a.Start, b.Start) })
 	return oldest.PID == pid

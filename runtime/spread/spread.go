@@ -82,7 +82,7 @@ func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 	return nil
 }
 
-// runnable are the threads that run or wait now.
+// runnable returns the threads that run or wait now.
 func runnable(root fs.FS, dir string, cpus cpuset.Set) ([]thread, error) {
 	tids, err := cgroup.Threads(root, dir)
 	var found []thread

@@ -29,7 +29,7 @@ func (e Expect) percent(d results.Nanoseconds) float64 {
 	return 100 * float64(d) / float64(max(e.Window, 1))
 }
 
-// intrusion is how much of a window other programs may run on a lane's CPUs, all together, before
+// intrusion returns how much of a window other programs may run on a lane's CPUs, all together, before
 // the run is void: a thousandth, because a lane must show its P99.9, and at least a millisecond.
 func (e Expect) intrusion() results.Nanoseconds {
 	return max(e.Window/1000, results.Nanoseconds(time.Millisecond))
@@ -82,7 +82,7 @@ func noise(n results.Neighbours, e Expect) []string {
 	return why
 }
 
-// idle says whether the neighbours counted their work, and it is nothing.
+// idle reports whether the neighbours counted their work, and it is nothing.
 func idle(bogoPerSec map[string]float64) bool {
 	for _, rate := range bogoPerSec {
 		if rate > 0 {

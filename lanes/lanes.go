@@ -205,7 +205,7 @@ type Applied struct {
 	Kind       string                `json:"kind"` // Applied
 	Placement  plan.Placement        `json:"placement"`
 	Settings   int                   `json:"settings"` // of the host, changed for the lanes
-	Change     enforce.Change        `json:"change"`   // by this call
+	Change     enforce.Change        `json:"change"`   // what this call has changed
 	Refused    []enforce.RefusedStep `json:"refused"`
 	Left       []Left                `json:"left"`
 	Waiting    []enforce.Waiting     `json:"waiting"`
@@ -299,7 +299,7 @@ type Released struct {
 	Kind       string   `json:"kind"` // Released
 	Lanes      []string `json:"lanes"`
 	TakenBack  int      `json:"takenBack"` // settings that are as before the lanes again
-	Settings   int      `json:"settings"`  // that are still changed, for the remaining lanes
+	Settings   int      `json:"settings"`  // settings restored to what they were before the lanes
 	Left       []Left   `json:"left"`
 	// Waiting may concern other lanes too.
 	Waiting []enforce.Waiting `json:"waiting"`

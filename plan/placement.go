@@ -31,7 +31,7 @@ type Placement struct {
 	Housekeeping cpuset.Set `json:"housekeeping"`    // never empty
 	Cost         Cost       `json:"cost"`            // of what this solution placed or moved
 	Optimal      bool       `json:"optimal"`         // no placement costs less
-	Bound        *Cost      `json:"bound,omitempty"` // if not Optimal: no placement costs less than this
+	Bound        *Cost      `json:"bound,omitempty"` // if not optimal: no placement costs less than this
 	Moves        []Move     `json:"moves,omitempty"` // in an order in which they can be done
 }
 

@@ -14,9 +14,9 @@ import (
 
 const sysfs = "/sys"
 
-// ownSysfs lets this thread see the devices of its network namespace in sysfs, which shows those of the
-// namespace that mounted it: in a mount namespace that gets the mounts of the host, and gives it none, as
-// ip-netns(8) does. File systems that are mounted within stay.
+// ownSysfs mounts a sysfs that shows the devices of this thread's network namespace, because sysfs shows
+// those of the namespace that mounted it. As ip-netns(8) does, it uses a mount namespace that gets the host's
+// mounts and passes none to it. File systems mounted within sysfs stay.
 func ownSysfs() error {
 	var inside []string
 	err := mount.Info(os.DirFS("/"), func(p mount.Point) {
@@ -31,7 +31,7 @@ func ownSysfs() error {
 	if err = unix.Statfs(sysfs, &stat); err != nil {
 		return fmt.Errorf("%s: %w", sysfs, err)
 	}
-	flags := unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | uintptr(stat.Flags)&unix.MS_RDONLY // as ST_RDONLY
+	flags := unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | uintptr(stat.Flags)&unix.MS_RDONLY // equals ST_RDONLY
 	if err = unix.Unshare(unix.CLONE_NEWNS); err == nil {
 		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "")
 	}

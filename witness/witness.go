@@ -249,7 +249,7 @@ func bound(all []Source, client cpuset.Set) []Source {
 		g := group{o.Kind, client.Contains(o.CPU)}
 		sum := sums[g]
 		if sum == nil {
-			sum = &Source{CPU: o.CPU, Kind: o.Kind, Name: results.Others, Remedy: o.Remedy} // the remedy of the costliest
+			sum = &Source{CPU: o.CPU, Kind: o.Kind, Name: results.Others, Remedy: o.Remedy} // remedy: the costliest's
 			sums[g], order = sum, append(order, sum)
 		}
 		sum.Count, sum.Total = plus(sum.Count, o.Count), plus(sum.Total, o.Total)

@@ -30,7 +30,7 @@ import (
 	"isolane.dev/isolane/prove/testbed"
 )
 
-// Paths returns those of lanes that scenarios can name, and the machine's limit, which no lane has.
+// Paths returns the paths of lanes that scenarios can name, and the machine's limit, which no lane has.
 func Paths() []testbed.Path {
 	return append([]testbed.Path{direct.Path{}}, testbed.Paths(drivers.Paths())...)
 }

@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// away returns the CPUs of a host at a distance from one.
+// away returns the CPUs of a host at a distance from one of them.
 func away(h host.Host, from int, d factor.Distance) cpuset.Set {
 	at, _ := h.CPU(from)
 	core := h.Siblings(from)
@@ -56,7 +56,7 @@ func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 		l.Lane, l.rest = l.client, l.platform
 		return l, nil
 	}
-	// those of the boot core last: it stays housekeeping's, unless the lane wants it
+	// CPUs of the boot core come last: it stays housekeeping's unless the lane wants it.
 	order := append(there.Difference(boot(r.Host)).Slice(), there.Intersection(boot(r.Host)).Slice()...)
 	spec.CPUs.List = cpuset.Of(order[:spec.CPUs.Count]...)
 	asked := theApplications(factor.Conditions{Lane: spec})

@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// OwnPath returns the path of a lane in force; "" where it has none, or one that needs more than a wire.
+// OwnPath returns the path of a lane in force; "" if it has none, or one that needs more than a wire.
 func (r *Bed) OwnPath() string {
 	if r.InForce == nil {
 		return ""
@@ -32,8 +32,8 @@ func (r *Bed) laneName(instance int) string {
 	return layout.Instance(instance)
 }
 
-// applicationDirs returns the cgroups of the application's instances: those of their lanes, or where they
-// have none the one made for them all.
+// applicationDirs returns the cgroups of the application's instances: those of their lanes, or without lanes
+// the one made for them all.
 func (r *Bed) applicationDirs(h host.Host, given factor.Conditions) ([]string, error) {
 	names := layout.Instances(given)
 	if r.InForce != nil {
@@ -55,7 +55,7 @@ func (r *Bed) applicationDirs(h host.Host, given factor.Conditions) ([]string, e
 	return dirs, nil
 }
 
-// cpusOf returns the CPUs of an instance: those of its lane, or where it has none all of the application.
+// cpusOf returns the CPUs of an instance: those of its lane, or without one all of the application.
 func (r *Bed) cpusOf(c results.Cell, given factor.Conditions, instance int) cpuset.Set {
 	if own := r.Layouts[c.Name].Placement.Lanes; given.Place == factor.InLane && r.InForce == nil {
 		return own[len(own)-len(layout.Instances(given))+instance].CPUs

@@ -31,7 +31,7 @@ func ownSysfs() error {
 	if err = unix.Statfs(sysfs, &stat); err != nil {
 		return fmt.Errorf("%s: %w", sysfs, err)
 	}
-	flags := unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | uintptr(stat.Flags)&unix.MS_RDONLY // equals ST_RDONLY
+	flags := unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | uintptr(stat.Flags)&unix.MS_RDONLY // as ST_RDONLY
 	if err = unix.Unshare(unix.CLONE_NEWNS); err == nil {
 		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "")
 	}

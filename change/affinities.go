@@ -16,14 +16,13 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindAffinities keeps all threads of the machine to the CPUs that they had of their own, but for those of
-// the lanes: After are these, and the value before has the threads, see pins.
+// KindAffinities keeps the threads of the machine that have CPU affinities of their own to these, less the
+// CPUs of lanes. After is the CPUs of lanes; the value before has the threads, see pins.
 //
-// When CPUs become a partition, or cease to be one, the kernel gives each thread outside all others
-// (kernel/cgroup/cpuset.c, update_tasks_cpumask), and the same to one that comes back to the root. What
-// isolcpus= has kept every thread from would be open to all of them, and before Linux 6.2 what
-// sched_setaffinity(2) asked for is forgotten too. So the CPUs of threads are recorded before, and set again
-// when all else is done.
+// When CPUs become a partition, or cease to be one, the kernel gives every thread all CPUs outside of
+// partitions (kernel/cgroup/cpuset.c, update_tasks_cpumask). It does the same to a thread that comes back to
+// the root cgroup. That would open the CPUs of isolcpus= to all threads; before Linux 6.2 it also forgets
+// what sched_setaffinity(2) asked for. So the affinities are recorded first, and set again at the end.
 const KindAffinities = "affinities"
 
 type affinities struct{ kernel }
@@ -31,8 +30,8 @@ type affinities struct{ kernel }
 // AffinitiesTarget is the only target of steps of kind affinities.
 const AffinitiesTarget = "threads"
 
-// recorded begins the value before. It is followed by the start time of the youngest thread, as in
-// TaskTarget: one that is younger has what its parents had.
+// recorded begins the value before. The start time of the youngest recorded thread follows, as in TaskTarget:
+// a younger thread gets what its parents had.
 const recorded = "noted "
 
 func parseRecorded(value string) (youngest uint64, keep pins, err error) {
@@ -92,13 +91,13 @@ func (a affinities) Read(_ context.Context, s journal.Step) (string, error) {
 
 func (a affinities) Write(ctx context.Context, s journal.Step, value string) error {
 	if value != s.Before {
-		return nil // Finish is called when the cpusets are there
+		return nil // Finish is called when the cpusets are set
 	}
 	s.Replaced, s.After = s.After, ""
 	return a.Finish(ctx, s)
 }
 
-// Describe says it without what each thread has.
+// Describe describes the step without the affinity of each thread.
 func (affinities) Describe(s journal.Step) (name, from, to string) {
 	name = "CPUs of all other threads"
 	if strings.HasPrefix(s.After, recorded) {
@@ -107,7 +106,7 @@ func (affinities) Describe(s journal.Step) (name, from, to string) {
 	return name, "theirs", "theirs without " + s.After
 }
 
-// Shell is a comment: no command does that.
+// Shell returns a comment: no single command does this.
 func (affinities) Shell(s journal.Step) string {
 	if strings.HasPrefix(s.After, recorded) {
 		return "# threads have the CPUs again that they had"
@@ -115,8 +114,7 @@ func (affinities) Shell(s journal.Step) string {
 	return "# threads that may use only some CPUs keep to these, but for " + s.After
 }
 
-// Finish sets what the kernel has changed, of threads that were recorded, and of younger ones that come from
-// them.
+// Finish sets the affinities again that the kernel has changed, of recorded threads and their descendants.
 func (a affinities) Finish(_ context.Context, s journal.Step) error {
 	youngest, keep, err := parseRecorded(s.Before)
 	if err != nil || !a.live() || len(keep) == 0 {
@@ -138,7 +136,7 @@ func (a affinities) Finish(_ context.Context, s journal.Step) error {
 	return eachThread(func(t thread, all func() cpuset.Set) error {
 		own := keep[t.target()].cpus
 		if own.IsEmpty() && t.start > youngest {
-			// In a cpuset of its own, as that of a container, it has what that has.
+			// A thread in a cpuset of its own, such as a container's, keeps what that allows.
 			own = keep.inherited(t.pid, family)
 			if !own.Difference(lanes).Intersection(online).IsSubsetOf(all()) {
 				return nil
@@ -166,22 +164,23 @@ func (a affinities) Finish(_ context.Context, s journal.Step) error {
 	})
 }
 
-// thread is one of the machine, and the CPUs that it may use.
+// thread is a thread of the machine, with the CPUs that it may use.
 type thread struct {
 	tid, pid int
 	start    uint64
-	may      cpuset.Set // of those that are online
+	may      cpuset.Set // the online ones
 }
 
-// allowed are the CPUs that it may use, also those that are offline; false when it has ended.
+// allowed returns the CPUs that the thread may use, offline ones included; false if it has ended.
 func (t thread) allowed() (cpuset.Set, bool) {
 	all, err := task.ReadAllowed(host.Live(), task.Dir(t.tid))
 	return all, err == nil
 }
 
-// settled are the CPUs that a thread is to have again that may use what the kernel has opened, or what it was
-// to have earlier; none where somebody else has set what it has, or its cpuset, which gives all, has none of
-// them. Those that are offline are in no cpuset, and its own again when they are back.
+// settled returns the CPUs to set for a thread with affinity own. may is what it has now, earlier what the
+// step before wanted for it, all what its cpuset has. It returns the empty set if may is neither what the
+// kernel has opened nor earlier, as somebody else set it, or if own has no CPU of the cpuset. Offline CPUs
+// stay.
 func settled(may, own, earlier, all, online cpuset.Set) cpuset.Set {
 	wide := all.IsSubsetOf(may) || may.Intersection(online) == earlier.Intersection(online)
 	if !wide || !own.Intersects(all) {
@@ -192,8 +191,7 @@ func settled(may, own, earlier, all, online cpuset.Set) cpuset.Set {
 
 func (t thread) target() string { return TaskTarget(t.tid, t.start) }
 
-// inherited returns the CPUs that a process had, or else the nearest that it comes from; none where all had
-// all.
+// inherited returns the recorded CPUs of a process, or else of its nearest ancestor that has some; else none.
 func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
 	if own, known := family[pid]; known || pid <= 0 {
 		return own
@@ -211,7 +209,7 @@ func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
 	return own
 }
 
-// cpusets is the hierarchy of this host that has the cpuset controller.
+// cpusets returns this host's cgroup hierarchy with the cpuset controller.
 func cpusets() (cgroup.Hierarchy, error) {
 	mounted, err := cgroup.Mounted(host.Live())
 	if err != nil {
@@ -225,8 +223,8 @@ func cpusets() (cgroup.Hierarchy, error) {
 	return cgroup.HierarchyOf(host.Live(), top)
 }
 
-// eachThread calls do with each thread whose CPUs may be changed. all returns those of its cpuset; none when
-// it has ended.
+// eachThread calls do for each thread whose affinity may be changed. all returns the CPUs of the thread's
+// cpuset; none if the thread has ended.
 func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	root := host.Live()
 	h, err := cpusets()
@@ -244,7 +242,7 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 			if !ok {
 				continue
 			}
-			// None where it has ended, or its cgroup is removed.
+			// None if the thread has ended, or its cgroup is removed.
 			all := func() cpuset.Set { _, cpus, _ := place(tid); return cpus }
 			if err = do(t, all); err != nil {
 				return fmt.Errorf("thread %d: %w", tid, err)
@@ -254,7 +252,7 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	return nil
 }
 
-// movable is false for a thread that has ended, that nobody may move, or that follows its interrupt.
+// movable returns false for a thread that has ended, that nobody may move, or that follows its interrupt.
 func movable(pid, tid int) (thread, bool) {
 	f, err := task.ReadThread(host.Live(), tid)
 	if err != nil || !f.Movable() {

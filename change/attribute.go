@@ -10,13 +10,13 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindAttribute is a file of a cgroup of Isolane's. What was empty before goes with its cgroup, so that there
-// is nothing to undo: no cpuset that has tasks would let go of its CPUs.
+// KindAttribute sets a file of one of Isolane's own cgroups. A file that was empty before is not undone,
+// because it goes with its cgroup: a cpuset with tasks would not let go of its CPUs.
 const KindAttribute = "attribute"
 
 type attribute struct{ file }
 
-// groupFiles are the files of a cgroup that steps may write.
+// groupFiles returns the files of a cgroup that steps may write.
 func groupFiles() []string {
 	return []string{"cpuset.cpus", "cpuset.mems", "cpuset.cpus.partition", "cpuset.cpus.exclusive",
 		"cpuset.sched_load_balance", "cpuset.memory_migrate", "cgroup.subtree_control", "cgroup.procs",
@@ -30,7 +30,7 @@ func checkGroupFile(name string) error {
 	return checkPath(name)
 }
 
-// Check lets a step name only files of cgroups that are Isolane's own.
+// Check lets a step name only files of Isolane's own cgroups.
 func (attribute) Check(s journal.Step) error {
 	return errors.Join(ownGroup(path.Dir(s.Target)), checkGroupFile(s.Target), checkLine(s))
 }
@@ -42,5 +42,5 @@ func (a attribute) Write(ctx context.Context, s journal.Step, value string) erro
 	return a.file.Write(ctx, s, value)
 }
 
-// UndoneWithOther: it goes with its cgroup.
+// UndoneWithOther returns true: the file goes with its cgroup.
 func (attribute) UndoneWithOther(journal.Step) bool { return true }

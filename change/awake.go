@@ -16,21 +16,21 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// isolates says whether a value takes CPUs out of the scheduler's domains: a partition that is isolated, or a
-// root one of a single CPU.
+// isolates reports whether a value may take CPUs out of the scheduler's domains: an isolated partition does,
+// and a root one of a single CPU.
 func (k kernel) isolates(name, value string) bool {
 	return k.live() && path.Base(name) == "cpuset.cpus.partition" && (value == "isolated" || value == "root")
 }
 
-// keepBusy keeps the CPUs of a cgroup v2 busy until the function that it returns is called.
+// keepBusy keeps the CPUs of a cgroup v2 busy until the caller calls stop.
 //
-// An idle CPU without a tick is in the kernel's list of those that balance for others, and leaves it with its
-// next busy tick; but no longer when it is in no domain by then (sched_balance_trigger in
+// The kernel lists idle CPUs without a tick, to have them balance load for others. A CPU leaves the list with
+// its next busy tick, but only if it is still in a scheduling domain (sched_balance_trigger in
 // kernel/sched/fair.c). So a CPU that is idle while it becomes isolated would be interrupted for as long as
 // its partition lasts.
 //
-// A partition is worth more than this: where nothing can be started there, it is made all the same, and
-// isolane watch tells what happens on its CPUs.
+// The partition matters more: if no process can be started there, it is made anyway. isolane watch shows what
+// happens on its CPUs.
 func (k kernel) keepBusy(ctx context.Context, group, value string) (stop func()) {
 	var busy []*exec.Cmd
 	runtime.LockOSThread() // the death signal comes when this thread ends
@@ -42,14 +42,14 @@ func (k kernel) keepBusy(ctx context.Context, group, value string) (stop func())
 		runtime.UnlockOSThread()
 	}
 	cpus, err := k.list(path.Join(group, "cpuset.cpus"))
-	if err != nil || value == "root" && cpus.Len() > 1 { // which have a domain of their own
+	if err != nil || value == "root" && cpus.Len() > 1 { // these CPUs keep a domain of their own
 		return stop
 	}
 	may, err := k.list(path.Join(group, "cpuset.cpus.effective"))
 	if err != nil {
 		return stop
 	}
-	// a workload's own cgroup, whose parents do not have them: they are still everybody's
+	// A workload's own cgroup, whose parents do not have the CPUs: everybody may still use them.
 	if !cpus.IsSubsetOf(may) {
 		h, herr := cgroup.HierarchyOf(host.Live(), group)
 		if herr != nil {
@@ -88,7 +88,7 @@ func (k kernel) list(name string) (cpuset.Set, error) {
 	return cpuset.Parse(text)
 }
 
-// busyTick waits until a tick has met each of the CPUs at work.
+// busyTick waits until each CPU has been busy at a tick.
 func busyTick(ctx context.Context, cpus cpuset.Set) {
 	before, err := host.CPUTimes(host.Live())
 	if err != nil {

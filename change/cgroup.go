@@ -18,7 +18,7 @@ import (
 // GroupPrefix begins the name of each cgroup that Isolane makes.
 const GroupPrefix = "isolane-"
 
-// ownGroup says whether a directory can be a cgroup that Isolane made.
+// ownGroup returns an error unless a directory can be a cgroup that Isolane made.
 func ownGroup(dir string) error {
 	name, ok := strings.CutPrefix(path.Base(dir), GroupPrefix)
 	if !path.IsAbs(dir) || path.Clean(dir) != dir || !ok || name == "" {
@@ -27,7 +27,7 @@ func ownGroup(dir string) error {
 	return nil
 }
 
-// outside is the nearest cgroup above one of Isolane's that is none.
+// outside returns the nearest ancestor of a cgroup that is not Isolane's.
 func outside(dir string) string {
 	for ownGroup(dir) == nil {
 		dir = path.Dir(dir)
@@ -35,8 +35,8 @@ func outside(dir string) string {
 	return dir
 }
 
-// KindCgroup is a cgroup: "" or Present. Processes that are in it when it is removed go on in the nearest one
-// above that is not Isolane's.
+// KindCgroup makes a cgroup. A value is "" or Present. Removing the cgroup moves its processes to its nearest
+// ancestor that is not Isolane's.
 const KindCgroup = "cgroup"
 
 type groupDir struct{ kernel }
@@ -54,7 +54,7 @@ func (c groupDir) Read(_ context.Context, s journal.Step) (string, error) {
 	return Present, f.Close()
 }
 
-// Shell makes or removes the directory.
+// Shell returns a command that makes or removes the directory.
 func (groupDir) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "rmdir " + s.Target
@@ -84,7 +84,7 @@ func (c groupDir) Write(ctx context.Context, s journal.Step, value string) error
 	})
 }
 
-// empty removes the files of a directory that stands in for a cgroup, and the directory.
+// empty removes a directory that stands in for a cgroup, with its files.
 func (c groupDir) empty(dir string, parent *os.File, name string) error {
 	d, err := c.open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c groupDir) empty(dir string, parent *os.File, name string) error {
 	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
 }
 
-// retry calls f until it returns something other than the error again, or limit has passed.
+// retry calls f until it no longer returns the error again, or until limit has passed.
 func retry(ctx context.Context, limit time.Duration, again error, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -33,8 +33,8 @@ const (
 	Running = "running" // processes
 )
 
-// Ops returns the operation of each kind; drivers add theirs. Root is "/", or a directory that stands in for
-// the kernel's files. Files are what steps of kind file may write outside of cgroups: patterns of path.Match.
+// Ops returns the operation of each kind; drivers add theirs. root is "/", or a directory that stands in for
+// the kernel's files. files are patterns (path.Match) of what steps of KindFile may write outside of cgroups.
 func Ops(root string, files ...string) map[string]journal.Op {
 	k := kernel{root}
 	ops := map[string]journal.Op{

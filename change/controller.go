@@ -10,11 +10,10 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindController is a controller that a cgroup v2 hands to its children: its name, or "".
+// KindController is a controller that a cgroup v2 enables for its children: its name, or "".
 const KindController = "controller"
 
-// ControllerTarget names a controller for a step of kind controller, and the cgroup v2 whose children are
-// to have it.
+// ControllerTarget names a controller for a step of KindController, and the cgroup v2 that enables it.
 func ControllerTarget(group, name string) string { return group + ":" + name }
 
 type controller struct{ kernel }
@@ -45,7 +44,7 @@ func (c controller) Read(_ context.Context, s journal.Step) (string, error) {
 func (c controller) Write(_ context.Context, s journal.Step, value string) error {
 	name, controller := controllerOf(s)
 	switch {
-	case !c.live(): // the kernel would add to what is there, or take it out
+	case !c.live(): // in a plain directory: the kernel would add to the list or remove from it
 		now, err := c.read(name)
 		if err != nil {
 			return err
@@ -59,7 +58,7 @@ func (c controller) Write(_ context.Context, s journal.Step, value string) error
 	return c.write(name, "+"+controller)
 }
 
-// Shell writes cgroup.subtree_control.
+// Shell returns a command that writes cgroup.subtree_control.
 func (controller) Shell(s journal.Step) string {
 	name, controller := controllerOf(s)
 	if s.After == "" {

@@ -12,13 +12,13 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindCpuset are the CPUs of a cpuset of cgroup v1 that is not Isolane's: Target is its cpuset.cpus,
-// After a cpulist. The value before also holds the affinities, see pins.
+// KindCpuset sets the CPUs of a cpuset of cgroup v1 that is not Isolane's. Target is its cpuset.cpus, After a
+// cpulist. The value before also holds the affinities of its threads, see pins.
 const KindCpuset = "cpuset"
 
 type cpusetCPUs struct{ file file }
 
-// File is the target.
+// File returns the target.
 func (cpusetCPUs) File(s journal.Step) string { return s.Target }
 
 // Check lets a step change only the CPUs of a cpuset.

@@ -14,17 +14,17 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// daemon is a process of this program that goes on by itself in a cgroup made for it: "" or "running".
+// daemon is a background process of this program in a cgroup made for it. A value is "" or "running".
 type daemon struct {
 	processes
 	args []string
 }
 
-// Daemon is the operation of a step whose process is this program, called with the arguments and its cgroup,
-// in which it is not where who started it was killed.
+// Daemon returns the operation of a step that runs this program in the background, with the given arguments
+// and its cgroup as the last one. If its starter was killed, the process may not be in that cgroup.
 func Daemon(root string, args ...string) journal.Op { return daemon{processes{kernel{root}}, args} }
 
-// Write starts it, or lets it end: it may have something to put back. One that does not is killed.
+// Write starts the process, or asks it to end, as it may have something to restore. Else it kills it.
 func (d daemon) Write(ctx context.Context, s journal.Step, value string) error {
 	if value != Running || !d.live() {
 		if err := d.ask(ctx, s.Target, unix.SIGTERM); err != nil {

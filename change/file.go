@@ -17,11 +17,11 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindFile is the content of a file of /proc, /sys or a cgroup: Target is its path, the values are its text
-// without the white space at the end, or of a file with choices the one in brackets.
+// KindFile sets the content of a file of /proc, /sys or a cgroup. Target is its path. A value is its text
+// without trailing white space; for a file that lists choices, the one in brackets.
 const KindFile = "file"
 
-// file may write the files of cgroups, and those that the knobs of a host have declared.
+// file may write files of cgroups, and those that a host's knobs have declared.
 type file struct {
 	kernel
 	allowed []string // patterns of path.Match
@@ -47,7 +47,7 @@ func (f file) Check(s journal.Step) error {
 	return nil
 }
 
-// checkLine says whether the values are one line of text each.
+// checkLine returns an error unless each value is one line of text.
 func checkLine(s journal.Step) error {
 	for _, value := range []string{s.Before, s.After} {
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
@@ -64,8 +64,9 @@ func checkPath(name string) error {
 	return nil
 }
 
-// Read gives a pool's hugepages without those that the kernel frees as soon as nobody uses them: they are in
-// the same count, and setting that would make them stay (set_max_huge_pages in mm/hugetlb.c).
+// Read returns a pool's hugepages without the surplus pages, which the kernel frees when nobody uses them.
+// They are in the same count, and writing that back would make them stay (set_max_huge_pages in
+// mm/hugetlb.c).
 func (f file) Read(_ context.Context, s journal.Step) (string, error) {
 	text, err := f.read(s.Target)
 	if err == nil && isPool(s) {
@@ -96,8 +97,8 @@ func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 	return f.orOffline(s.Target, f.write(s.Target, value))
 }
 
-// orOffline says of a governor that failed whether all CPUs of its policy are offline. The kernel keeps it
-// for them (drivers/cpufreq/cpufreq.c): it is taken back when they are online again.
+// orOffline returns an UnansweredError if a governor was not accessible because all CPUs of its policy are
+// offline. The kernel keeps the governor (drivers/cpufreq/cpufreq.c): undo waits until they are online.
 func (f file) orOffline(name string, err error) error {
 	if err == nil || path.Base(name) != "scaling_governor" {
 		return err
@@ -109,21 +110,22 @@ func (f file) orOffline(name string, err error) error {
 	return err
 }
 
-// offlineError is no error of a look at what there is: of CPUs that are offline nothing is wanted.
+// offlineError matches fs.ErrNotExist: it is no error to those who only look, as offline CPUs need nothing.
 type offlineError struct{}
 
 func (offlineError) Error() string { return "its CPUs are offline: bring them online" }
 
 func (offlineError) Is(target error) bool { return target == fs.ErrNotExist }
 
-// InForce: an interrupt may be on some of its CPUs only, where irqbalance has put it. On those of an earlier
-// step it is not there of somebody's choice. To a pool of hugepages somebody may have added some.
+// InForce accepts two further values. An interrupt may be on only some of its CPUs, because irqbalance
+// chooses among them; but not on exactly those of the step before, which nobody chose. And a pool may have
+// hugepages that somebody else has added.
 func (file) InForce(_ context.Context, s journal.Step, now string) (bool, error) {
 	return now == s.After || now != s.Replaced && (narrowed(s, now) || Added(s, now) > 0), nil
 }
 
-// MayOverwrite: the kernel itself says so where a partition has become invalid, whoever is the cause. Of
-// hugepages it may have found only some of those that were asked for.
+// MayOverwrite reports whether the kernel may have set the value: it marks a partition as invalid, whoever is
+// the cause, and may have found only some of the hugepages asked for.
 func (file) MayOverwrite(s journal.Step, now string) bool {
 	invalid := path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
 	return invalid || narrowed(s, now) || isPool(s) && pages(now) >= pages(s.Before)
@@ -131,9 +133,8 @@ func (file) MayOverwrite(s journal.Step, now string) bool {
 
 func isPool(s journal.Step) bool { return path.Base(s.Target) == "nr_hugepages" }
 
-// Added is how many hugepages a pool has now beyond what a step gives it: somebody else has added them. What
-// the step replaced does not count: its pages may not have gone, or come, before the process that did it was
-// killed.
+// Added returns how many hugepages a pool has beyond what a step gives it: somebody else has added them.
+// Pages of the replaced step do not count, because a killed process may not have freed or added them yet.
 func Added(s journal.Step, now string) uint64 {
 	if ours := max(pages(s.After), pages(s.Replaced)); isPool(s) && pages(now) > ours {
 		return pages(now) - ours
@@ -144,13 +145,13 @@ func Added(s journal.Step, now string) uint64 {
 // MorePages adds hugepages to the value of a pool.
 func MorePages(value string, more uint64) string { return strconv.FormatUint(pages(value)+more, 10) }
 
-// pages is a pool's value, which Check has seen; 0 where it is none.
+// pages returns the number in a pool's value, which Check has checked; 0 if there is none.
 func pages(value string) uint64 {
 	n, _ := strconv.ParseUint(value, 10, 64)
 	return n
 }
 
-// narrowed says whether an interrupt is on some of the CPUs that a step gives it.
+// narrowed reports whether an interrupt is on some of the CPUs that a step gives it.
 func narrowed(s journal.Step, now string) bool {
 	some, err := cpuset.Parse(now)
 	all, aerr := cpuset.Parse(s.After)
@@ -158,8 +159,8 @@ func narrowed(s journal.Step, now string) bool {
 		!some.IsEmpty() && some.IsSubsetOf(all)
 }
 
-// File is the target.
+// File returns the target.
 func (file) File(s journal.Step) string { return s.Target }
 
-// Shell writes the file.
+// Shell returns a command that writes the file.
 func (file) Shell(s journal.Step) string { return echo(s.After, s.Target) }

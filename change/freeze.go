@@ -12,11 +12,13 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// frozen is an attribute (xattr(7)) of a cgroup that is frozen while its processes are moved: one who was
-// killed meanwhile leaves it to the next, which thaws nothing that somebody else has frozen.
+// frozen is an extended attribute (xattr(7)) that marks a cgroup as frozen by Isolane while its processes are
+// moved. If the mover is killed, the next one finds the mark and thaws the cgroup; one that somebody else has
+// frozen has no mark, and stays frozen.
 const frozen = "trusted.isolane.frozen"
 
-// freeze stops the processes of a cgroup v2 but the root; false where it cannot, or somebody has done it.
+// freeze stops the processes of a cgroup v2. It returns false if it cannot, or if the cgroup is frozen
+// already.
 func (k kernel) freeze(group string) bool {
 	file := path.Join(group, "cgroup.freeze")
 	dir, err := k.open(group, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -29,7 +31,7 @@ func (k kernel) freeze(group string) bool {
 		k.write(file, "1") == nil
 }
 
-// thaw lets those go on that freeze has stopped, now or before this process.
+// thaw lets the processes continue that freeze has stopped, in this process or an earlier one.
 func (k kernel) thaw(group string) error {
 	dir, err := k.open(group, unix.O_RDONLY|unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,14 +50,14 @@ func (k kernel) thaw(group string) error {
 	return err
 }
 
-// isFrozen says whether freeze has stopped those of a cgroup.
+// isFrozen reports whether freeze has stopped the cgroup.
 func isFrozen(dir *os.File) bool {
 	_, err := unix.Fgetxattr(int(dir.Fd()), frozen, nil)
 	return err == nil
 }
 
-// Finish thaws the cgroup where a process was killed that was about to remove it.
+// Finish thaws the cgroup if a process was killed while removing it.
 func (c groupDir) Finish(_ context.Context, s journal.Step) error { return c.thaw(s.Target) }
 
-// Finish thaws the cgroup where a process was killed that moved processes out of it.
+// Finish thaws the cgroup if a process was killed while moving processes out of it.
 func (t tasks) Finish(_ context.Context, s journal.Step) error { return t.thaw(s.Target) }

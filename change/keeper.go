@@ -16,13 +16,15 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindKeeper is a process that sleeps in a cgroup of Isolane's within somebody else's, of cgroup v2: "" or
-// "running". Target is that cgroup, and behind a space the one that the processes of the other have moved to.
-// systemd ends a scope when its last process has left (systemd.scope(5)), and removes its cgroups: then the
-// processes could not come back, and the tools of containers and machines miss them. When systemd ends the
-// unit it also ends the keeper, by SIGTERM as it does all others there. The keeper then fetches back what has
-// moved, so that nothing of the unit is left running. A guard outside of the unit ends what a keeper that was
-// killed can no longer fetch.
+// KindKeeper is a sleeping process, the keeper, that keeps somebody else's cgroup (v2) alive after its
+// processes have moved to a lane. A value is "" or "running". Target is Isolane's cgroup within that cgroup,
+// in which the keeper sleeps, then a space and the cgroup that the processes have moved to.
+//
+// Without it systemd ends a scope when its last process has left (systemd.scope(5)), and removes its cgroups.
+// Then the processes could not come back, and the tools of containers and virtual machines would miss them.
+// When systemd ends the unit it also ends the keeper, by SIGTERM. The keeper then fetches the moved processes
+// back, so that systemd leaves nothing of the unit running. A guard process outside of the unit ends them if
+// the keeper was killed and cannot.
 const KindKeeper = "keeper"
 
 type keeper struct{ processes }
@@ -37,12 +39,12 @@ func keeperOf(s journal.Step) (group journal.Step, moved string) {
 	return group, moved
 }
 
-// KeeperGroup is the cgroup of a keeper in the scope that this process leaves.
+// KeeperGroup returns the cgroup of a keeper in the scope that process pid leaves.
 func KeeperGroup(scope string, pid int) string {
 	return path.Join(scope, GroupPrefix+strconv.Itoa(pid))
 }
 
-// IsKeeperGroup says whether a cgroup that is no lane's has a keeper in it.
+// IsKeeperGroup reports whether a cgroup that is no lane's is that of a keeper.
 func IsKeeperGroup(dir string) bool {
 	number, ok := strings.CutPrefix(path.Base(dir), GroupPrefix)
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
@@ -61,25 +63,25 @@ func (k keeper) Read(ctx context.Context, s journal.Step) (string, error) {
 	return k.processes.Read(ctx, group)
 }
 
-// fetchBack waits for the end of the unit. Then it tells the processes of $1 to end, as systemd has told it,
-// also those that are born meanwhile, and moves them to $2, its own cgroup. In this order: who has a signal
-// to die of can no longer fork (copy_process in kernel/fork.c), and a child born in $2 would be told nothing.
-// By SIGUSR1 it tells the guard that the lane lets the workload go on elsewhere.
+// fetchBack is the keeper's script. It waits for the end of the unit. Then it sends SIGTERM to the processes
+// of $1, as systemd has sent it to the keeper, and moves them to $2, its own cgroup; new children too. The
+// signal comes first: a process with a pending fatal signal cannot fork (copy_process in kernel/fork.c), and
+// a child born in $2 would get none. On SIGUSR1 it tells the guard that the lane lets the workload go on.
 const fetchBack = `end() { kill -KILL $!; for round in 1 2 3 4 5 6 7 8 9 10; do
 for p in $(cat "$1/cgroup.procs"); do kill $p; echo $p > "$2/cgroup.procs"; done; done 2> /dev/null; exit 0; }
 trap 'echo released >&3; kill -KILL $!; exit 0' USR1
 trap 'end "$1" "$2"' TERM HUP INT; echo ready; exec > /dev/null
 while :; do sleep 2147483647 3>&- & wait $!; done`
 
-// guard waits for the keeper to end, whose end of a pipe it reads, and for $1, the keeper's cgroup, to go,
-// which is when the unit has ended. It ends what is then left in its directory, the cgroup that the unit's
-// processes have moved to.
+// guard is the guard's script. It waits for the keeper to end, by reading from a pipe that the keeper holds,
+// and then for $1, the keeper's cgroup, to go, which happens when the unit has ended. Then it kills what is
+// left in its working directory, the cgroup that the unit's processes have moved to.
 const guard = `read released && exit; while [ -d "$1" ]; do sleep 1; done
 for round in 1 2 3 4 5 6 7 8 9 10; do kill -KILL $(cat cgroup.procs) || exit 0; done 2> /dev/null`
 
-// startGuard starts the guard of a keeper, and returns what the keeper is to hold until it ends.
+// startGuard starts the guard of a keeper, and returns the end of the pipe that the keeper is to hold.
 func (k keeper) startGuard(group, moved string) (*os.File, error) {
-	// Nobody ends there what a unit has started.
+	// There nobody ends what a unit has started.
 	top, err := k.open(outside(moved), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
@@ -98,8 +100,8 @@ func (k keeper) startGuard(group, moved string) (*os.File, error) {
 	return hold, nil
 }
 
-// script is a command that starts a shell in a cgroup and ends: the shell is no child of isolane run's, which
-// becomes the workload.
+// script returns a command that starts a shell in a cgroup and ends: so the shell is no child of isolane run,
+// which becomes the workload.
 func script(group *os.File, text string, args ...string) *exec.Cmd {
 	cmd := exec.Command("setsid", append([]string{"--fork", "/bin/sh", "-c", text}, args...)...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
@@ -110,7 +112,7 @@ func script(group *os.File, text string, args ...string) *exec.Cmd {
 func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 	s, moved := keeperOf(s)
 	if value != Running {
-		// It ends by itself, so that its guard lets go, unless it is stopped or of an earlier isolane.
+		// The keeper ends by itself, so that its guard lets go, unless it is stopped or an earlier isolane's.
 		if err := k.ask(ctx, s.Target, unix.SIGUSR1); err != nil {
 			return err
 		}
@@ -118,7 +120,7 @@ func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 	}
 	file := path.Join(s.Target, "cgroup.type")
 	kind, err := k.read(file)
-	if err == nil && kind == "domain invalid" { // the one above has threaded ones, and takes no others
+	if err == nil && kind == "domain invalid" { // the parent has threaded children, and takes no others
 		err = k.write(file, "threaded")
 	}
 	if err != nil {
@@ -129,7 +131,7 @@ func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 		return err
 	}
 	defer parent.Close()
-	var owner unix.Stat_t // who may end the others there, a user's systemd for one, may end it too
+	var owner unix.Stat_t // whoever may end the other processes, such as a user's systemd, may end it too
 	if err = unix.Fstat(int(parent.Fd()), &owner); err != nil {
 		return err
 	}
@@ -152,7 +154,7 @@ func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 	return nil
 }
 
-// runReady runs a command that starts another, and returns when that has said that it is ready.
+// runReady runs a command that starts another one, and returns when that one has printed that it is ready.
 func runReady(cmd *exec.Cmd) error {
 	said, say, err := os.Pipe()
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// kernel is the file system through which the kernel's settings are reached: below root, "/" for the
-// live one. Another root is a directory that stands in for the kernel, as tests have it.
+// kernel gives access to the kernel's settings as files below root: "/" for the live system, or in tests a
+// directory that stands in for the kernel.
 //
-// A journal is not trusted: no symbolic link is followed, and on the live system only files are opened that
-// lie on a file system of the kernel's. Which files these are is for each kind's Check.
+// A journal is not trusted: kernel follows no symbolic link, and on the live system opens only files on the
+// kernel's own file systems. Which of these a step may name is up to the Check of its kind.
 type kernel struct{ root string }
 
 func (k kernel) live() bool { return k.root == "/" }
 
-// open opens a file or directory without following a symbolic link (openat2(2)).
+// open opens a file or directory without following symbolic links (openat2(2)).
 func (k kernel) open(name string, flags uint64) (*os.File, error) {
 	fd, err := k.descriptor(name, flags)
 	if err != nil {
@@ -59,7 +59,7 @@ func (k kernel) descriptor(name string, flags uint64) (int, error) {
 	return fd, nil
 }
 
-// onKernelFS says whether a file lies on a file system of the kernel's own.
+// onKernelFS returns an error unless a file lies on one of the kernel's own file systems.
 func (k kernel) onKernelFS(fd int, name string) error {
 	if !k.live() {
 		return nil
@@ -75,8 +75,8 @@ func (k kernel) onKernelFS(fd int, name string) error {
 	return fmt.Errorf("%s: expected a file of /proc, /sys or a cgroup, found one of another file system", name)
 }
 
-// read returns a file's content without the white space at its end. Of a cgroup's files one that a
-// stand-in lacks is empty: the kernel makes them, a directory does not.
+// read returns a file's content without trailing white space. In a directory that stands in for a cgroup, a
+// missing file reads as empty, because the kernel makes such files and a directory does not.
 func (k kernel) read(name string) (string, error) {
 	fd, err := k.descriptor(name, unix.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) && !k.live() && slices.Contains(groupFiles(), path.Base(name)) {
@@ -103,9 +103,8 @@ func (k kernel) write(name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// inherit empties the list of a cpuset, so that it has what its parent has. The kernel empties none of a
-// cgroup v2 with processes (kernel/cgroup/cpuset.c, validate_change): that one gets all there is, which means
-// the same.
+// inherit makes a cpuset use what its parent has, by emptying its list. The kernel refuses that for a cgroup
+// v2 with processes (kernel/cgroup/cpuset.c, validate_change). It gets all there is, which means the same.
 func (k kernel) inherit(name string) error {
 	err := k.write(name, "")
 	if errors.Is(err, unix.ENOSPC) {

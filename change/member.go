@@ -17,15 +17,15 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindMember is the cgroup that one process is in, which is that of its main thread: Target is its
-// TaskTarget, After the directory of the cgroup that takes it. The value before also holds what single
-// threads have of their own, see pins.
+// KindMember moves a process, with all its threads, to a cgroup. Target is its TaskTarget, After the cgroup's
+// directory. The value before is the cgroup of its main thread, and what its threads have of their own, see
+// pins.
 const KindMember = "member"
 
 type member struct{ kernel }
 
-// Check lets processes move only into cgroups of Isolane's own, which are at the root of their hierarchy,
-// and back into that hierarchy.
+// Check lets processes move only into Isolane's own cgroups at the root of their hierarchy, and back from
+// them.
 func (member) Check(s journal.Step) error {
 	dir, p, err := parsePins(s.Before)
 	top := outside(s.After)
@@ -47,10 +47,10 @@ func checkGroup(dir, top string) error {
 	return nil
 }
 
-// Ends is true of each process.
+// Ends returns true: any process may end.
 func (member) Ends(journal.Step) bool { return true }
 
-// Name is that of the process.
+// Name names the process.
 func (member) Name(s journal.Step) string { return taskName("cgroup of process", s.Target) }
 
 func (member) Read(_ context.Context, s journal.Step) (string, error) {
@@ -71,8 +71,8 @@ func (member) Read(_ context.Context, s journal.Step) (string, error) {
 	return dir + p.String(), err
 }
 
-// placeOfProcess is the cgroup of the first thread that is not dead, or fs.ErrNotExist: a process that nobody
-// has waited for yet stays where it is, and with cgroup v1 the kernel says that it is at the root.
+// placeOfProcess returns the cgroup of the first thread that is not dead, or fs.ErrNotExist. A zombie stays
+// in its cgroup, but with cgroup v1 the kernel reports it at the root.
 func placeOfProcess(root fs.FS, h cgroup.Hierarchy, pid int) (string, error) {
 	for _, tid := range task.Threads(root, pid) {
 		dir := task.ThreadDir(pid, tid)
@@ -118,8 +118,7 @@ func (m member) join(dir string, pid int) error {
 	return task.Ended(m.write(path.Join(dir, "cgroup.procs"), strconv.Itoa(pid)))
 }
 
-// rejoin is join for the way back. The cgroup that it came from may have been removed: then the nearest
-// one above it that takes processes.
+// rejoin moves the process back to dir. If dir has been removed, it tries the ancestors, the nearest first.
 func (m member) rejoin(h cgroup.Hierarchy, dir string, pid int) error {
 	for {
 		err := m.join(dir, pid)
@@ -130,8 +129,8 @@ func (m member) rejoin(h cgroup.Hierarchy, dir string, pid int) error {
 	}
 }
 
-// scatter puts threads back into the threaded cgroups that they came from. All others stay in that of the
-// main thread: those that are new, and those whose cgroup was removed or is no longer in the same domain
+// scatter puts threads back into the threaded cgroups that they came from. The others stay with the main
+// thread: new ones, and those whose cgroup was removed or is no longer in the same domain
 // (Documentation/admin-guide/cgroup-v2.rst, Threads).
 func (m member) scatter(tids []int, p pins) error {
 	var errs []error

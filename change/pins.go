@@ -18,22 +18,22 @@ import (
 
 // pins are the threads, by their TaskTarget, that have something of their own.
 //
-// CPUs: the thread may use fewer than its cpuset has. The kernel may forget that when the cpuset changes,
-// and since Linux 6.2 remembers it too long: what a step of kind task asks for lasts beyond the way back
-// (kernel/sched/core.c, user_cpus_ptr). So who changes a cpuset writes down the affinities and sets them
-// again.
+// CPUs: the thread's affinity is narrower than its cpuset. The kernel may forget that when the cpuset
+// changes. Since Linux 6.2 it also remembers too long: an affinity that Isolane sets in the lane would still
+// hold after the way back (kernel/sched/core.c, user_cpus_ptr). So each step that changes a thread's cpuset
+// records the affinities and sets them again.
 //
-// A group: with cgroup v2 the thread is in another, threaded cgroup than the main thread. A process that
-// leaves their domain has all its threads in one.
+// Group: with cgroup v2 the thread is in another, threaded cgroup than the main thread. When a process leaves
+// that threaded domain, the kernel puts all its threads in one cgroup.
 type pins map[string]pin
 
 type pin struct {
 	cpus  cpuset.Set // empty: all of its cpuset
-	group string     // "": where the main thread is
+	group string     // "": the main thread's
 }
 
-// fits says whether a thread has CPUs of its own, and a cpuset that gives all has them. Those that are
-// offline are in none, and the thread's again when they are back.
+// fits reports whether the thread has CPUs of its own, and its cpuset, all, has those of them that are
+// online. Offline CPUs are in no cpuset, and are the thread's again when they are back.
 func (own pin) fits(all, online cpuset.Set) bool {
 	on := own.cpus.Intersection(online)
 	return !on.IsEmpty() && on.IsSubsetOf(all)
@@ -49,7 +49,7 @@ func (p pins) of(tid int) (pin, bool) {
 	return own, ok && err == nil // else it has ended
 }
 
-// pinsOf reads them of threads whose main thread is in the cgroup dir.
+// pinsOf reads the pins of threads whose main thread is in the cgroup dir.
 func pinsOf(tids []int, h cgroup.Hierarchy, dir string) (pins, error) {
 	p, place := pins{}, places(h)
 	for _, tid := range tids {
@@ -67,7 +67,7 @@ func pinsOf(tids []int, h cgroup.Hierarchy, dir string) (pins, error) {
 		target, own := TaskTarget(tid, start), pin{}
 		may, err := task.Affinity(tid)
 		if err == nil && !all.IsSubsetOf(may) {
-			own.cpus, err = task.ReadAllowed(host.Live(), task.Dir(tid)) // those that are offline too
+			own.cpus, err = task.ReadAllowed(host.Live(), task.Dir(tid)) // with the offline ones
 		}
 		if err != nil {
 			continue
@@ -82,8 +82,8 @@ func pinsOf(tids []int, h cgroup.Hierarchy, dir string) (pins, error) {
 	return p, nil
 }
 
-// places returns what finds the cgroup of a thread, and the CPUs that this gives it, which it reads once;
-// fs.ErrNotExist when the thread has ended.
+// places returns a function that finds the cgroup of a thread, and the CPUs of that cgroup, which it reads
+// only once. It fails with fs.ErrNotExist if the thread has ended.
 func places(h cgroup.Hierarchy) func(tid int) (string, cpuset.Set, error) {
 	known := map[string]cpuset.Set{}
 	return func(tid int) (string, cpuset.Set, error) {
@@ -100,8 +100,8 @@ func places(h cgroup.Hierarchy) func(tid int) (string, cpuset.Set, error) {
 	}
 }
 
-// restore gives each thread the CPUs that it had of its own, where its cpuset has them, and all
-// others every CPU of the cpuset, also those that it gets later.
+// restore gives each thread its own CPUs back if its cpuset has them. All others get every CPU of the cpuset,
+// also those that it gets later.
 func (p pins) restore(tids []int, h cgroup.Hierarchy) error {
 	online, err := host.Online(host.Live())
 	if err != nil {
@@ -121,7 +121,7 @@ func (p pins) restore(tids []int, h cgroup.Hierarchy) error {
 		} else {
 			err = task.SetAffinity(tid, own.cpus)
 		}
-		// Some threads of the kernel in a process, such as io_uring's, refuse (PF_NO_SETAFFINITY).
+		// Some kernel threads in a process, such as io_uring's, refuse (PF_NO_SETAFFINITY).
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
 			errs = append(errs, fmt.Errorf("thread %d: %w", tid, err))
 		}
@@ -129,8 +129,8 @@ func (p pins) restore(tids []int, h cgroup.Hierarchy) error {
 	return errors.Join(errs...)
 }
 
-// String is a line a thread, each after a line feed, which no path and no cpulist has: tid:start=cpulist,
-// and behind a space the cgroup.
+// String returns one line per thread: tid:start=cpulist, then after a space the cgroup. Each line begins with
+// a line feed, which no path and no cpulist contains.
 func (p pins) String() string {
 	var b strings.Builder
 	for _, target := range slices.Sorted(maps.Keys(p)) {
@@ -142,7 +142,7 @@ func (p pins) String() string {
 	return b.String()
 }
 
-// parsePins splits a value into what stands before the pins, and these.
+// parsePins splits a value into what precedes the pins, and the pins.
 func parsePins(value string) (string, pins, error) {
 	head, rest, _ := strings.Cut(value, "\n")
 	p := pins{}

@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindProcesses are the processes in a cgroup that was made for them: Running or "". They are started by a
-// runtime and recorded by Journal.Adopt; undo kills them all, also the children of one that died.
+// KindProcesses is the processes in a cgroup that was made for them: Running or "". A runtime starts them,
+// and Journal.Adopt records them. Undo kills them all, with the children of those that have died.
 const KindProcesses = "processes"
 
 type processes struct{ kernel }
@@ -55,7 +55,7 @@ func (k kernel) end(ctx context.Context, group string) error {
 	})
 }
 
-// ask has the processes of a cgroup end by a signal that they handle, and waits for a second that they do.
+// ask sends the processes of a cgroup a signal on which they end, and waits up to a second for that.
 func (k kernel) ask(ctx context.Context, group string, sig unix.Signal) error {
 	pids, err := k.members(group)
 	for _, pid := range pids {
@@ -82,7 +82,7 @@ func (k kernel) ask(ctx context.Context, group string, sig unix.Signal) error {
 
 func (k kernel) members(group string) ([]int, error) {
 	text, err := k.read(path.Join(group, "cgroup.procs"))
-	if errors.Is(err, unix.EOPNOTSUPP) { // threaded: Isolane's own have processes of one thread
+	if errors.Is(err, unix.EOPNOTSUPP) { // threaded: in Isolane's own each process has one thread
 		text, err = k.read(path.Join(group, "cgroup.threads"))
 	}
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"isolane.dev/isolane/sched"
 )
 
-// KindScheduling is how one thread is scheduled: Target is its TaskTarget, the values are as of Scheduling.
+// KindScheduling sets how one thread is scheduled. Target is its TaskTarget; a value is a Scheduling as text.
 const KindScheduling = "scheduling"
 
-// Scheduling is how a thread is scheduled (sched(7)), as a step of kind scheduling has it.
+// Scheduling is how a thread is scheduled (sched(7)).
 type Scheduling struct {
 	Policy   sched.Policy // fifo, rr; other, batch or idle
 	Priority int          // 1 to 99 with fifo and rr
@@ -28,16 +28,16 @@ type Scheduling struct {
 	Slack uint64
 }
 
-// RealTime says whether the policy is fifo or rr.
+// RealTime reports whether the policy is fifo or rr.
 func (s Scheduling) RealTime() bool { return s.Policy.IsRealTime() }
 
-// settable says whether a thread can come to a policy and back: not deadline, whose terms are more than a
-// priority.
+// settable reports whether a thread can be given a policy, and be given its old one back. Deadline is not:
+// its parameters are more than a priority.
 func settable(p sched.Policy) bool {
 	return p.IsRealTime() || p == sched.Other || p == sched.Batch || p == sched.Idle
 }
 
-// String is "fifo 50" or "other 0 50000".
+// String returns "fifo 50" or "other 0 50000", for example.
 func (s Scheduling) String() string {
 	if s.RealTime() {
 		return fmt.Sprintf("%s %d", s.Policy, s.Priority)
@@ -62,7 +62,7 @@ func parseScheduling(text string) (Scheduling, error) {
 	return s, nil
 }
 
-// ErrDeadline says that a thread has the policy deadline, or one that is not known here: it stays as it is.
+// ErrDeadline says that a thread has the policy deadline or an unknown one, and stays as it is.
 var ErrDeadline = errors.New("expected the policy fifo, rr, other, batch or idle")
 
 // SchedulingOf reads how a thread is scheduled.
@@ -85,7 +85,7 @@ func SchedulingOf(tid int) (Scheduling, error) {
 	return s, err
 }
 
-// slackFile has a thread's timer slack, since Linux 4.6 (proc_pid_timerslack_ns(5)).
+// slackFile returns the file of a thread's timer slack, since Linux 4.6 (proc_pid_timerslack_ns(5)).
 func slackFile(tid int) string { return fmt.Sprintf("/proc/%d/timerslack_ns", tid) }
 
 type scheduling struct{}
@@ -99,10 +99,10 @@ func (scheduling) Check(s journal.Step) error {
 	return errors.Join(checkTask(s.Target), berr, err)
 }
 
-// Ends is true of each thread.
+// Ends returns true: any thread may end.
 func (scheduling) Ends(journal.Step) bool { return true }
 
-// Name is that of the thread.
+// Name names the thread.
 func (scheduling) Name(s journal.Step) string { return taskName("scheduling of thread", s.Target) }
 
 func (scheduling) Read(_ context.Context, s journal.Step) (string, error) {
@@ -111,7 +111,7 @@ func (scheduling) Read(_ context.Context, s journal.Step) (string, error) {
 		return "", err
 	}
 	now, err := SchedulingOf(tid)
-	if errors.Is(err, ErrDeadline) { // which its program has chosen since
+	if errors.Is(err, ErrDeadline) { // its program has chosen that since
 		return "another policy", nil
 	}
 	return now.String(), err
@@ -126,11 +126,11 @@ func (scheduling) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	attr, err := unix.SchedGetAttr(tid, 0) // whether its children inherit it stays
+	attr, err := unix.SchedGetAttr(tid, 0) // the flag for children stays as it is
 	if err != nil {
 		return task.Ended(err)
 	}
-	attr.Policy, _ = to.Policy.Number() // parseScheduling knows it
+	attr.Policy, _ = to.Policy.Number() // parseScheduling has checked it
 	attr.Priority, attr.Nice = uint32(to.Priority), int32(to.Nice)
 	attr.Flags &= unix.SCHED_FLAG_RESET_ON_FORK
 	if err = unix.SchedSetAttr(tid, attr, 0); err != nil {

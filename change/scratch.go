@@ -14,12 +14,12 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// kindScratch is a directory of this user for files that go with it: "" or Present.
+// kindScratch is a temporary directory of this user, removed with its files: "" or Present.
 const kindScratch = "scratch"
 
 const scratchPrefix = "isolane-run-"
 
-// ScratchStep makes a new directory among the temporary files.
+// ScratchStep returns the step that makes it.
 func ScratchStep() (journal.Step, error) {
 	dir, err := filepath.Abs(filepath.Join(os.TempDir(), scratchPrefix+rand.Text()))
 	return journal.Step{Kind: kindScratch, Target: dir, After: Present}, err
@@ -27,7 +27,7 @@ func ScratchStep() (journal.Step, error) {
 
 type scratch struct{}
 
-// Check lets a step name only what ScratchStep makes: undo removes it with all that is in it.
+// Check lets a step name only what ScratchStep makes, because undo removes it with all that is in it.
 func (scratch) Check(s journal.Step) error {
 	name, ok := strings.CutPrefix(filepath.Base(s.Target), scratchPrefix)
 	if !ok || name == "" || strings.Trim(name, alphanumeric) != "" {
@@ -36,7 +36,7 @@ func (scratch) Check(s journal.Step) error {
 	return checkPath(s.Target)
 }
 
-// Read takes only a directory of this user's for one: others may write where temporary files lie.
+// Read accepts only a directory of this user's: others may write where temporary files lie.
 func (scratch) Read(_ context.Context, s journal.Step) (string, error) {
 	info, err := os.Lstat(s.Target)
 	if errors.Is(err, fs.ErrNotExist) {

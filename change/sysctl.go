@@ -11,11 +11,10 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindSysctl is a setting that each network namespace has.
+// KindSysctl sets a setting that each network namespace has.
 const KindSysctl = "sysctl"
 
-// SysctlTarget names a setting of a network namespace for a step of kind sysctl: key is its path
-// under /proc/sys.
+// SysctlTarget names a setting of a network namespace for a step of KindSysctl. key is below /proc/sys.
 func SysctlTarget(namespace, key string) string { return namespace + ":" + key }
 
 type sysctl struct{ kernel }
@@ -45,7 +44,7 @@ func (c sysctl) Write(_ context.Context, s journal.Step, value string) error {
 	return c.in(s.Target, func(path string) error { return c.write(path, value) })
 }
 
-// Shell is sysctl(8).
+// Shell returns a sysctl(8) command.
 func (sysctl) Shell(s journal.Step) string {
 	name, key, _ := strings.Cut(s.Target, ":")
 	return fmt.Sprintf("ip netns exec %s sysctl -w %s=%s", name, strings.ReplaceAll(key, "/", "."), s.After)

@@ -15,16 +15,16 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindTask is the CPU affinity of one thread, as a cpulist: Target is its TaskTarget.
+// KindTask sets the CPU affinity of one thread, a cpulist. Target is its TaskTarget.
 const KindTask = "task"
 
 type taskCPUs struct{ root fs.FS }
 
-// TaskTarget names a thread for steps, so that another task that got the
-// same number later is not taken for it. Start is field 22 of /proc/PID/stat.
+// TaskTarget names a thread for steps. It includes the start time (field 22 of /proc/PID/stat), so that a
+// later task with the same number is not taken for it.
 func TaskTarget(tid int, start uint64) string { return fmt.Sprintf("%d:%d", tid, start) }
 
-// find returns the id of the task that target names, or fs.ErrNotExist when it has ended.
+// find returns the ID of the task that target names, or fs.ErrNotExist if it has ended.
 func find(root fs.FS, target string) (int, error) {
 	id, start, _ := strings.Cut(target, ":")
 	tid, err := strconv.Atoi(id)
@@ -57,9 +57,9 @@ func checkTask(target string) error {
 	return nil
 }
 
-// Read returns After where the thread has all of it that is online: some kernels forget the others of what is
-// asked for (cpuset_cpus_allowed in kernel/cgroup/cpuset.c). Else it returns CPUs that are offline too: most
-// threads of the kernel may use all that there can be.
+// Read returns After if the thread has all online CPUs of it, because some kernels forget the offline ones
+// (cpuset_cpus_allowed in kernel/cgroup/cpuset.c). Otherwise it returns all allowed CPUs with the offline
+// ones: most kernel threads may use every possible CPU.
 func (t taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
 	tid, err := find(t.root, s.Target)
 	if err != nil {
@@ -78,9 +78,9 @@ func (t taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
 	return all.String(), errors.Join(err, rerr)
 }
 
-// MayOverwrite lets a thread have its own CPUs back that has been given more: so does the kernel with its
-// threads when a cpuset changes. And one of the kernel's that has only some of what it was given, where the
-// kernel forgets what of that is offline then, see Read.
+// MayOverwrite accepts two changes by the kernel. A thread may have more CPUs than Before: the kernel widens
+// the affinities of its threads when a cpuset changes. And a kernel thread may have only some of After, if
+// this kernel forgets offline CPUs, see Read.
 func (t taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 	before, err := cpuset.Parse(s.Before)
 	after, aerr := cpuset.Parse(s.After)
@@ -92,10 +92,10 @@ func (t taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 		!has.IsEmpty() && has.IsSubsetOf(after) && t.ofKernel(s.Target) && t.forgets()
 }
 
-// forgets says whether the kernel is older than 6.2, which remembers what threads asked for (user_cpus_ptr).
+// forgets reports whether the kernel is older than 6.2: only later ones remember affinities (user_cpus_ptr).
 func (t taskCPUs) forgets() bool {
 	var major, minor int
-	text, _ := fs.ReadFile(t.root, "proc/sys/kernel/osrelease") // one that is not known forgets nothing
+	text, _ := fs.ReadFile(t.root, "proc/sys/kernel/osrelease") // an unknown kernel forgets nothing
 	_, err := fmt.Sscanf(string(text), "%d.%d", &major, &minor)
 	return err == nil && (major < 6 || major == 6 && minor < 2)
 }
@@ -109,8 +109,8 @@ func (t taskCPUs) ofKernel(target string) bool {
 	return err == nil && stat.Kernel
 }
 
-// Write gives a program's thread that had all of its cpuset all of it again, whatever that becomes: what is
-// set lasts longer than the cpuset of now, see pins.
+// Write resets the affinity of a program's thread if it had all CPUs of its cpuset before. So it follows
+// later changes of the cpuset, which an affinity that is set would outlast, see pins.
 func (t taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	tid, err := find(t.root, s.Target)
 	if err != nil {
@@ -130,13 +130,13 @@ func (t taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	return task.Ended(task.SetAffinity(tid, set))
 }
 
-// Ends is true of each thread.
+// Ends returns true: any thread may end.
 func (taskCPUs) Ends(journal.Step) bool { return true }
 
-// Name is that of the thread.
+// Name names the thread.
 func (taskCPUs) Name(s journal.Step) string { return taskName("CPUs of thread", s.Target) }
 
-// taskName says for people what is set of which thread, which a TaskTarget names.
+// taskName says for people what is set of the thread that target names.
 func taskName(what, target string) string {
 	id, _, _ := strings.Cut(target, ":")
 	name, err := os.ReadFile("/proc/" + id + "/comm")
@@ -146,7 +146,7 @@ func taskName(what, target string) string {
 	return fmt.Sprintf("%s %s (%s)", what, id, strings.TrimSpace(string(name)))
 }
 
-// Shell is taskset(1).
+// Shell returns a taskset(1) command.
 func (taskCPUs) Shell(s journal.Step) string {
 	id, _, _ := strings.Cut(s.Target, ":")
 	return fmt.Sprintf("taskset -pc %s %s", s.After, id)

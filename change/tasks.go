@@ -17,8 +17,8 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindTasks is where the processes of a cgroup are: Target is the cgroup that they are to leave,
-// After the one that takes them. Kernel threads stay: their affinity is theirs (KindTask).
+// KindTasks moves the processes of a cgroup: Target is the cgroup that they leave, After the one that takes
+// them. Kernel threads stay: their affinities are set instead (KindTask).
 const KindTasks = "tasks"
 
 type tasks struct{ kernel }
@@ -30,7 +30,7 @@ func (tasks) Check(s journal.Step) error {
 	return ownGroup(s.After)
 }
 
-// Read says of a move whose process was killed while they were frozen that it has begun: its undo thaws them.
+// Read returns After if a killed process has left the cgroup frozen: the move had begun, and undo thaws it.
 func (t tasks) Read(_ context.Context, s journal.Step) (string, error) {
 	if dir, err := t.open(s.Target, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
 		defer dir.Close()
@@ -45,7 +45,7 @@ func (t tasks) Read(_ context.Context, s journal.Step) (string, error) {
 	return s.After, err
 }
 
-// InForce says whether all have left: others may have come after the move.
+// InForce reports whether all processes have left. Others may have come after the move.
 func (t tasks) InForce(_ context.Context, s journal.Step, _ string) (bool, error) {
 	pids, err := t.members(s.Target)
 	return !slices.ContainsFunc(pids, func(pid int) bool { return !kernelThread(pid) }), err
@@ -58,13 +58,13 @@ func (t tasks) Write(ctx context.Context, s journal.Step, to string) error {
 	return t.move(ctx, s.Target, to, func(pid int) bool { return !kernelThread(pid) })
 }
 
-// kernelThread says whether a process is the kernel's, or has ended: such do not move.
+// kernelThread reports whether a process is the kernel's, or has ended: those do not move.
 func kernelThread(pid int) bool {
 	t, err := task.ReadStat(host.Live(), task.Dir(pid))
 	return errors.Is(err, fs.ErrNotExist) || err == nil && (t.Kernel || t.Dead())
 }
 
-// Shell moves the processes.
+// Shell returns a command that moves the processes.
 func (tasks) Shell(s journal.Step) string {
 	from, to := s.Target, s.After
 	if s.After == s.Target {
@@ -73,15 +73,15 @@ func (tasks) Shell(s journal.Step) string {
 	return fmt.Sprintf("for p in $(cat %s/cgroup.procs); do echo $p > %s/cgroup.procs; done", from, to)
 }
 
-// Describe says whose processes they are.
+// Describe says which processes move, and where.
 func (tasks) Describe(s journal.Step) (name, from, to string) {
-	if s.After == s.Target { // they come from where Before says
+	if s.After == s.Target { // an undo: the processes are where Before says
 		return "processes of " + s.Target, s.Before, s.After
 	}
 	return "processes of " + s.Target, s.Target, s.After
 }
 
-// DescribeDrift says what else is there.
+// DescribeDrift says that other processes are there.
 func (tasks) DescribeDrift(s journal.Step) (expected, found string) {
 	if s.After == s.Target {
 		return s.After, s.Before
@@ -89,12 +89,11 @@ func (tasks) DescribeDrift(s journal.Step) (expected, found string) {
 	return "no process of its own", "processes that were born or moved there"
 }
 
-// How long processes are moved that are born meanwhile; after half of it they are frozen, where the kernel
-// can. A busy machine needs many rounds.
+// movingTime limits how long move follows processes that keep being born. After half of it, move freezes the
+// cgroup if the kernel can. A busy machine needs many rounds.
 const movingTime = 30 * time.Second
 
-// move takes the processes of one cgroup to another, also those that are born meanwhile. One that is about to
-// end stays where it is until it has.
+// move moves the processes of one cgroup to another, also those born meanwhile. It waits for dying ones.
 func (k kernel) move(ctx context.Context, from, to string, which func(pid int) bool) error {
 	errLeft := errors.New("processes are left")
 	left, begun := 0, time.Now()
@@ -104,7 +103,7 @@ func (k kernel) move(ctx context.Context, from, to string, which func(pid int) b
 	stopped := false
 	err := retry(ctx, movingTime, errLeft, func() error {
 		if !stopped && k.live() && time.Since(begun) > movingTime/2 {
-			stopped = k.freeze(from) // who is moved out goes on
+			stopped = k.freeze(from) // whoever is moved out continues
 		}
 		var err error
 		left, err = k.moveOnce(from, to, which)
@@ -120,7 +119,7 @@ func (k kernel) move(ctx context.Context, from, to string, which func(pid int) b
 	return errors.Join(err, k.thaw(from))
 }
 
-// moveOnce moves those that are there now, and returns how many that were.
+// moveOnce moves the processes that are there now, and returns how many there were.
 func (k kernel) moveOnce(from, to string, which func(pid int) bool) (int, error) {
 	pids, err := k.members(from)
 	if err != nil {

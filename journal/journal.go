@@ -1,13 +1,13 @@
-// Package journal changes a host so that each change can be taken back, whatever happens meanwhile.
+// Package journal changes a host so that each change can be taken back, whatever happens in between.
 //
-// A change is a Step: data, because undo happens in another process, after a SIGKILL or a reboot.
-// Each step is written to the log before it is done, read back after it, and undone in reverse
-// order, and only where the host still shows what the journal wrote: a later change by somebody
-// else is reported and left as it is. The log lies under /run, which goes with a reboot, as all
-// that is changed here does; a log of another boot is ignored.
+// A change is a Step: data, because it may be undone by another process, after a SIGKILL or a reboot. The
+// journal writes each step to the log before doing it, and reads the value back afterwards. It undoes steps
+// in reverse order, and only where the host still shows what the journal wrote: it reports a later change by
+// somebody else and leaves it alone. The log lies under /run, so a reboot removes it, as it does all that is
+// changed here; a log of another boot is ignored.
 //
-// The package knows no kind of step. What a kind reads and writes is its Op (package change has
-// those of the kernel); what else the journal asks of a kind is an optional interface of the Op.
+// The package knows no kind of step. The Op of a kind reads and writes its values (package change has those
+// of the kernel). What else the journal asks of a kind is an optional interface of the Op.
 package journal
 
 import (
@@ -19,39 +19,38 @@ import (
 	"slices"
 )
 
-// Step is one change of the host as data: the Target of this Kind had the value Before and is to
-// have the value After. Apply fills in Before with what it finds.
+// Step is one change of the host as data: the Target of this Kind had the value Before and is to have the
+// value After. Apply sets Before to the value that it finds.
 type Step struct {
 	Kind   string `json:"kind"`
 	Target string `json:"target"`
 	Before string `json:"before"`
 	After  string `json:"after"`
-	// Optional: the kernel may refuse this one, such as a managed interrupt. A refusal is
-	// reported, not an error.
+	// Optional means that the kernel may refuse the step, as it does for managed interrupts. A refusal is
+	// reported, and is no error.
 	Optional bool `json:"optional,omitempty"`
-	// Replaced is the value that an earlier step for the same target had set, which this one replaces:
-	// after a crash between record and change the host still has it.
+	// Replaced is the value of an earlier step for the same target, which this step replaces. After a crash
+	// between the record and the change the host still has it.
 	Replaced string `json:"replaced,omitempty"`
 }
 
-// String is the step as messages name it.
+// String names the step in messages.
 func (s Step) String() string {
 	return fmt.Sprintf("%s %s: %q -> %q", s.Kind, s.Target, s.Before, s.After)
 }
 
-// Inverse is the step that takes s back.
+// Inverse returns the step that takes s back.
 func (s Step) Inverse() Step {
 	s.Before, s.After = s.After, s.Before
 	return s
 }
 
-// Same says whether two steps have the same target: the later one replaces the earlier.
+// Same reports whether two steps have the same target. If so the later one replaces the earlier.
 func (s Step) Same(o Step) bool { return s.Kind == o.Kind && s.Target == o.Target }
 
-// Op knows how one kind of step is read and written. Both fail with fs.ErrNotExist where the
-// target does not exist and its absence is not a value ("" is the value of an absent thing that
-// the step itself makes). Check says what in a step cannot be: a journal is checked before it is
-// believed, so that one that somebody else wrote changes nothing but what steps may change.
+// Op knows how to read and write one kind of step. Read and Write fail with fs.ErrNotExist if the target does
+// not exist, unless the step itself makes the target: then its absence is the value "". Check rejects steps
+// that Isolane could not have written, so a forged journal changes nothing but what steps may change.
 type Op interface {
 	Check(s Step) error
 	Read(ctx context.Context, s Step) (string, error)
@@ -60,71 +59,72 @@ type Op interface {
 
 // Optional interfaces of an Op.
 type (
-	// comparer: the value alone, which has just been read, does not say whether a step is in force.
+	// comparer is for kinds whose value alone does not say whether a step is in force.
 	comparer interface {
 		InForce(ctx context.Context, s Step, now string) (bool, error)
 	}
-	// describer says for people what a step that is not in force should be like, and what there is: Before.
+	// describer describes drift for people: what a step that is not in force should be like, and what was found
+	// (Before).
 	describer interface {
 		DescribeDrift(s Step) (expected, found string)
 	}
-	// overwriter: the kernel also changes the target by itself. MayOverwrite says whether what is there
-	// now may come from that, so that undo takes nothing from anybody.
+	// overwriter is for targets that the kernel also changes by itself. MayOverwrite reports whether the kernel
+	// may have set the present value, so that undo overwrites nobody else's change.
 	overwriter interface {
 		MayOverwrite(s Step, now string) bool
 	}
-	// finisher: the kernel changes the target again with later steps, or a process that was killed may have left
-	// it half changed. Finish is called after these.
+	// finisher is for targets that the kernel changes again during later steps, or that a killed process may
+	// have left half changed. Finish is called after those steps.
 	finisher interface {
 		Finish(ctx context.Context, s Step) error
 	}
-	// ender: Ends says whether the target may end by itself, as a thread does. Then nothing is missing.
+	// ender reports whether the target may end by itself, as a thread does. Then its absence is no drift.
 	ender interface{ Ends(s Step) bool }
-	// dependent: UndoneWithOther says whether undo of another step takes this one back too, as the
-	// removal of a cgroup does with its files.
+	// dependent reports whether undoing another step undoes this one too: removing a cgroup removes its files.
 	dependent interface{ UndoneWithOther(s Step) bool }
-	// gatherer: many are undone together in much less time than one by one. Gathers says whether undo of a step
-	// may wait for the first of its kind. UndoTogether returns how many it undid; each is looked at after it.
+	// gatherer is for kinds whose steps are undone much faster together than one by one. Gathers reports whether
+	// undoing a step may wait for the first step of its kind. UndoTogether returns how many steps it undid; each
+	// is checked afterwards.
 	gatherer interface {
 		Gathers(s Step) bool
 		UndoTogether(ctx context.Context, steps []Step) int
 	}
-	// maker: another value makes the target anew. Then the one that there is goes before other steps come, which
-	// may need what it has.
+	// maker is for kinds whose target is made anew for another value. The old target then goes before other
+	// steps are done, which may need what it holds.
 	maker interface{ MadeAnew() }
 )
 
-// Refused is an optional step that the kernel did not take.
+// Refused is an optional step that the kernel refused.
 type Refused struct {
 	Step Step
 	Err  error
 }
 
-// Journal is an open log and what it has done.
+// Journal is an open log, with what has been done since it was opened.
 type Journal struct {
 	ops  map[string]Op
 	log  *log
 	lock io.Closer
 	made int
 
-	// Again says of a step that is not recorded, as what it wants was there already, whether it was wanted
-	// before. Then it may wait; else only what is recorded may.
+	// Again reports whether a step without a record was wanted before; it has none if the host already was as
+	// wanted. Such a step may wait. If Again is nil, only recorded steps may.
 	Again   func(Step) bool
 	waiting []Waiting
 }
 
-// Made is how many changes of the host this journal has made since it was opened, with those taken back.
+// Made returns how many changes of the host this journal has made since it was opened, undone ones included.
 func (j *Journal) Made() int { return j.made }
 
-// Apply does the steps in order. A step that is in force already is none of ours and is not
-// recorded. It stops at the first error; what was done until then is undone by Undo.
+// Apply does the steps in order. A step that is in force already is not Isolane's and is not recorded. Apply
+// stops at the first error; Undo takes back what was done until then.
 func (j *Journal) Apply(ctx context.Context, steps []Step) ([]Refused, error) {
 	var refused []Refused
 	for _, s := range steps {
 		err, ended := j.do(ctx, s), ctx.Err()
 		switch {
 		case err == nil:
-		case ended != nil && !errors.Is(err, ended): // a refusal alone would not say that the time was up
+		case ended != nil && !errors.Is(err, ended): // a refusal alone would hide that the time is up
 			return refused, fmt.Errorf("%w: %w", ended, err)
 		case !s.Optional || ended != nil:
 			return refused, err
@@ -135,7 +135,7 @@ func (j *Journal) Apply(ctx context.Context, steps []Step) ([]Refused, error) {
 	return refused, j.Finish(ctx, steps)
 }
 
-// Finish sets again what the kernel has changed of those steps that are done. Apply ends with it.
+// Finish restores those of the done steps that the kernel has changed since. Apply calls it at its end.
 func (j *Journal) Finish(ctx context.Context, steps []Step) error {
 	for _, s := range steps {
 		op, ok := j.ops[s.Kind].(finisher)
@@ -150,8 +150,7 @@ func (j *Journal) Finish(ctx context.Context, steps []Step) error {
 	return nil
 }
 
-// do does one step. Where an earlier step has the same target, what was there before that one stays the
-// value to come back to.
+// do does one step. If an earlier step has the same target, its Before is kept as the value to restore.
 func (j *Journal) do(ctx context.Context, s Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -163,7 +162,7 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	earlier, open := j.log.find(s)
 	if s.Before = ""; open {
 		s.Before, s.Replaced = earlier.Before, earlier.After
-		// A crash may have come before that was written: then what it was to replace is still there.
+		// After a crash before the earlier step was written, the host has what that step was to replace.
 		if now, rerr := op.Read(ctx, earlier); rerr == nil && earlier.Replaced != "" && now == earlier.Replaced {
 			s.Replaced = now
 		}
@@ -203,7 +202,7 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	case err != nil && s.Optional && open && earlier.After != s.After:
 		return errors.Join(fmt.Errorf("%s %s: %w", s.Kind, s.Target, err), j.keep(ctx, op, earlier))
 	case err != nil && s.Optional:
-		// Nothing changed, or not to what was asked: put back what was there and forget the step.
+		// Nothing changed, or not as asked: restore the old value and forget the step.
 		return errors.Join(fmt.Errorf("%s %s: %w", s.Kind, s.Target, err), j.undo(ctx, op, s, true))
 	case err != nil:
 		return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
@@ -213,7 +212,7 @@ func (j *Journal) do(ctx context.Context, s Step) error {
 	return nil
 }
 
-// keep puts a step in force again which the kernel lets no other replace.
+// keep puts step s in force again after the kernel has refused a step that was to replace it.
 func (j *Journal) keep(ctx context.Context, op Op, s Step) error {
 	err := op.Write(ctx, s, s.After)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -225,8 +224,8 @@ func (j *Journal) keep(ctx context.Context, op Op, s Step) error {
 	return errors.Join(err, j.log.done(s))
 }
 
-// Set writes a step's value, where that is not there to the letter, and records nothing, so that it is not
-// taken back. It returns what was there.
+// Set writes the value of a step unless the host has exactly that value. It records nothing, so undo does not
+// take it back. It returns the value before.
 func (j *Journal) Set(ctx context.Context, s Step) (before string, err error) {
 	op, err := j.checked(s)
 	if err != nil {
@@ -249,7 +248,7 @@ func (j *Journal) op(s Step) (Op, error) {
 	return op, nil
 }
 
-// checked is the operation of a step that can be.
+// checked returns the operation of a step, after checking the step.
 func (j *Journal) checked(s Step) (Op, error) {
 	op, err := j.op(s)
 	if err == nil {
@@ -261,13 +260,12 @@ func (j *Journal) checked(s Step) (Op, error) {
 	return op, nil
 }
 
-// Adopt records a change that is made by other means and is undone like a step: the processes that
-// are started in a cgroup.
+// Adopt records a change that was made by other means, to be undone like a step: the processes that were
+// started in a cgroup.
 func (j *Journal) Adopt(s Step) error { return j.log.done(s) }
 
-// Undo takes back all steps, the last first, and goes on where one cannot be taken back. What
-// somebody else changed since is left as it is and reported. When nothing is left the log is
-// removed.
+// Undo takes back all steps, the last first. It goes on after a step that cannot be taken back. It reports
+// what somebody else has changed since, and leaves it alone. When nothing is left it removes the log.
 func (j *Journal) Undo(ctx context.Context) error {
 	left, err := j.UndoWhere(ctx, func(Step) bool { return true })
 	for _, l := range left {
@@ -279,8 +277,8 @@ func (j *Journal) Undo(ctx context.Context) error {
 	return err
 }
 
-// UndoWhere takes back those steps of which which says so, as Undo does, and returns what it left alone. What
-// waits is no error.
+// UndoWhere takes back the steps for which which returns true, as Undo does, and returns those that it left
+// alone. A step that waits is no error.
 func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []*LeftAlone, err error) {
 	var errs []error
 	undo := func(s Step) {
@@ -304,7 +302,7 @@ func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []
 			continue
 		}
 		if slices.ContainsFunc(steps[:i], gathers) {
-			continue // with that one
+			continue // go on with that one
 		}
 		all := slices.DeleteFunc(slices.Clone(steps), func(o Step) bool { return !gathers(o) })
 		if len(all) > 1 {
@@ -317,7 +315,7 @@ func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []
 	return left, errors.Join(errs...)
 }
 
-// undo takes one step back. With force it does so whatever the host shows.
+// undo takes one step back. With force it does so whatever value the host has.
 func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 	now, err := op.Read(ctx, s)
 	if j.waits(s.Inverse(), err) {
@@ -352,5 +350,5 @@ func mayOverwrite(op Op, s Step, now string) bool {
 // Pending returns the steps that are done and not undone, in the order in which they were done.
 func (j *Journal) Pending() []Step { return j.log.open() }
 
-// Close gives the journal and its lock up. A log with steps that were not undone stays for Recover.
+// Close closes the journal and releases its lock. A log with steps that were not undone stays for Recover.
 func (j *Journal) Close() error { return errors.Join(j.log.close(), j.lock.Close()) }

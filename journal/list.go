@@ -2,7 +2,7 @@ package journal
 
 import "slices"
 
-// list is steps that are done and not undone, and where each is: there may be one for each of a program's
+// list holds the steps that are done and not undone, with an index: a program may have a step for each of its
 // threads.
 type list struct {
 	steps []Step
@@ -29,7 +29,7 @@ func (l *list) put(s Step) {
 	l.at[s.key()], l.steps[i] = i, s
 }
 
-// drop is quick where the last go first.
+// drop removes a step. It is fast for the last ones.
 func (l *list) drop(s Step) {
 	i, is := l.at[s.key()]
 	if !is {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrBusy is what a *BusyError is.
+// ErrBusy matches every *BusyError (errors.Is).
 var ErrBusy = errors.New("in use")
 
 // BusyError says that another process is changing this host.
@@ -25,16 +25,16 @@ func (b *BusyError) Error() string {
 	return fmt.Sprintf("%s: %v by %s: wait until it has ended", b.Dir, ErrBusy, b.Holder)
 }
 
-// Is makes a BusyError ErrBusy.
+// Is reports whether target is ErrBusy.
 func (*BusyError) Is(target error) bool { return target == ErrBusy }
 
-// Holder is the process that has the lock; the zero value where that is not known.
+// Holder is the process that has the lock. The zero value means that it is unknown.
 type Holder struct {
 	Command string // "isolane apply"
 	PID     int
 }
 
-// String is "isolane apply (process 12)".
+// String returns, for example, "isolane apply (process 12)".
 func (h Holder) String() string {
 	if h == (Holder{}) {
 		return "another process"
@@ -42,7 +42,7 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s (process %d)", h.Command, h.PID)
 }
 
-// parseHolder reads what String has made.
+// parseHolder reads what String returned.
 func parseHolder(text string) Holder {
 	at := strings.LastIndex(text, " (process ")
 	var h Holder
@@ -55,8 +55,8 @@ func parseHolder(text string) Holder {
 	return Holder{}
 }
 
-// lock keeps other processes from changing this host. It is held by an open file, so it goes with the
-// process; its text names the holder.
+// lock keeps other processes from changing this host. It is a lock on an open file, so it ends with the
+// process. The file's text names the holder.
 type lock struct{ f *os.File }
 
 func takeLock(dir string) (*lock, error) {
@@ -76,7 +76,7 @@ func takeLock(dir string) (*lock, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		// Its holder may have removed it just now.
+		// The previous holder may have removed the file just now.
 		if there, lerr := os.Lstat(path); lerr != nil || !os.SameFile(mine, there) {
 			if err = f.Close(); err != nil {
 				return nil, err
@@ -91,8 +91,8 @@ func takeLock(dir string) (*lock, error) {
 	}
 }
 
-// Busy says whether a process is changing this host. It does not take the lock, which somebody may want
-// just now. A process that was killed leaves the file, and is busy no longer.
+// Busy reports whether a process is changing this host. It does not take the lock, because somebody may want
+// it just now. A killed process leaves the lock file behind, but is no longer busy.
 func Busy(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, "lock"))
 	if err != nil {
@@ -103,7 +103,8 @@ func Busy(dir string) bool {
 	return h.PID == 0 || !errors.Is(unix.Kill(h.PID, 0), unix.ESRCH)
 }
 
-// holder reads who has the lock. It writes that a moment after it has taken it.
+// holder reads who has the lock. The holder writes that a moment after it has taken the lock, so holder
+// retries.
 func holder(f *os.File) Holder {
 	var text [4096]byte
 	for range 50 {
@@ -120,10 +121,10 @@ func write(f *os.File, text string) error {
 	return err
 }
 
-// Close removes the file while it is locked: who opens it later makes another one.
+// Close removes the file while it is still locked, so whoever opens it later creates a new one.
 func (l *lock) Close() error { return errors.Join(os.Remove(l.f.Name()), l.f.Close()) }
 
-// stateDir makes the directory of the journals, or checks that nobody else could have written there.
+// stateDir makes the directory of the journals, or checks that nobody but this user could have written there.
 func stateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -131,10 +132,10 @@ func stateDir(dir string) error {
 	return private(dir, true)
 }
 
-// ErrNeedsRoot says that what is in force is root's alone to see, as it should be. It is fs.ErrPermission.
+// ErrNeedsRoot says that only root may read what is in force, as intended. It matches fs.ErrPermission.
 var ErrNeedsRoot = fmt.Errorf("needs root: %w", fs.ErrPermission)
 
-// private says whether a file or directory is this user's alone, and no link.
+// private returns an error unless the file or directory is no link and belongs to this user alone.
 func private(path string, dir bool) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -157,7 +158,8 @@ func private(path string, dir bool) error {
 		"back without it", path, info.Mode(), st.Uid)
 }
 
-// ReadState returns a file of the directory of journals, whose content is this user's alone to write.
+// ReadState returns the content of a file in the directory of journals, after checking that only this user
+// can write to it.
 func ReadState(dir, name string) ([]byte, error) {
 	if err := private(dir, true); err != nil {
 		return nil, err
@@ -169,7 +171,8 @@ func ReadState(dir, name string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// RemoveState removes such a file, and what of a new one a caller has left who was killed. None is no error.
+// RemoveState removes such a file, and the temporary file of a WriteState that was killed. A missing file is
+// no error.
 func RemoveState(dir, name string) error {
 	for _, path := range []string{filepath.Join(dir, name), fresh(dir, name)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -179,12 +182,12 @@ func RemoveState(dir, name string) error {
 	return nil
 }
 
-// fresh is where a file is written before it is one. By its name it is no journal: one that a kill left is
-// not to be undone.
+// fresh returns the temporary path of a file that WriteState writes. Its name is not that of a journal, so
+// Recover ignores one that a killed process left.
 func fresh(dir, name string) string { return filepath.Join(dir, "."+name+".new") }
 
-// WriteState replaces such a file as a whole, or leaves what was there; a crash of the machine leaves no part
-// of one, for it is flushed. The caller has a journal open in dir.
+// WriteState replaces such a file as a whole or not at all. It flushes the file, so not even a crash of the
+// machine leaves part of one. The caller must have a journal open in dir.
 func WriteState(dir, name string, data []byte) error {
 	fresh := fresh(dir, name)
 	f, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)

@@ -18,34 +18,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is where journals lie: it goes with a reboot, as what they undo does.
+// Dir is the directory of journals. A reboot empties it, and undoes all that they record.
 const Dir = "/run/isolane"
 
 const suffix = ".journal"
 
-// log is the file: one JSON record a line, appended before the host is touched. It is not flushed to a disk:
-// the kernel has what a process has written, also when that dies, and what it undoes goes with the kernel.
+// log is the journal's file: one JSON record a line, appended before the host is touched. It is not flushed
+// to a disk: what a process has written survives the process in the kernel's cache, and a crash of the kernel
+// undoes the changes too.
 type log struct {
 	f    *os.File
-	head int64 // bytes of its first record
+	head int64 // bytes of the first record
 	size int64
 	list
 }
 
 type record struct {
-	Boot   string `json:"boot,omitempty"` // of the machine, when the log began
+	Boot   string `json:"boot,omitempty"` // BootID of the boot in which the log began
 	Done   *Step  `json:"done,omitempty"`
 	Undone *Step  `json:"undone,omitempty"`
 }
 
-// BootID tells one boot of the machine from another (random(4)).
+// BootID returns the ID of this boot of the machine (random(4)).
 func BootID() (string, error) {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(data)), err
 }
 
-// Open makes or reopens the journal of that name in dir, and keeps every other process from opening one
-// there: it fails with a *BusyError that names the process which has it. All steps in it are checked.
+// Open opens the journal of that name in dir, or creates it, and checks all its steps. While it is open no
+// other process can open a journal in dir: Open then fails with a *BusyError that names the process which has
+// one open.
 func Open(dir, name string, ops map[string]Op) (*Journal, error) {
 	if err := stateDir(dir); err != nil {
 		return nil, err
@@ -61,8 +63,8 @@ func Open(dir, name string, ops map[string]Op) (*Journal, error) {
 	return j, nil
 }
 
-// OpenWait is Open that waits while another process has a journal open in dir. It calls waiting, which may
-// be nil, with each process that it waits for. When ctx ends it fails with the *BusyError.
+// OpenWait is like Open, but waits while another process has a journal open in dir. It calls waiting, which
+// may be nil, with each process that it waits for. When ctx ends it fails with the *BusyError.
 func OpenWait(
 	ctx context.Context, dir, name string, ops map[string]Op, waiting func(*BusyError),
 ) (j *Journal, err error) {
@@ -73,8 +75,8 @@ func OpenWait(
 	return j, err
 }
 
-// Await waits while another process has a journal open in dir, as OpenWait does, and leaves it to the next.
-// One that was killed has it until the kernel has ended what it was doing there.
+// Await waits, as OpenWait does, until no other process has a journal open in dir, but opens none itself. A
+// killed process still holds the lock until the kernel has finished what the process was doing.
 func Await(ctx context.Context, dir string, waiting func(*BusyError)) error {
 	err := whileBusy(ctx, waiting, func() error {
 		l, err := takeLock(dir)
@@ -89,7 +91,7 @@ func Await(ctx context.Context, dir string, waiting func(*BusyError)) error {
 	return err
 }
 
-// whileBusy tries something until another process no longer keeps it from that.
+// whileBusy calls try until it no longer fails with a *BusyError.
 func whileBusy(ctx context.Context, waiting func(*BusyError), try func() error) error {
 	retry := time.NewTicker(20 * time.Millisecond)
 	defer retry.Stop()
@@ -112,7 +114,7 @@ func whileBusy(ctx context.Context, waiting func(*BusyError), try func() error) 
 	}
 }
 
-// Beside opens another journal in the same directory, under the lock of this one, which must stay open.
+// Beside opens another journal in the same directory, under the lock of j, which must stay open.
 func (j *Journal) Beside(name string) (*Journal, error) {
 	o := &Journal{ops: j.ops, lock: io.NopCloser(nil)}
 	if j.log.f == nil {
@@ -128,12 +130,13 @@ func (j *Journal) load(dir, name string) (err error) {
 
 var errReadOnly = errors.New("the journal is open for reading only")
 
-// None is a journal without steps, to find out what would be done.
+// None returns a journal without steps, to find out what would be done.
 func None(ops map[string]Op) *Journal {
 	return &Journal{ops: ops, log: &log{}, lock: io.NopCloser(nil)}
 }
 
-// Look reads the journal of that name and changes nothing, also while another process has it.
+// Look reads the journal of that name and changes nothing. It works while another process has the journal
+// open.
 func Look(dir, name string, ops map[string]Op) (*Journal, error) {
 	j := None(ops)
 	data, err := ReadState(dir, name+suffix)
@@ -158,8 +161,8 @@ func (j *Journal) check(s Step) error {
 	return op.Check(s)
 }
 
-// openLog reads the log and goes on where it ends. What was before the last reboot is over, and a line
-// that was being written when its process died does not count.
+// openLog opens the log and continues it at its end. It drops the steps of earlier boots, and a last line
+// that was cut off when its process died.
 func openLog(path string, check func(Step) error) (*log, error) {
 	boot, err := BootID()
 	if err != nil {
@@ -179,8 +182,8 @@ func openLog(path string, check func(Step) error) (*log, error) {
 	return l, nil
 }
 
-// A log longer than this many bytes is written anew when it is opened, once most of it is of steps that are
-// over: where lanes are always in force nothing else shortens it.
+// A log longer than this many bytes is rewritten when it is opened, if most of it records steps that were
+// undone. On hosts where lanes are always in force nothing else shortens it.
 const long = 256 << 10
 
 func (l *log) compact(boot string) error {
@@ -194,7 +197,7 @@ func (l *log) compact(boot string) error {
 	}
 	dir, name := filepath.Split(l.f.Name())
 	if err = WriteState(dir, name, lines); errors.Is(err, unix.ENOSPC) {
-		return nil // the long one does as well
+		return nil // the long log works too
 	}
 	if err != nil {
 		return err
@@ -242,8 +245,8 @@ func (l *log) load(boot string, check func(Step) error) error {
 	return err
 }
 
-// replay returns the steps that are done and not undone, if they are of this boot. A last line without
-// its end was being written when the process died, before the host was touched: it does not count.
+// replay returns the steps of this boot that are done and not undone. It ignores an incomplete last line: the
+// process died while writing it, before it touched the host.
 func replay(data []byte, boot string) (list, error) {
 	var l list
 	now := false
@@ -253,7 +256,7 @@ func replay(data []byte, boot string) (list, error) {
 		var r record
 		err := json.Unmarshal(lines.Bytes(), &r)
 		if err != nil && n > 1 && !now {
-			continue // of an earlier boot, whose end may have cut it off
+			continue // from an earlier boot, which may have ended within the line
 		}
 		if err != nil {
 			return l, fmt.Errorf("line %d: %w", n, err)
@@ -279,8 +282,9 @@ func (l *log) done(s Step) error {
 	return nil
 }
 
-// undone starts the log anew when nothing is left: those of long sessions stay short. A record that finds no
-// room is no error: whoever reads the log later sees that the host is as before the step.
+// undone records that a step was undone. When no steps are left it empties the log, which keeps the logs of
+// long sessions short. A full disk is no error: whoever replays the log then sees that the host is as before
+// the step.
 func (l *log) undone(s Step) error {
 	if l.drop(s); len(l.steps) > 0 {
 		if err := l.append(record{Undone: &s}); !errors.Is(err, unix.ENOSPC) {
@@ -292,7 +296,7 @@ func (l *log) undone(s Step) error {
 	return l.f.Truncate(l.size)
 }
 
-// append writes whole records or none: what a full disk left of one is cut off.
+// append writes all records or none: it cuts off what a full disk has left incomplete.
 func (l *log) append(records ...record) error {
 	if l.f == nil {
 		return errReadOnly
@@ -330,8 +334,8 @@ func (l *log) close() error {
 	return errors.Join(err, l.f.Close())
 }
 
-// Recover undoes each journal in dir, but those of the names to skip. It returns the names of those in
-// which it found something, and what waits, which is no error; both also with an error.
+// Recover undoes each journal in dir, except those named in skip. It returns the names of the journals that
+// had steps, and the steps that wait, which are no error. It returns both even if it fails.
 func Recover(
 	ctx context.Context, dir string, ops map[string]Op, skip ...string,
 ) (found []string, waiting []Waiting, err error) {

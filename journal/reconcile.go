@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// LeftAlone is a step that was not taken back, because somebody else has changed what it had set.
+// LeftAlone is a step that was not taken back, because somebody else has changed the target since.
 type LeftAlone struct {
 	Step Step
 	Now  string
@@ -20,8 +20,8 @@ func (l *LeftAlone) Error() string {
 		l.Step.Kind, l.Step.Target, l.Step.After, l.Now, l.Step.Before)
 }
 
-// Reconcile makes the steps that are done equal to those that are wanted: what is no longer wanted is
-// taken back, the last first, and then what is missing is done. What is left alone is no error.
+// Reconcile makes the done steps equal to the wanted ones: it takes back those no longer wanted, the last
+// first, and then does those that are missing. A step that is left alone is no error.
 func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*LeftAlone, error) {
 	wanted := byTarget(want)
 	left, err := j.UndoWhere(ctx, func(s Step) bool {
@@ -33,7 +33,7 @@ func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*Lef
 	return refused, left, errors.Join(err, aerr)
 }
 
-// byTarget is what steps want, the last of each target.
+// byTarget returns the wanted values by kind and target; for a target with several steps, the last.
 func byTarget(steps []Step) map[[2]string]string {
 	all := map[[2]string]string{}
 	for _, s := range steps {
@@ -42,15 +42,15 @@ func byTarget(steps []Step) map[[2]string]string {
 	return all
 }
 
-// UnreadError are targets that this user may not read, so that it is not known whether they are missing.
+// UnreadError names targets that this user may not read, so their state is unknown.
 type UnreadError struct{ Targets []string }
 
 func (u *UnreadError) Error() string {
 	return "needs root to read " + strings.Join(u.Targets, ", ")
 }
 
-// Missing returns what Reconcile would do now, in its order: the steps to take back, as their inverse, and
-// those to do. It changes nothing. With a *UnreadError it returns those that it could read.
+// Missing returns what Reconcile would do now, in its order: the inverses of the steps to take back, then the
+// steps to do. It changes nothing. With a *UnreadError it returns the steps that it could read.
 func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 	var missing []Step
 	wanted := byTarget(want)
@@ -68,15 +68,16 @@ func (j *Journal) Missing(ctx context.Context, want []Step) ([]Step, error) {
 	return append(missing, more...), err
 }
 
-// ends says whether the target of a step may end by itself.
+// ends reports whether the target of a step may end by itself.
 func (j *Journal) ends(s Step) bool {
 	e, is := j.ops[s.Kind].(ender)
 	return is && e.Ends(s)
 }
 
-// NotInForce returns those of the steps that are not in force, with what is there now in Before. Those whose
-// target is gone are among them, because an earlier step may make it, but where ends says that it has ended;
-// nil: as its operation does. With a *UnreadError it returns those that it could read.
+// NotInForce returns the steps that are not in force, with the present value in Before. It includes steps
+// whose target does not exist, because an earlier step may make it, unless ends reports that the target may
+// end by itself; if ends is nil, the step's operation decides. With a *UnreadError it returns the steps that
+// it could read.
 func (j *Journal) NotInForce(ctx context.Context, steps []Step, ends func(Step) bool) ([]Step, error) {
 	if ends == nil {
 		ends = j.ends

@@ -17,7 +17,7 @@ func state(ctx context.Context, op Op, s Step) (inForce bool, now string, err er
 	return now == s.After, now, nil
 }
 
-// InForce says whether a step is in force, and what there is now.
+// InForce reports whether a step is in force, and returns the present value.
 func (j *Journal) InForce(ctx context.Context, s Step) (inForce bool, now string, err error) {
 	op, err := j.op(s)
 	if err != nil {
@@ -27,7 +27,7 @@ func (j *Journal) InForce(ctx context.Context, s Step) (inForce bool, now string
 		if _, ok := op.(finisher); ok {
 			s.Before = done.Before
 		}
-		if done.After != s.After { // which a change that was cut off had set
+		if done.After != s.After { // the value that an interrupted change had set
 			s.Replaced = done.After
 		}
 	}
@@ -47,7 +47,7 @@ func verify(ctx context.Context, op Op, s Step) error {
 	return &ReadBackError{s.After, now}
 }
 
-// ReadBackError says that a target has another value than the one that was written.
+// ReadBackError says that a target does not have the value that was written.
 type ReadBackError struct{ Wrote, Reads string }
 
 func (r *ReadBackError) Error() string { return fmt.Sprintf("wrote %q, reads %q", r.Wrote, r.Reads) }

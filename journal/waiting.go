@@ -6,27 +6,28 @@ import (
 	"slices"
 )
 
-// UnansweredError is the error of an Op where the program that makes its changes did not answer, or what is
-// changed is switched off. It may later: until then the step waits. So does a step that was done once and
-// whose Op says fs.ErrNotExist.
+// UnansweredError is the error of an Op if the program that makes its changes did not answer, or the target
+// is switched off. Either may change, so until then the step waits. A step that was done once also waits if
+// its Op now fails with fs.ErrNotExist.
 type UnansweredError struct{ Err error }
 
 func (u *UnansweredError) Error() string { return u.Err.Error() }
 
-// Unwrap is why, with the remedy.
+// Unwrap returns the cause, with the remedy.
 func (u *UnansweredError) Unwrap() error { return u.Err }
 
-// Waiting is a step that was done once and is to be done again, or the inverse of one that is to be taken
-// back, which waits for an answer. It stays written down.
+// Waiting is a step that waits for an answer: one that was done once and is to be done again, or the inverse
+// of one that is to be undone. It stays in the log.
 type Waiting struct {
 	Step Step
 	Err  *UnansweredError
 }
 
-// Waiting are the steps that were tried since the journal was opened, and wait.
+// Waiting returns the steps that were tried since the journal was opened and still wait.
 func (j *Journal) Waiting() []Waiting { return slices.Clone(j.waiting) }
 
-// waits notes of a step, or the inverse of one, whether it waits, which then is no error.
+// waits reports whether err makes a step, or the inverse of one, wait, and records that. Then err is no
+// error.
 func (j *Journal) waits(s Step, err error) bool {
 	j.waiting = slices.DeleteFunc(j.waiting, func(w Waiting) bool { return w.Step.Same(s) })
 	var u *UnansweredError
@@ -37,8 +38,8 @@ func (j *Journal) waits(s Step, err error) bool {
 	return true
 }
 
-// gone is err as one that waits, where what a step is of is not there: a card may come again, a thread does
-// not.
+// gone turns fs.ErrNotExist into an UnansweredError, unless the target is of a kind that ends by itself: a
+// network card may come back, a thread does not.
 func (j *Journal) gone(s Step, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) || j.ends(s) {
 		return err
@@ -46,7 +47,7 @@ func (j *Journal) gone(s Step, err error) error {
 	return &UnansweredError{err}
 }
 
-// mayWait says whether a step was done before, and so may wait where err is that nobody answers.
+// mayWait reports whether a step that fails with err may wait: only one that was done before may.
 func (j *Journal) mayWait(s, earlier Step, open bool, err error) bool {
 	if open {
 		return earlier.After == s.After || earlier.Replaced == s.After

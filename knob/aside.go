@@ -14,10 +14,10 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// aside keeps others off the CPUs of lanes in cgroups of workloads that are no partitions (Alone), with
-// cgroup v2: it takes the CPUs of all lanes out of each cgroup beside one on the way to such a lane, which
-// bounds those below it. Those on the way keep them, for the lane has no others; so do processes in the
-// root's cgroup.
+// aside keeps others off the CPUs of lanes that are in the workload's own cgroup and no partition (Alone),
+// with cgroup v2. Next to each cgroup on the way to such a lane, it takes the CPUs of all lanes out of the
+// sibling cgroups, which limits those below them too. The cgroups on the way keep the CPUs, because the lane
+// needs them; so do processes in the root cgroup.
 func (v View) aside(root string, p plan.Placement) ([]journal.Step, error) {
 	var lanes []string
 	for _, l := range p.Lanes {
@@ -41,16 +41,16 @@ func (v View) aside(root string, p plan.Placement) ([]journal.Step, error) {
 		case strings.HasPrefix(e.Name(), change.GroupPrefix), slices.Contains(lanes, dir), v.told(root, dir):
 			return fs.SkipDir
 		}
-		list, _ := fs.ReadFile(v.Root, path.Join(name, "cpuset.cpus")) // none: not handed down yet, or gone
+		list, _ := fs.ReadFile(v.Root, path.Join(name, "cpuset.cpus")) // empty: not enabled yet, or gone
 		has, err := cpuset.Parse(trim(list))
 		if err != nil {
 			return fmt.Errorf("%s/cpuset.cpus: %w", dir, err)
 		}
 		to := has.Difference(p.CPUs())
-		if has.IsEmpty() { // all that its parent has
+		if has.IsEmpty() { // it uses all that its parent has
 			to = v.Host.Possible().Difference(p.CPUs())
 		}
-		if to.IsEmpty() { // the kernel empties none with processes
+		if to.IsEmpty() { // the kernel empties no cpuset with processes
 			to = p.Housekeeping
 		}
 		if to != has {
@@ -61,7 +61,7 @@ func (v View) aside(root string, p plan.Placement) ([]journal.Step, error) {
 	return steps, err
 }
 
-// told says whether a cgroup is one whose CPUs systemd is told (units).
+// told reports whether systemd is told the CPUs of a cgroup (see units).
 func (v View) told(root, dir string) bool {
 	return path.Dir(dir) == root && slices.Contains(ManagedUnits(), path.Base(dir)) &&
 		exists(v.Root, "/run/systemd/system") // sd_booted(3)

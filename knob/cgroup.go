@@ -21,14 +21,14 @@ import (
 var errNoCpuset = errors.New("no cgroup hierarchy with the cpuset controller: mount one, or boot a kernel " +
 	"with CONFIG_CPUSETS")
 
-// Group is a cgroup with CPUs and memory nodes of its own. The zero CPUs are an error of the caller.
+// Group is a cgroup with CPUs and memory nodes of its own. The caller must set CPUs.
 type Group struct {
 	Name        string // the directory is isolane-<name>
 	CPUs        cpuset.Set
 	MemoryNodes cpuset.Set // empty: all
 }
 
-// GroupDir returns the directory of the group of that name: a process joins by its cgroup.procs.
+// GroupDir returns the directory of the group of that name. A process joins by its cgroup.procs.
 func GroupDir(h host.Host, name string) (string, error) {
 	root, _, err := cpusetRoot(h)
 	return path.Join(root, change.GroupPrefix+name), err
@@ -44,7 +44,7 @@ func cpusetRoot(h host.Host) (string, bool, error) {
 	return root, v2, nil
 }
 
-// Hierarchies are the directories in which Isolane makes cgroups; none where the host has no cpusets.
+// Hierarchies returns the directories in which Isolane makes cgroups; none if the host has no cpusets.
 func Hierarchies(root fs.FS) ([]string, error) {
 	c, err := cgroup.Mounted(root)
 	if err != nil {
@@ -61,17 +61,17 @@ func Hierarchies(root fs.FS) ([]string, error) {
 	return tops, err
 }
 
-// Place is where a lane's processes are, and who spreads their threads over its CPUs.
+// Place says where a lane's processes are, and who spreads their threads over its CPUs.
 type Place struct {
 	Dir     string // their cgroup
-	Own     bool   // it is the workload's, as its service manager or container runtime has made it
+	Own     bool   // it is the workload's, made by its service manager or container runtime
 	Balance string // who spreads the threads, for people
 	Spread  bool   // Isolane does
-	// PartitionDir is the cgroup that is the lane's partition, alone or with others.
+	// PartitionDir is the cgroup that is the partition of the lane, alone or with others.
 	PartitionDir string
 }
 
-// Place is that of a lane of a placement; an error where no hierarchy has the cpuset controller.
+// Place returns the place of a lane. It fails if no hierarchy has the cpuset controller.
 func (v View) Place(l plan.Lane) (Place, error) {
 	root, v2, err := cpusetRoot(v.Host)
 	if err != nil {
@@ -115,23 +115,23 @@ func attribute(dir, name, value string) journal.Step {
 	return journal.Step{Kind: change.KindAttribute, Target: path.Join(dir, name), After: value}
 }
 
-// housekeeping is the group of all that is in no lane, with cgroup v1.
+// housekeeping is the group of everything that is in no lane, with cgroup v1.
 const housekeeping = "housekeeping"
 
-// siblings is the group that keeps the SMT siblings of a lane's CPUs: nobody is in it. A lane's name cannot
-// have a tilde.
+// siblings returns the group that holds the SMT siblings of a lane's CPUs, and no process. The tilde keeps it
+// apart from lanes, whose names cannot have one.
 func siblings(lane string) string { return lane + "~siblings" }
 
-// others are the CPUs that cpusets beside the lanes' may have: housekeeping, and what boot isolated, for
-// those that ask for it.
+// others returns the CPUs that cpusets beside the lanes' may have: housekeeping, and what boot isolated, for
+// workloads that ask for that.
 func (v View) others(p plan.Placement) cpuset.Set {
 	return p.Housekeeping.Union(v.Host.BootIsolated().Difference(p.CPUs()))
 }
 
 // Cpusets gives each lane its cgroup and keeps all other tasks off the lanes' CPUs. With cgroup v2 the lane
-// is a partition, and the kernel itself takes its CPUs from everybody else
-// (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"). With v1 the others are moved into a
-// housekeeping cpuset, and the scheduler balances only that one and those of lanes that are balanced
+// is a partition: the kernel itself takes its CPUs from everybody else
+// (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition"). With v1 all others are moved into a
+// housekeeping cpuset, and the scheduler balances only that one and those of balanced lanes
 // (Documentation/admin-guide/cgroup-v1/cpusets.rst).
 func Cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 	root, v2, err := cpusetRoot(v.Host)
@@ -173,13 +173,13 @@ func Cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 		file(path.Join(root, "cpuset.sched_load_balance"), "0")), err
 }
 
-// otherCpusets takes the CPUs out of cpusets of cgroup v1 that others made, the deepest first: a cpuset's
-// CPUs must be its parent's too. It is an error where one with processes would have none left: they would
-// be in the lanes. Those that are attached to a lane have its CPUs, and so have the ones above them.
+// otherCpusets takes cpus out of other people's cpusets of cgroup v1, the deepest first, because a cpuset's
+// CPUs must be its parent's too. It fails if a cpuset with processes would have none left: they would be in
+// the lanes. A cpuset that is attached to a lane keeps the lane's CPUs, and so do those above it.
 func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error) {
 	var steps, wider []journal.Step
 	top := strings.TrimPrefix(mount, "/")
-	above := map[string]cpuset.Set{} // what those have that are above attached ones
+	above := map[string]cpuset.Set{} // by name, the CPUs of cpusets above attached ones
 	err := fs.WalkDir(v.Root, top, func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // gone meanwhile
@@ -189,7 +189,7 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 		case strings.HasPrefix(e.Name(), change.GroupPrefix), slices.Contains(v.Attached, "/"+name):
 			return fs.SkipDir
 		case slices.ContainsFunc(v.Attached, func(dir string) bool { return strings.HasPrefix(dir, "/"+name+"/") }):
-			// Balanced, it would be balanced with the lane below it.
+			// If it stayed balanced, the scheduler would balance it together with the lane below it.
 			steps = append(steps, optional(file("/"+path.Join(name, "cpuset.sched_load_balance"), "0")))
 			more, has := v.madeWithout(name, above, cpus)
 			above[name], wider = has, append(wider, more...)
@@ -208,7 +208,7 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 			return nil
 		}
 		if to.IsEmpty() {
-			procs, _ := fs.ReadFile(v.Root, path.Join(name, "cgroup.procs")) // gone meanwhile: nobody
+			procs, _ := fs.ReadFile(v.Root, path.Join(name, "cgroup.procs")) // empty if it is gone
 			if trim(procs) == "" {
 				return nil
 			}
@@ -222,9 +222,8 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 	return append(steps, wider...), err
 }
 
-// madeWithout returns what a cpuset above an attached one has, and the step that gives it the rest of its
-// parent's CPUs where all that it lacks of them is the lanes': it was made while they were in force, as the
-// cgroup of a pod is.
+// madeWithout returns the CPUs of a cpuset above an attached one. If all that it lacks of its parent's CPUs
+// is the lanes', it was made while they were in force, as a pod's cgroup is: a step then adds them.
 func (v View) madeWithout(name string, above map[string]cpuset.Set, lanes cpuset.Set) (
 	[]journal.Step, cpuset.Set,
 ) {
@@ -237,9 +236,9 @@ func (v View) madeWithout(name string, above map[string]cpuset.Set, lanes cpuset
 	return []journal.Step{file("/"+path.Join(name, "cpuset.cpus"), has.Union(lacks).String())}, has.Union(lacks)
 }
 
-// cpusetDefaults ends the partitions of Isolane's cgroups. One in another cgroup may be a lane in that of its
-// workload, or somebody else's. With cgroup v1 the scheduler balances all CPUs again, and other cpusets that
-// have all CPUs but the lanes' get these again, the highest first.
+// cpusetDefaults ends the partitions of Isolane's cgroups. A partition in another cgroup may be a lane in its
+// workload's cgroup, or somebody else's. With cgroup v1 the scheduler balances all CPUs again, and a cpuset
+// with all CPUs except the lanes' gets these back, the topmost first.
 func cpusetDefaults(u *Unrecorded) error {
 	root, v2, err := cpusetRoot(u.Host)
 	if err != nil {
@@ -261,7 +260,7 @@ func cpusetDefaults(u *Unrecorded) error {
 			return fs.SkipDir
 		}
 		list, _ := fs.ReadFile(u.Root, path.Join(name, "cpuset.cpus"))
-		cpus, perr := cpuset.Parse(trim(list)) // empty where it is gone
+		cpus, perr := cpuset.Parse(trim(list)) // empty if it is gone
 		kind, kerr := fs.ReadFile(u.Root, path.Join(name, PartitionFile))
 		partition := v2 && kerr == nil && !strings.HasPrefix(trim(kind), Member)
 		switch {

@@ -13,23 +13,23 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Unrecorded is a host with lanes of which no record is left: what was there before them is not known. What
-// they changed gets the kernel's default, which each knob knows. What is not as lanes set it was set by
+// Unrecorded is a host with lanes whose record is lost, so the values before them are unknown. What lanes
+// have changed gets the kernel's default, which each knob knows. A value that lanes do not set was set by
 // somebody else, and stays.
 type Unrecorded struct {
 	Root  fs.FS
-	Host  host.Host  // as it is
+	Host  host.Host  // as it is now
 	Lanes cpuset.Set // the CPUs of the lanes, see LanesOf
 
-	Steps   []journal.Step // to the defaults, of the last of Defaults
+	Steps   []journal.Step // to the defaults, added by the last function of Defaults
 	Unknown []Unknown
 }
 
-// Unknown is a setting that lanes may have changed, and whose value before only the administrator knows.
+// Unknown is a setting that lanes may have changed, and whose earlier value only the administrator knows.
 type Unknown struct{ Name, Note string }
 
-// Defaults are functions, one of each knob, that add the steps to the kernel's defaults. They are called in
-// this order, each when the steps of the one before are done.
+// Defaults returns one function per knob, which adds the steps to the kernel's defaults. Call them in this
+// order, each after the steps of the one before are done.
 func Defaults() []func(*Unrecorded) error {
 	var all []func(*Unrecorded) error
 	for _, k := range slices.Backward(knobs()) {
@@ -40,7 +40,7 @@ func Defaults() []func(*Unrecorded) error {
 	return all
 }
 
-// LanesOf are the CPUs of Isolane's cgroups, but for that of all others.
+// LanesOf returns the CPUs of Isolane's cgroups, except for the housekeeping group.
 func LanesOf(root fs.FS, groups []string) (cpuset.Set, error) {
 	var all cpuset.Set
 	for _, dir := range groups {
@@ -48,7 +48,7 @@ func LanesOf(root fs.FS, groups []string) (cpuset.Set, error) {
 			continue
 		}
 		text, err := fs.ReadFile(root, path.Join(dir, "cpuset.cpus")[1:])
-		if errors.Is(err, fs.ErrNotExist) { // of the memory hierarchy
+		if errors.Is(err, fs.ErrNotExist) { // a cgroup of the memory hierarchy
 			continue
 		}
 		if err != nil {
@@ -63,10 +63,10 @@ func LanesOf(root fs.FS, groups []string) (cpuset.Set, error) {
 	return all, nil
 }
 
-// without are CPUs without those of the lanes: what lanes leave of them to others.
+// without returns the CPUs that lanes leave to others.
 func (u *Unrecorded) without(cpus cpuset.Set) cpuset.Set { return cpus.Difference(u.Lanes) }
 
-// possible are all CPUs, those that are offline too.
+// possible returns all CPUs, offline ones included.
 func (u *Unrecorded) possible() cpuset.Set {
 	var all cpuset.Set
 	for _, c := range u.Host.CPUs {
@@ -75,7 +75,7 @@ func (u *Unrecorded) possible() cpuset.Set {
 	return all
 }
 
-// tickless are the CPUs of nohz_full=.
+// tickless returns the CPUs of nohz_full=.
 func (u *Unrecorded) tickless() cpuset.Set {
 	if u.Host.Kernel.NohzFull == nil {
 		return cpuset.Set{}
@@ -83,7 +83,7 @@ func (u *Unrecorded) tickless() cpuset.Set {
 	return *u.Host.Kernel.NohzFull
 }
 
-// mask gives a cpumask its default.
+// mask sets a cpumask to its default.
 func (u *Unrecorded) mask(name string, to cpuset.Set) {
 	if _, text, ok := readMask(u.Root, name); ok {
 		u.set(file("/"+name, widen(to.Mask(), text)))
@@ -94,7 +94,7 @@ func (u *Unrecorded) set(s journal.Step) { u.Steps = append(u.Steps, s) }
 
 func (u *Unrecorded) unknown(name, note string) { u.Unknown = append(u.Unknown, Unknown{name, note}) }
 
-// resetSysctl gives a file its default, where it is as lanes want it; ours "": whatever it is.
+// resetSysctl sets a file to usual, its default, if lanes have set it to ours; with ours "" always.
 func (u *Unrecorded) resetSysctl(name, ours, usual string) {
 	if text, err := fs.ReadFile(u.Root, name); err == nil && (ours == "" || host.Chosen(trim(text)) == ours) {
 		u.set(file("/"+name, usual))

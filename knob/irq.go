@@ -16,10 +16,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// interrupts moves those of the lanes' device queues to the lanes, and what else may fire on the lanes'
-// CPUs to the others, also interrupts that come later (Documentation/core-api/irq/irq-affinity.rst).
-// Managed and per-CPU interrupts refuse to move; so these steps are optional, and the witness counts
-// what is left.
+// interrupts moves the interrupts of the lanes' device queues to the lanes' CPUs, and all others off them,
+// also interrupts that come later (Documentation/core-api/irq/irq-affinity.rst). Managed and per-CPU
+// interrupts refuse to move, so these steps are optional, and the witness counts what is left.
 func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 	cpus := p.CPUs()
 	others := v.Host.Online().Difference(cpus)
@@ -49,8 +48,9 @@ func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 	return append(steps, maskStep(v.Root, defaultAffinity, cpus, others)...), nil
 }
 
-// balancers keep irqbalance off the lanes' CPUs and the interrupts of their own queues. Where it is told of
-// CPUs it no longer looks which ones are isolated, so it is told of these too (irqbalance(1)).
+// balancers keeps irqbalance off the lanes' CPUs, and off the interrupts of their device queues. Once it is
+// told which CPUs to avoid, irqbalance no longer avoids isolated CPUs by itself, so balancers names those too
+// (irqbalance(1)).
 func balancers(v View, p plan.Placement) ([]journal.Step, error) {
 	if p.CPUs().IsEmpty() || !exists(v.Root, "/run/systemd/system") || // sd_booted(3)
 		!exists(v.Root, "/usr/lib/systemd/system/"+systemd.BalancerTarget) {
@@ -70,21 +70,21 @@ func balancers(v View, p plan.Placement) ([]journal.Step, error) {
 		After: value})}, nil
 }
 
-// balancerDefaults: irqbalance has its own configuration alone.
+// balancerDefaults leaves irqbalance to its own configuration alone.
 func balancerDefaults(u *Unrecorded) error {
 	u.set(journal.Step{Kind: systemd.KindIrqbalance, Target: systemd.BalancerTarget})
 	return nil
 }
 
-// ForNewInterrupts says whether a step sets the CPUs that new interrupts get.
+// ForNewInterrupts reports whether a step sets the CPUs that new interrupts get.
 func ForNewInterrupts(s journal.Step) bool {
 	return s.Kind == change.KindFile && s.Target == "/"+defaultAffinity
 }
 
-// CameLater are the interrupts that have come while new ones got the CPUs of one of these masks, as steps
-// that have set theirs: taken back they have what the kernel gives by the mask from before the lanes
-// (kernel/irq/manage.c, irq_setup_affinity). Known are those that were there before. One that somebody has
-// moved meanwhile is not among them.
+// CameLater returns a step for each interrupt that came while new ones got the CPUs of one of masks, as if
+// the step had set them. Undoing it gives the interrupt what the kernel derives from mask, the mask from
+// before the lanes (kernel/irq/manage.c, irq_setup_affinity). It leaves out interrupts that were there before
+// (known), and those that somebody has moved since.
 func CameLater(v View, mask string, masks []string, known []int) ([]journal.Step, error) {
 	before, err := cpuset.ParseMask(mask)
 	var afters []cpuset.Set
@@ -120,7 +120,7 @@ func CameLater(v View, mask string, masks []string, known []int) ([]journal.Step
 	return steps, nil
 }
 
-// near are the CPUs of the NUMA node that an interrupt's device is on; none where that is not known.
+// near returns the CPUs of the NUMA node of an interrupt's device; none if the node is not known.
 func (v View) near(irq int) cpuset.Set {
 	text, err := fs.ReadFile(v.Root, "proc/irq/"+strconv.Itoa(irq)+"/node")
 	if err != nil {
@@ -134,14 +134,14 @@ func (v View) near(irq int) cpuset.Set {
 	return cpuset.Set{}
 }
 
-// affinity sets the CPUs of an interrupt, which the kernel may refuse.
+// affinity returns the step that sets the CPUs of an interrupt. The kernel may refuse it.
 func affinity(irq int, cpus cpuset.Set) journal.Step {
 	return optional(file("/proc/irq/"+strconv.Itoa(irq)+"/smp_affinity_list", cpus.String()))
 }
 
 const defaultAffinity = "proc/irq/default_smp_affinity"
 
-// InterruptOf is the interrupt whose CPUs a step sets.
+// InterruptOf returns the interrupt whose CPUs a step sets.
 func InterruptOf(s journal.Step) (irq int, ok bool) {
 	if s.Kind != change.KindFile || path.Base(s.Target) != "smp_affinity_list" {
 		return 0, false
@@ -156,8 +156,8 @@ func interruptFiles() []string {
 
 const workqueueDir = "sys/devices/virtual/workqueue"
 
-// workqueues keeps unbound work queues off the lanes' CPUs, those with a mask of their own too, writeback's
-// among them (Documentation/core-api/workqueue.rst).
+// workqueues keeps unbound work queues off the lanes' CPUs, also those with a mask of their own, such as
+// writeback's (Documentation/core-api/workqueue.rst).
 func workqueues(v View, p plan.Placement) ([]journal.Step, error) {
 	cpus := p.CPUs()
 	others := v.Host.Online().Difference(cpus)
@@ -165,7 +165,7 @@ func workqueues(v View, p plan.Placement) ([]journal.Step, error) {
 	masks, err := fs.Glob(v.Root, workqueueDir+"/*/cpumask")
 	for _, name := range masks {
 		for _, s := range maskStep(v.Root, name, cpus, others) {
-			steps = append(steps, optional(s)) // its driver may have taken it away meanwhile
+			steps = append(steps, optional(s)) // its driver may have removed it meanwhile
 		}
 	}
 	return steps, err
@@ -175,8 +175,8 @@ func workqueueFiles() []string {
 	return []string{"/" + workqueueDir + "/cpumask", "/" + workqueueDir + "/*/cpumask"}
 }
 
-// packetSteering keeps the processing of received packets (RPS) off the lanes' CPUs. By which queue a CPU
-// sends (XPS) brings it no work, so that stays (Documentation/networking/scaling.rst).
+// packetSteering keeps the processing of received packets (RPS) off the lanes' CPUs. The choice of send
+// queues (XPS) gives a CPU no work, so it stays (Documentation/networking/scaling.rst).
 func packetSteering(v View, p plan.Placement) ([]journal.Step, error) {
 	var steps []journal.Step
 	cpus := p.CPUs()
@@ -191,7 +191,7 @@ func packetSteering(v View, p plan.Placement) ([]journal.Step, error) {
 			return nil, fmt.Errorf("%s: %w", dir, merr)
 		}
 		for _, mask := range masks {
-			for _, s := range maskStep(v.Root, mask, cpus, cpuset.Set{}) { // an empty mask steers nowhere
+			for _, s := range maskStep(v.Root, mask, cpus, cpuset.Set{}) { // an empty mask disables RPS
 				steps = append(steps, optional(s))
 			}
 		}
@@ -199,8 +199,8 @@ func packetSteering(v View, p plan.Placement) ([]journal.Step, error) {
 	return steps, err
 }
 
-// packetSteeringFiles are those of devices at most four levels below their host bridge. An older
-// Isolane has set xps_cpus too, and its journals are undone.
+// packetSteeringFiles matches the files of devices at most four levels below their host bridge. It includes
+// xps_cpus, because journals of older versions set that too and must be undone.
 func packetSteeringFiles() []string {
 	files := []string{"/sys/devices/virtual/net/*/queues/[rt]x-*/[rx]ps_cpus"}
 	for depth := 1; depth <= 4; depth++ {
@@ -209,9 +209,9 @@ func packetSteeringFiles() []string {
 	return files
 }
 
-// maskStep takes cpus out of the cpumask in a file, or sets it to others where none would be left.
-// The kernel prints masks with leading zeros: the step keeps the file's width, so that what is read
-// back compares equal. A file that is missing or not a mask is left alone.
+// maskStep removes cpus from the cpumask in a file. If none would be left, it sets the mask to others. The
+// step keeps the file's width, because the kernel prints masks with leading zeros and the value read back
+// must compare equal. A file that is missing or holds no mask is left alone.
 func maskStep(root fs.FS, name string, cpus, others cpuset.Set) []journal.Step {
 	now, text, ok := readMask(root, name)
 	if !ok || !now.Intersects(cpus) {
@@ -224,8 +224,8 @@ func maskStep(root fs.FS, name string, cpus, others cpuset.Set) []journal.Step {
 	return []journal.Step{file("/"+name, widen(to.Mask(), text))}
 }
 
-// interruptDefaults: interrupts of which only lanes are seen to have taken CPUs may fire on all again, or on
-// those of irqaffinity= (Documentation/admin-guide/kernel-parameters.txt).
+// interruptDefaults lets interrupts whose CPUs look as lanes leave them fire on all CPUs again, or on those
+// of irqaffinity= (Documentation/admin-guide/kernel-parameters.txt).
 func interruptDefaults(u *Unrecorded) error {
 	to, everywhere := u.Host.Online(), u.possible()
 	if list, ok := u.Host.Kernel.Parameters().Get("irqaffinity"); ok {
@@ -243,8 +243,8 @@ func interruptDefaults(u *Unrecorded) error {
 	return nil
 }
 
-// workqueueDefaults: the mask of unbound queues is what boot leaves to the kernel's own work (isolcpus=,
-// nohz_full=), one of its own has all CPUs.
+// workqueueDefaults gives unbound queues the mask that boot leaves to the kernel's own work (isolcpus=,
+// nohz_full=), and a queue with its own mask all CPUs.
 func workqueueDefaults(u *Unrecorded) error {
 	u.mask(workqueueDir+"/cpumask", u.possible().Difference(u.Host.BootIsolated()).Difference(u.tickless()))
 	own, err := fs.Glob(u.Root, workqueueDir+"/*/cpumask")
@@ -256,7 +256,7 @@ func workqueueDefaults(u *Unrecorded) error {
 	return err
 }
 
-// packetSteeringDefaults: received packets are not steered.
+// packetSteeringDefaults turns the steering of received packets off.
 func packetSteeringDefaults(u *Unrecorded) error {
 	devices, err := fs.Glob(u.Root, "sys/class/net/*")
 	for _, name := range devices {
@@ -264,7 +264,7 @@ func packetSteeringDefaults(u *Unrecorded) error {
 		if !ok {
 			continue
 		}
-		received, _ := fs.Glob(u.Root, dir+"/queues/rx-*/rps_cpus") // an error only of a bad pattern
+		received, _ := fs.Glob(u.Root, dir+"/queues/rx-*/rps_cpus") // fails only for a bad pattern
 		for _, mask := range received {
 			if now, _, ok := readMask(u.Root, mask); ok && !now.IsEmpty() && !now.Intersects(u.Lanes) {
 				u.mask(mask, cpuset.Set{})

@@ -14,19 +14,19 @@ import (
 
 // knob is one way in which a placement shows on a host.
 type knob struct {
-	// steps are those that make a placement true, whatever of it is so already.
+	// steps returns all steps that make a placement true, whatever is in force already.
 	steps func(View, plan.Placement) ([]journal.Step, error)
-	// files are what they may write outside of cgroups, as patterns of path.Match. A journal that names another
-	// file is refused.
+	// files are the files that the steps may write outside of cgroups, as patterns of path.Match. A journal that
+	// names any other file is rejected.
 	files []string
-	// defaults, or nil, see Defaults.
+	// defaults is one of Defaults; nil for none.
 	defaults func(*Unrecorded) error
 }
 
-// knobs are all, in their order. What the kernel changes too, with each partition that comes or goes, is set
-// before the cpusets and put back after them: it gives all its threads, also those that had fewer, every CPU
-// that is in no partition (kernel/cgroup/cpuset.c), and takes those that are in one from the work queues.
-// Units come before the cpusets too: CPUs that one of them names cannot become a partition.
+// knobs returns all knobs in their order. Whenever a partition comes or goes, the kernel widens the
+// affinities of all its threads to every CPU outside of partitions (kernel/cgroup/cpuset.c), and takes
+// partitioned CPUs from the work queues. So both are set before the cpusets, and restored after them when
+// lanes are released. Units come before the cpusets too: CPUs that a unit names cannot become a partition.
 func knobs() []knob {
 	return []knob{
 		{affinities, nil, affinityDefaults},
@@ -47,9 +47,9 @@ func knobs() []knob {
 	}
 }
 
-// Steps returns what makes p true on the host: cpusets, and for the lanes' CPUs no interrupt but those of
-// their own device queues, no movable kernel thread, no unbound work queue, no packet steered there, no
-// watchdog, no deep idle state and no change of frequency; hugepages on the lanes' nodes; and what their
+// Steps returns what makes p true on the host. It makes cpusets. It keeps from the lanes' CPUs: interrupts
+// other than those of their own device queues, movable kernel threads, unbound work queues, packet steering,
+// the watchdog, deep idle states and frequency changes. It adds hugepages on the lanes' nodes, and what their
 // scheduling asks for.
 func Steps(v View, p plan.Placement) ([]journal.Step, error) {
 	var steps []journal.Step
@@ -63,7 +63,7 @@ func Steps(v View, p plan.Placement) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// affinities keep the threads outside of the lanes to the CPUs that they had.
+// affinities keeps the threads outside of the lanes to the CPUs that they had.
 func affinities(_ View, p plan.Placement) ([]journal.Step, error) {
 	lanes := p.CPUs()
 	if lanes.IsEmpty() {
@@ -73,13 +73,13 @@ func affinities(_ View, p plan.Placement) ([]journal.Step, error) {
 		After: lanes.String()}}, nil
 }
 
-// Thread returns what of Steps is for one thread of the kernel, which may have come since.
+// Thread returns those of Steps that concern one kernel thread, which may be new.
 func Thread(v View, p plan.Placement, pid int) ([]journal.Step, error) {
 	return v.kernelThread(pid, p.CPUs())
 }
 
-// Ops returns the operations of all kinds of steps that lanes take, but for the Spreader, which is the
-// program's. Root is "/", or a directory that stands in for the kernel's files.
+// Ops returns the operations of all kinds of steps that lanes need, except for the Spreader, which the
+// program supplies. root is "/", or a directory that stands in for the kernel's files.
 func Ops(root string) map[string]journal.Op {
 	var files []string
 	for _, k := range knobs() {

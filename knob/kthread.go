@@ -13,9 +13,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// kernelThreads moves the kernel threads that may be moved off the CPUs
-// (Documentation/admin-guide/kernel-per-CPU-kthreads.rst). Those bound to a CPU stay: the witness
-// shows what they cost. A thread that ends meanwhile, or refuses, is no error.
+// kernelThreads moves movable kernel threads off the CPUs
+// (Documentation/admin-guide/kernel-per-CPU-kthreads.rst). Those bound to a CPU stay: the witness shows what
+// they cost. A thread that ends meanwhile, or refuses, is no error.
 func kernelThreads(v View, p plan.Placement) ([]journal.Step, error) {
 	pids, err := task.Processes(v.Root)
 	if err != nil {
@@ -48,14 +48,14 @@ func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
 		return nil, err
 	}
 	to := allowed.Difference(cpus)
-	// Elsewhere, or bound there by its owner. The kernel lets no thread be where all is offline.
+	// It is elsewhere, or bound to these CPUs by its owner. The kernel requires an online CPU in an affinity.
 	if !allowed.Intersects(cpus) || !to.Intersects(v.Host.Online()) {
 		return nil, nil
 	}
 	return []journal.Step{{Kind: change.KindTask, Target: target, After: to.String(), Optional: true}}, nil
 }
 
-// movable reads a kernel thread that may be moved; fs.ErrNotExist of any other task.
+// movable reads a kernel thread that may be moved. It fails with fs.ErrNotExist for any other task.
 func movable(root fs.FS, pid int) (task.Stat, error) {
 	t, err := task.ReadStat(root, task.Dir(pid))
 	if err == nil && (!t.Kernel || !t.Movable()) {
@@ -78,8 +78,8 @@ func widen(mask, like string) string {
 	return mask
 }
 
-// kernelThreadDefaults gives threads of the kernel that have all CPUs, or all of a node, but for the lanes',
-// these again. They keep CPUs that are offline.
+// kernelThreadDefaults gives kernel threads that have all CPUs except the lanes', or all of a node except the
+// lanes', these back. They keep offline CPUs.
 func kernelThreadDefaults(u *Unrecorded) error {
 	online := u.Host.Online()
 	usual := []cpuset.Set{online, online.Difference(u.Host.BootIsolated())}

@@ -39,7 +39,7 @@ func hugepages(v View, p plan.Placement) ([]journal.Step, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		now -= min(now, surplus) // the kernel frees these, and they are in the same count
+		now -= min(now, surplus) // surplus pages, which the kernel frees, are in the count
 		steps = append(steps, file("/"+name, strconv.FormatUint(now+reserve[name], 10)))
 	}
 	return steps, nil
@@ -61,10 +61,10 @@ func hugepageFiles() []string {
 	return []string{"/sys/devices/system/node/node[0-9]*/hugepages/hugepages-[0-9]*kB/nr_hugepages"}
 }
 
-// noSwap keeps the lanes' memory from being swapped out, where the machine swaps and has the memory
-// controller. With cgroup v2 there is no swap for them (Documentation/admin-guide/cgroup-v2.rst,
-// memory.swap.max). With v1 memory is a hierarchy of its own, where the kernel swaps a lane's memory only
-// when it finds none of files to give up (Documentation/admin-guide/cgroup-v1/memory.rst, swappiness).
+// noSwap keeps the lanes' memory from being swapped out, if the machine swaps and has the memory controller.
+// With cgroup v2 it forbids swapping (Documentation/admin-guide/cgroup-v2.rst, memory.swap.max). With v1
+// memory has its own hierarchy, and the kernel swaps a lane's memory only if it finds no file pages to
+// reclaim (Documentation/admin-guide/cgroup-v1/memory.rst, swappiness).
 func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 	swaps, err := fs.ReadFile(v.Root, "proc/swaps")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,14 +88,14 @@ func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 		steps = append(steps, journal.Step{Kind: change.KindController,
 			Target: change.ControllerTarget(root, "memory"), After: "memory"})
 		for _, l := range p.Lanes {
-			if v.Own[l.Name] != "" { // where the workload's cgroup has the controller
+			if v.Own[l.Name] != "" { // if the workload's cgroup has the controller
 				if name := path.Join(v.Own[l.Name], swapFile); exists(v.Root, name) {
 					steps = append(steps, file(name, "0"))
 				}
 				continue
 			}
 			dir := v.laneDir(root, true, l)
-			if shares(l) { // for all of them at once
+			if shares(l) { // set it once, for all lanes that share CPUs
 				dir = path.Dir(dir)
 			}
 			if s := attribute(dir, swapFile, "0"); !slices.Contains(steps, s) {
@@ -108,7 +108,7 @@ func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 
 const swapFile = "memory.swap.max"
 
-// MemoryGroup is the lane's cgroup in the v1 memory hierarchy, "" where it has none.
+// MemoryGroup returns the lane's cgroup in the v1 memory hierarchy; "" if it has none.
 func MemoryGroup(root fs.FS, h host.Host, lane string) string {
 	if h.Kernel.Cgroup.MemoryV1 == nil {
 		return ""

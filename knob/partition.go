@@ -18,37 +18,37 @@ import (
 
 // The kinds of partition (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus.partition").
 const (
-	Isolated = "isolated" // its CPUs are nobody else's, and the scheduler does not balance them
-	Balanced = "root"     // its CPUs are nobody else's, and the scheduler balances its threads over them
+	Isolated = "isolated" // its CPUs are exclusive, and the scheduler does not balance them
+	Balanced = "root"     // its CPUs are exclusive, and the scheduler balances its threads over them
 	Member   = lane.Member
 )
 
-// PartitionFile is the file of a cgroup with its kind of partition.
+// PartitionFile is the file of a cgroup that holds its kind of partition.
 const PartitionFile = "cpuset.cpus.partition"
 
-// ExclusiveFile is the file with the CPUs that a cgroup has for itself, or hands down to partitions below it.
+// ExclusiveFile is the file with the CPUs that a cgroup has exclusively, or passes on to partitions below it.
 const ExclusiveFile = "cpuset.cpus.exclusive"
 
-// shared is the group that lanes which share CPUs are in, with cgroup v2. Partitions cannot overlap, so these
-// lanes are plain cpusets within one partition that has the CPUs of all of them. A lane's name cannot have a
-// tilde.
+// shared is the group of lanes that share CPUs, with cgroup v2. Partitions cannot overlap, so these lanes are
+// plain cpusets within one partition that has the CPUs of all of them. The tilde keeps it apart from lanes,
+// whose names cannot have one.
 const shared = "shared~"
 
-// shares says whether a lane may have CPUs that other lanes have too.
+// shares reports whether a lane may have CPUs that other lanes have too.
 func shares(l plan.Lane) bool { return l.Spec.CPUs.Share > 1 }
 
-// Partition is a cgroup whose CPUs are to be nobody else's. Equal values want the same of the kernel.
+// Partition is a cgroup whose CPUs are to be exclusive. Equal values ask the same of the kernel.
 type Partition struct {
-	Name string // of the lane or group, the key of View.Levels
+	Name string // of the lane or group; the key of View.Levels
 	Dir  string
 	CPUs cpuset.Set
-	Kind string // that its threads need: Isolated or Balanced
+	Kind string // what its threads need: Isolated or Balanced
 }
 
-// File is its file that says so.
+// File returns the path of its PartitionFile.
 func (p Partition) File() string { return path.Join(p.Dir, PartitionFile) }
 
-// laneDir is the cgroup of a lane: the workload's own, or one of Isolane's.
+// laneDir returns the cgroup of a lane: the workload's own, or one of Isolane's.
 func (v View) laneDir(root string, v2 bool, l plan.Lane) string {
 	switch own := v.Own[l.Name]; {
 	case own != "":
@@ -59,16 +59,16 @@ func (v View) laneDir(root string, v2 bool, l plan.Lane) string {
 	return path.Join(root, change.GroupPrefix+l.Name)
 }
 
-// IsPartition says whether a step sets the kind of a partition.
+// IsPartition reports whether a step sets the kind of a partition.
 func IsPartition(s journal.Step) bool { return path.Base(s.Target) == PartitionFile }
 
-// GivesCPUs says whether a step sets the CPUs of a partition.
+// GivesCPUs reports whether a step sets the CPUs of a partition.
 func GivesCPUs(s journal.Step) bool {
 	base := path.Base(s.Target)
 	return base == "cpuset.cpus" || base == ExclusiveFile
 }
 
-// Partitions are those that a placement wants; none with cgroup v1.
+// Partitions returns the partitions that a placement wants; none with cgroup v1.
 func (v View) Partitions(p plan.Placement) []Partition {
 	root, v2, err := cpusetRoot(v.Host)
 	if err != nil || !v2 {
@@ -99,7 +99,7 @@ func (v View) Partitions(p plan.Placement) []Partition {
 	return parts
 }
 
-// partitioned are the cgroups of lanes with cgroup v2.
+// partitioned returns the steps for the cgroups of all lanes, with cgroup v2.
 func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) {
 	var groups, sharing []Group
 	var pool Group
@@ -162,24 +162,24 @@ func controller(group string) journal.Step {
 		After: "cpuset"}
 }
 
-// HasPartitions says whether the kernel may be asked for partitions. Before 5.11 it does not know which of
-// its workers are bound to a CPU. Where it takes a partition's CPUs from all tasks of the root's cgroup
-// (5.10.223 does), it moves those too, and the host hangs.
+// HasPartitions reports whether it is safe to ask the kernel for partitions. Before 5.11 the kernel does not
+// know which of its workers are bound to a CPU. If such a kernel takes a partition's CPUs from all tasks of
+// the root cgroup, as 5.10.223 does, it moves those workers too, and the host hangs.
 func HasPartitions(h host.Host) bool { return h.Kernel.AtLeast(5, 11) }
 
-// OwnGroups says whether a workload can have its lane in a cgroup of its own: a plain cpuset, or a partition
-// whose parents are none, which the kernel has since Linux 6.7 ("remote partition" in cgroup-v2.rst).
+// OwnGroups reports whether a lane can be in the workload's own cgroup. It needs cgroup v2, and for a
+// partition Linux 6.7, because the cgroups above are no partitions ("remote partition" in cgroup-v2.rst).
 func OwnGroups(h host.Host, spec lane.Spec) bool {
 	_, v2, err := cpusetRoot(h)
 	return err == nil && v2 && (h.Kernel.AtLeast(6, 7) || spec.Cgroup.Partition == Member)
 }
 
-// ownGroup makes a partition of the workload's own cgroup, below whatever cgroups: each on the way hands down
-// the lane's CPUs for exclusive use. The workload's limits, statistics and the runtime's view of it stay as
-// they are, and so does its cpuset.cpus: the kernel empties none of a cgroup with processes, and one that
-// stays keeps those beside it from becoming partitions (seen with 6.12). Where systemd manages the cgroup its
-// unit gets memory nodes, so that systemd keeps the cpuset controller there. Others are all lanes that are in
-// the cgroup of their workload.
+// ownGroup makes a partition of the workload's own cgroup, which may be below any other cgroups: each on the
+// way passes the lane's CPUs on for exclusive use. The workload's limits and statistics and the runtime's
+// view of it stay as they are. So does its cpuset.cpus: the kernel would not empty it again while it has
+// processes, and a value left there keeps sibling cgroups from becoming partitions (seen with 6.12). If
+// systemd manages the cgroup, its unit gets memory nodes, so that systemd keeps the cpuset controller there.
+// others are all lanes in workloads' own cgroups.
 func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.Step {
 	dir, partition := v.Own[l.Name], l.Spec.Cgroup.Partition != Member
 	nodes := l.MemoryNodes
@@ -189,7 +189,7 @@ func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.S
 	var steps []journal.Step
 	if unit := v.managedUnit(root, dir); unit != "" {
 		of := nodes
-		if path.Join(root, unit) != dir { // others are in it too
+		if path.Join(root, unit) != dir { // others are in the unit too
 			of = v.Host.MemoryNodes()
 		}
 		steps = append(steps, journal.Step{Kind: systemd.KindUnit,
@@ -207,13 +207,13 @@ func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.S
 	if !partition {
 		return append(steps, file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
 	}
-	for _, at := range above { // others may hand down theirs on the same way
+	for _, at := range above { // other lanes may pass their CPUs on by the same cgroup
 		steps = append(steps, file(path.Join(at, ExclusiveFile), v.exclusive(at, others).String()))
 	}
 	return append(steps, file(path.Join(dir, ExclusiveFile), l.CPUs.String()))
 }
 
-// exclusive are the CPUs that a cgroup hands down: what it had before, and those of all lanes below it.
+// exclusive returns the CPUs that a cgroup passes on: what it had before, and those of all lanes below it.
 func (v View) exclusive(dir string, lanes []plan.Lane) cpuset.Set {
 	var cpus cpuset.Set
 	if text, err := fs.ReadFile(v.Root, path.Join(dir, ExclusiveFile)[1:]); err == nil {
@@ -229,8 +229,8 @@ func (v View) exclusive(dir string, lanes []plan.Lane) cpuset.Set {
 	return cpus
 }
 
-// managedUnit is the cgroup, relative to the root, of the service or scope of the machine's systemd that a
-// cgroup is of, or is in: the first on the way from the root that is no slice. It is "" where there is none.
+// managedUnit returns the service or scope of systemd that holds a cgroup, relative to root: the first cgroup
+// on the way from the root that is no slice. It returns "" if there is none.
 func (v View) managedUnit(root, dir string) string {
 	if !exists(v.Root, "/run/systemd/system") { // sd_booted(3)
 		return ""

@@ -16,9 +16,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// idleStates keeps the lanes' CPUs in the shallowest idle state. Those kept idle may sleep deeply: the core
-// goes no deeper than its other thread asks for (Documentation/admin-guide/pm/cpuidle.rst), and a thread that
-// polls takes part of the core.
+// idleStates keeps the lanes' CPUs in the shallowest idle state. It leaves out siblings that are kept idle: a
+// core idles no deeper than its other thread allows (Documentation/admin-guide/pm/cpuidle.rst), and a polling
+// sibling would use part of the core.
 func idleStates(v View, p plan.Placement) ([]journal.Step, error) {
 	var cpus cpuset.Set
 	for _, l := range p.Lanes {
@@ -27,10 +27,10 @@ func idleStates(v View, p plan.Placement) ([]journal.Step, error) {
 	return Awake(v, cpus)
 }
 
-// Awake returns the steps that keep CPUs from idling deeply: "n/a" in pm_qos_resume_latency_us means
-// that no resume latency at all is acceptable, so the CPU polls
-// (Documentation/ABI/testing/sysfs-devices-power). Where the kernel lacks that, each state but the first is
-// disabled (Documentation/admin-guide/pm/cpuidle.rst).
+// Awake returns the steps that keep CPUs from idling deeply. The value "n/a" of pm_qos_resume_latency_us
+// allows no resume latency at all, so the CPU polls (Documentation/ABI/testing/sysfs-devices-power). If the
+// kernel lacks that file, all idle states but the first are disabled
+// (Documentation/admin-guide/pm/cpuidle.rst).
 func Awake(v View, cpus cpuset.Set) ([]journal.Step, error) {
 	var steps []journal.Step
 	for c := range cpus.All() {
@@ -59,7 +59,7 @@ func idleStateFiles() []string {
 }
 
 // governors keeps the lanes' CPUs at their highest frequency (Documentation/admin-guide/pm/cpufreq.rst). A
-// policy that also has CPUs of others is theirs too: there is one frequency for all.
+// frequency policy with a CPU of a lane is set as a whole: all its CPUs have one frequency.
 func governors(v View, p plan.Placement) ([]journal.Step, error) {
 	policies, err := policies(v.Root)
 	var steps []journal.Step
@@ -71,8 +71,9 @@ func governors(v View, p plan.Placement) ([]journal.Step, error) {
 	return steps, err
 }
 
-// policies are the files of all frequency policies with their governor, and the CPUs of each; not those of
-// which all CPUs are offline, which the kernel keeps and does not read (drivers/cpufreq/cpufreq.c, show).
+// policies returns the governor files of all frequency policies, with the CPUs of each. It leaves out
+// policies whose CPUs are all offline: the kernel keeps those, but does not let them be read
+// (drivers/cpufreq/cpufreq.c, show).
 func policies(root fs.FS) (map[string]cpuset.Set, error) {
 	found := map[string]cpuset.Set{}
 	files, err := fs.Glob(root, "sys/devices/system/cpu/cpufreq/policy*/scaling_governor")
@@ -85,11 +86,11 @@ func policies(root fs.FS) (map[string]cpuset.Set, error) {
 		if rerr != nil {
 			return nil, rerr
 		}
-		cpus, rerr := cpuset.Parse(strings.Join(strings.Fields(string(list)), ",")) // as in "0 1 2"
+		cpus, rerr := cpuset.Parse(strings.Join(strings.Fields(string(list)), ",")) // the list is like "0 1 2"
 		if rerr != nil {
 			return nil, fmt.Errorf("/%s: %w", affected, rerr)
 		}
-		if !cpus.IsEmpty() { // as offline ones are before Linux 5.19
+		if !cpus.IsEmpty() { // before Linux 5.19 it is empty if all are offline
 			found[name] = cpus
 		}
 	}
@@ -105,9 +106,9 @@ func idleStateDefaults(u *Unrecorded) error {
 	for _, s := range awake {
 		text, rerr := fs.ReadFile(u.Root, s.Target[1:])
 		if rerr != nil || trim(text) != s.After {
-			continue // not as lanes want it
+			continue // not as lanes set it
 		}
-		// Idle states have it since Linux 5.6.
+		// Idle states have this file since Linux 5.6.
 		usual, _ := fs.ReadFile(u.Root, path.Join(path.Dir(s.Target), "default_status")[1:])
 		if trim(usual) != "disabled" {
 			s.After = "0"
@@ -117,7 +118,7 @@ func idleStateDefaults(u *Unrecorded) error {
 	return err
 }
 
-// governorDefaults are those of the CPUs that no lane had, where these agree.
+// governorDefaults gives lanes the governor of the CPUs that no lane had, if these agree.
 func governorDefaults(u *Unrecorded) error {
 	policies, err := policies(u.Root)
 	if err != nil {

@@ -27,14 +27,14 @@ func watchdogs(v View, p plan.Placement) ([]journal.Step, error) {
 
 func watchdogFiles() []string { return []string{"/" + watchdogMask} }
 
-// rtRuntime is how much of each second real-time tasks may have of a CPU, in µs; -1 is all.
+// rtRuntime is how long real-time tasks may run on a CPU in each second, in µs; -1 is always.
 const rtRuntime = "proc/sys/kernel/sched_rt_runtime_us"
 
-// realTime lets the real-time tasks of a lane run without the pause of 50 ms in each second that the kernel
-// makes for all others (Documentation/scheduler/sched-rt-group.rst). With -1 a task that never sleeps keeps
-// its CPU from the kernel's own threads, and the host may hang. So that is only done where those have nothing
-// to do there: the lane's CPUs are without ticks and RCU callbacks, and not the one that booted. Kernels
-// since 6.12 make the pause only where an ordinary task waits (the fair server), which a lane has none of.
+// realTime removes the limit by which the kernel pauses real-time tasks for 50 ms in each second
+// (Documentation/scheduler/sched-rt-group.rst). Without the limit a task that never sleeps keeps the kernel's
+// own threads off its CPU, and the host may hang. So realTime does that only if those have nothing to do
+// there: the lane's CPUs have no ticks and no RCU callbacks, and the boot CPU is not among them. Kernels
+// since 6.12 pause only if an ordinary task waits (the fair server), and a lane has none.
 func realTime(v View, p plan.Placement) ([]journal.Step, error) {
 	var cpus cpuset.Set
 	for _, l := range p.Lanes {
@@ -53,7 +53,7 @@ func realTime(v View, p plan.Placement) ([]journal.Step, error) {
 
 func realTimeFiles() []string { return []string{"/" + rtRuntime} }
 
-// quiet says whether the kernel has nothing of its own to do on CPUs that a task keeps for ever.
+// quiet reports whether the kernel has no work of its own on CPUs that a task never leaves.
 func quiet(h host.Host, cpus cpuset.Set) bool {
 	tickless := h.Kernel.NohzFull
 	return tickless != nil && cpus.IsSubsetOf(*tickless) && !cpus.Contains(h.CPUs[0].ID)

@@ -8,16 +8,16 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Spreader is the kind of the step that starts a process which spreads the threads of lanes that the kernel
-// does not balance (package runtime/spread), and has the sockets of those poll that ask for it (package
-// runtime/busypoll). Its operation is the program's: change.Daemon.
+// Spreader is the kind of step that starts the spreader: a process that spreads the threads of lanes that the
+// kernel does not balance (package runtime/spread), and makes the sockets of lanes poll that ask for it
+// (package runtime/busypoll). The program supplies its operation, see change.Daemon.
 const Spreader = "spreader"
 
-// spreader is the group of that process. A lane's name cannot have a tilde.
+// spreader is the group of that process. The tilde keeps it apart from lanes, whose names cannot have one.
 const spreader = "spreader~"
 
-// spreads says whether Isolane spreads the threads of a lane: the kernel balances no CPUs of isolcpus= nor
-// those of isolated partitions. Where roles have all CPUs, these are the threads that nobody has bound yet.
+// spreads reports whether Isolane spreads the threads of a lane: the kernel balances neither the CPUs of
+// isolcpus= nor those of isolated partitions. If roles have all CPUs, it spreads only unbound threads.
 func (v View) spreads(l plan.Lane) bool {
 	if l.CPUs.Len() == 1 || !l.Spec.Spread() {
 		return false
@@ -40,7 +40,7 @@ func spreaders(v View, p plan.Placement) ([]journal.Step, error) {
 			return nil, err
 		}
 		dir := path.Join(root, change.GroupPrefix+spreader)
-		// With cgroup v2 it has what the root has: CPUs of its own could not become a partition later.
+		// With cgroup v2 it gets the root's CPUs. CPUs of its own could not become a partition later.
 		steps := []journal.Step{{Kind: change.KindCgroup, Target: dir, After: change.Present}}
 		if !v2 {
 			steps, err = Groups(v.Host, Group{Name: spreader, CPUs: p.Housekeeping})

@@ -12,12 +12,12 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// units gives what systemd starts the housekeeping CPUs, with cgroup v2 where systemd is process 1. With
-// that it needs the cpuset controller at the root itself: where no unit does, it takes the controller away
-// there, and all lanes with it, when a unit starts that needs another one (systemd#38547, "not a bug").
+// units limits what systemd starts to the housekeeping CPUs, with cgroup v2 if systemd is process 1. This
+// also makes systemd need the cpuset controller at the root: if no unit needs it, systemd disables it there,
+// and all lanes with it, when it starts a unit that needs another controller (systemd#38547, "not a bug").
 //
-// Lanes are at the root, and not in a unit with Delegate=: that needs a process that lives as long as they
-// do, and a CPU for it or cpuset.cpus.exclusive (Linux 6.7); systemctl stop would end all workloads.
+// Lanes are at the root, not in a unit with Delegate=. Such a unit needs a process that lives as long as the
+// lanes, with a CPU or cpuset.cpus.exclusive (Linux 6.7), and systemctl stop would end all workloads.
 func units(v View, p plan.Placement) ([]journal.Step, error) {
 	root, v2, err := cpusetRoot(v.Host)
 	if err != nil || !v2 {
@@ -28,18 +28,18 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 	}
 	var steps []journal.Step
 	others := v.others(p)
-	// Also those that are not there yet: a slice whose CPUs are set to those of a lane makes its partition
-	// invalid, and one that is set before it starts is no drift when it does.
+	// This includes units that do not exist yet: a slice that is started with a lane's CPUs would make the
+	// lane's partition invalid. And a slice that was set before it starts shows no drift when it does.
 	for _, name := range ManagedUnits() {
 		target := systemd.UnitTarget(name, "AllowedCPUs")
 		file := strings.TrimPrefix(path.Join(root, name, "cpuset.cpus"), "/")
-		text, _ := fs.ReadFile(v.Root, file) // none: not set
+		text, _ := fs.ReadFile(v.Root, file) // empty: not set
 		now, err := cpuset.Parse(trim(text))
 		if err != nil {
 			return nil, err
 		}
 		before := v.cpusBefore(systemd.KindUnit, target, now)
-		// This file is stronger than what is set until the next boot only.
+		// This file takes precedence over what is set until the next boot.
 		last := path.Join("etc/systemd/system.control", name+".d", "50-AllowedCPUs.conf")
 		if _, err = fs.Stat(v.Root, last); err == nil && !before.IsSubsetOf(others) {
 			return nil, fmt.Errorf("/%s: the CPUs %s would come back with a daemon-reload, and end the lanes: "+
@@ -49,7 +49,7 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 		if to.IsEmpty() {
 			to = others
 		}
-		for _, l := range p.Lanes { // a plain cpuset can only have CPUs that those above it have
+		for _, l := range p.Lanes { // a plain cpuset can only have CPUs of those above it
 			if l.Spec.Cgroup.Partition == Member && strings.HasPrefix(v.Own[l.Name], path.Join(root, name)+"/") {
 				to = to.Union(l.CPUs)
 			}
@@ -59,7 +59,7 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// ManagedUnits are those that hold all that systemd starts.
+// ManagedUnits returns the units that hold all that systemd starts.
 func ManagedUnits() []string {
 	return []string{"init.scope", "system.slice", "user.slice", "machine.slice"}
 }

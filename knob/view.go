@@ -14,24 +14,23 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// View is a host as it was before Isolane changed it. Knobs plan from it, so that the same placement
-// wants the same steps whatever is in force.
+// View is a host as it was before Isolane changed it. Knobs plan from it, so the same placement always gives
+// the same steps, whatever is in force.
 type View struct {
-	Root fs.FS                // shows the values that were there before
+	Root fs.FS                // shows the values from before Isolane
 	Host host.Host            // read from Root
 	was  map[[2]string]string // the values before, by kind and target of the steps
-	// Levels are the kinds of partition that the kernel has granted, by lane or group, where these are not those
-	// that were asked for.
+	// Levels are the kinds of partition that the kernel has granted, by lane or group, if not those asked for.
 	Levels map[string]string
-	// Attached are cgroups of others whose processes are in a lane.
+	// Attached are cgroups of others whose processes have been moved to a lane.
 	Attached []string
-	// Own are the cgroups of workloads that have their lane there, by lane, with cgroup v2.
+	// Own are the cgroups of workloads that hold their lane, by lane (cgroup v2).
 	Own map[string]string
-	// Alone are the lanes there whose CPUs no partition keeps from others: the cpusets of others do.
+	// Alone are the lanes among Own that are no partitions: only the cpusets of others keep their CPUs free.
 	Alone []string
 }
 
-// Before is the view of a host on which steps have been done. It has no Host yet.
+// Before returns the view of a host on which steps have been done. It has no Host yet.
 func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
 	v := View{was: map[[2]string]string{}}
 	files := map[string]string{}
@@ -42,7 +41,7 @@ func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
 		if isFile && op.File(s) != "" && (!depends || !with.UndoneWithOther(s)) {
 			file := strings.TrimPrefix(op.File(s), "/")
 			files[file] = s.Before
-			if path.Base(file) == "nr_hugepages" { // which is without these
+			if path.Base(file) == "nr_hugepages" { // the value has no surplus pages
 				files[path.Join(path.Dir(file), "surplus_hugepages")] = "0"
 			}
 		}
@@ -51,8 +50,7 @@ func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
 	return v
 }
 
-// SetHost sets the host. What lanes own is no longer this process's to use, or used by others, but theirs to
-// be placed on again.
+// SetHost sets the host. It marks what lanes own as usable and free, so that they can be placed there again.
 func (v *View) SetHost(h host.Host, placed plan.Placement) {
 	v.Host = h
 	v.Host.CPUs = slices.Clone(h.CPUs)
@@ -71,7 +69,7 @@ func (v *View) SetHost(h host.Host, placed plan.Placement) {
 	}
 }
 
-// cpusBefore returns the CPUs that the target of a step had before, which has these now.
+// cpusBefore returns the CPUs that the target of a step had before; if no such step was done, now.
 func (v View) cpusBefore(kind, target string, now cpuset.Set) cpuset.Set {
 	if set, is := v.before(kind, target); is {
 		return set
@@ -79,14 +77,14 @@ func (v View) cpusBefore(kind, target string, now cpuset.Set) cpuset.Set {
 	return now
 }
 
-// before is cpusBefore where a step has written them down.
+// before returns the CPUs that a step has recorded as those before it, if there is such a step.
 func (v View) before(kind, target string) (cpus cpuset.Set, is bool) {
 	list, is := v.was[[2]string{kind, target}]
 	cpus, err := cpuset.Parse(list)
 	return cpus, is && err == nil
 }
 
-// before is a file system in which some files have another content.
+// before is a file system in which some files have their earlier content.
 type before struct {
 	fs.FS
 	files map[string]string
@@ -114,10 +112,10 @@ func (b before) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(
 func (b before) ReadLink(name string) (string, error)       { return fs.ReadLink(b.FS, name) }
 func (b before) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(b.FS, name) }
 
-// Lstat makes before an fs.ReadLinkFS.
+// Lstat implements fs.ReadLinkFS.
 func (b before) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(b.FS, name) }
 
-// content is an open file with a text of ours.
+// content is an open file with such a content.
 type content struct {
 	*bytes.Reader
 	name string
@@ -145,7 +143,7 @@ func readMask(root fs.FS, name string) (mask cpuset.Set, text string, ok bool) {
 	return mask, text, err == nil
 }
 
-// resolve returns where a link of /sys/class leads: steps name files without links on the way.
+// resolve returns the target of a link in /sys/class, because steps name files without links on the way.
 func resolve(root fs.FS, name string) (string, bool) {
 	target, err := fs.ReadLink(root, name)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decoder fills a declaration from a YAML document, and remembers in which line each field stands. It goes no
-// deeper than the declaration does, so that neither deep documents nor aliases of aliases cost anything.
+// decoder fills a declaration from a YAML document, and records the line of each field. It descends no deeper
+// than the declaration does, so deep documents and nested aliases cost nothing.
 type decoder struct {
 	table []Field
 	lines map[string]int
@@ -45,7 +45,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) error {
 
 func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string) error {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == tagNull {
-		return nil // a field without a value is as one that is not there
+		return nil // a field without a value is treated as absent
 	}
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
@@ -66,7 +66,7 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string) error {
 		if n.Kind != yaml.ScalarNode || n.ShortTag() != tagInt || err != nil || strconv.Itoa(number) != n.Value {
 			return d.unexpected(n, path)
 		}
-		if f, _ := field(d.table, path); number == 0 && f.Min > 0 { // which else would mean that it is not there
+		if f, _ := field(d.table, path); number == 0 && f.Min > 0 { // 0 would mean that the field is absent
 			return wrong(path, "expected %s, found 0", expected(f))
 		}
 		v.SetInt(int64(number))
@@ -87,13 +87,13 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, path string) error {
 	return nil
 }
 
-// quantity reads a size, a time or a rate.
+// quantity reads a size, a duration or a rate.
 func (d *decoder) quantity(n *yaml.Node, text encoding.TextUnmarshaler, path string) error {
 	if n.Kind != yaml.ScalarNode || !slices.Contains([]string{tagText, tagInt, tagReal}, n.ShortTag()) {
 		return d.unexpected(n, path)
 	}
 	if err := text.UnmarshalText([]byte(n.Value)); err != nil {
-		if reason := errors.Unwrap(err); reason != nil { // without what it names the value
+		if reason := errors.Unwrap(err); reason != nil { // without the value, which the message repeats
 			err = reason
 		}
 		return wrong(path, "%v, found %s", err, quoted(n.Value))
@@ -101,7 +101,7 @@ func (d *decoder) quantity(n *yaml.Node, text encoding.TextUnmarshaler, path str
 	return nil
 }
 
-// fields reads a structure: no field that it does not have, none twice.
+// fields reads a structure. Unknown and duplicate fields are errors.
 func (d *decoder) fields(n *yaml.Node, v reflect.Value, path string) error {
 	if n.Kind != yaml.MappingNode {
 		return d.unexpected(n, path)
@@ -119,7 +119,7 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value, path string) error {
 	})
 }
 
-// names reads what is given by names that the user chooses.
+// names reads a map whose keys the user chooses.
 func (d *decoder) names(n *yaml.Node, v reflect.Value, path string) error {
 	if n.Kind != yaml.MappingNode {
 		return d.unexpected(n, path)
@@ -142,7 +142,7 @@ func (d *decoder) names(n *yaml.Node, v reflect.Value, path string) error {
 	})
 }
 
-// pairs goes over names and values.
+// pairs calls each for all keys and values.
 func (d *decoder) pairs(n *yaml.Node, path string, each func(key, value *yaml.Node, at string) error) error {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -179,7 +179,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) error {
 	return nil
 }
 
-// unknown says what a field that does not exist may have been meant to be.
+// unknown suggests a field for one that does not exist.
 func (d *decoder) unknown(key *yaml.Node, at string, known []string) error {
 	e := &FieldError{Line: key.Line, Field: at, Text: "unknown field: expected " + or(known)}
 	if meant := nearest(key.Value, known); meant != "" {
@@ -219,7 +219,7 @@ func (d *decoder) unexpected(n *yaml.Node, path string) error {
 	return wrong(path, "%s", text)
 }
 
-// found says what stands there in place of what was expected.
+// found describes what was found instead of what was expected.
 func found(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -242,7 +242,7 @@ func found(n *yaml.Node) string {
 	return n.Value
 }
 
-// isSwitch says whether a word without quotes is true or false in YAML 1.1, which many programs read.
+// isSwitch reports whether an unquoted word is a boolean in YAML 1.1, which many programs read.
 func isSwitch(n *yaml.Node) bool {
 	words := []string{"y", "n", "yes", "no", "on", "off"}
 	return n.Style == 0 && slices.Contains(words, strings.ToLower(n.Value))

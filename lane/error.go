@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// FieldError says what is wrong with one field of a declaration, and where it stands.
+// FieldError says what is wrong with one field of a declaration, and where it is.
 type FieldError struct {
-	File  string // "" where the declaration is of no file
-	Line  int    // 0 where it is not known
+	File  string // "" if the declaration is in no file
+	Line  int    // 0 if unknown
 	Field string // spec.cpus.count; "" for a document as a whole
 	Text  string
 }
@@ -30,7 +30,7 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
 }
 
-// Topic is what `isolane explain` tells about the field, or about what it is in: lane.spec.cpus.
+// Topic returns the topic of `isolane explain` for the field, or for what contains it: lane.spec.cpus.
 func (e *FieldError) Topic() string {
 	table := Fields()
 	for path := e.Field; path != ""; path = parent(path) {
@@ -41,12 +41,12 @@ func (e *FieldError) Topic() string {
 	return "lane"
 }
 
-// wrong is the error of a field.
+// wrong returns an error about a field.
 func wrong(path, format string, args ...any) error {
 	return &FieldError{Field: path, Text: fmt.Sprintf(format, args...)}
 }
 
-// located adds to an error of a field where it stands.
+// located adds file and line to an error about a field.
 func located(err error, file string, lines map[string]int) error {
 	var f *FieldError
 	if !errors.As(err, &f) {
@@ -65,13 +65,13 @@ func located(err error, file string, lines map[string]int) error {
 
 func parent(path string) string { return path[:max(0, strings.LastIndexByte(path, '.'))] }
 
-// longest is how much of a value errors repeat.
+// longest is how many characters of a value errors repeat.
 const longest = 40
 
-// quoted repeats a value, but no long one.
+// quoted quotes a value, shortened if it is long.
 func quoted(s string) string { return fmt.Sprintf("%q", cut(s, longest)) }
 
-// printable is a text that may hold anything, on one line.
+// printable turns any text into one printable line.
 func printable(s string, most int) string {
 	q := strconv.Quote(cut(s, most))
 	return q[1 : len(q)-1]
@@ -87,7 +87,7 @@ func cut(s string, most int) string {
 	return s
 }
 
-// or lists words as a sentence does.
+// or lists words as in a sentence.
 func or(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -96,7 +96,7 @@ func or(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// nearest is the word that a misspelt one was meant to be, or "".
+// nearest returns the word that a misspelt one probably means, or "".
 func nearest(misspelt string, words []string) string {
 	if len(misspelt) > longest {
 		return ""
@@ -110,7 +110,7 @@ func nearest(misspelt string, words []string) string {
 	return best
 }
 
-// distance is how many letters must be added, dropped, replaced or swapped with their neighbour.
+// distance returns how many letters must be added, dropped, replaced or swapped with a neighbour.
 func distance(a, b string) int {
 	before, last, row := []int(nil), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

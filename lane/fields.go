@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Field describes one field of a declaration. The table of them is what `isolane explain lane` prints, what
-// the JSON schema is made from, and what Validate holds values against.
+// Field describes one field of a declaration. `isolane explain lane`, the JSON schema and Validate all use
+// the table of fields.
 type Field struct {
 	Path     string   // spec.cpus.count; * stands for any name
 	Form     string   // how its value is written
@@ -19,7 +19,7 @@ type Field struct {
 	Example  string // a value, as YAML
 }
 
-// Fields are all fields of a declaration, each before those inside of it.
+// Fields returns all fields of a declaration, each before those inside of it.
 func Fields() []Field {
 	return slices.Concat(headFields(), cpuFields(), resourceFields(), networkFields(), placeFields(),
 		cgroupFields(), threadFields())
@@ -238,7 +238,7 @@ func threadFields() []Field {
 	}
 }
 
-// field is the row of a path in a table; names that a declaration gives stand for *.
+// field returns the row of a path in a table. Names that the user chooses match *.
 func field(table []Field, path string) (Field, bool) {
 	for _, f := range table {
 		parent, open := strings.CutSuffix(f.Path, "*")
@@ -249,7 +249,8 @@ func field(table []Field, path string) (Field, bool) {
 	return Field{}, false
 }
 
-// Topic is the row of a field as `isolane explain` is asked for it: lane.spec.cpus; lane alone has no path.
+// Topic returns the row of a field as a user asks `isolane explain` for it: lane.spec.cpus. The topic lane
+// has no path.
 func Topic(name string) (Field, error) {
 	if name == "lane" {
 		return Field{}, nil

@@ -7,7 +7,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Address is an IP address of a workload with the length of its prefix, "192.0.2.10/24".
+// Address is an IP address of a workload with its prefix length, "192.0.2.10/24".
 type Address struct{ netip.Prefix }
 
 // UnmarshalText reads an Address.
@@ -80,10 +80,10 @@ func (s Spec) validateNetwork() error {
 	return n.validateGateways()
 }
 
-// minRate is the least, in bits a second, with which a queue of 50 ms holds a few packets.
+// minRate is the lowest rate, in bits per second, at which a queue of 50 ms holds a few packets.
 const minRate = 1e6
 
-// minMTU6 is the least that IPv6 works with (RFC 8200, section 5).
+// minMTU6 is the smallest MTU for IPv6 (RFC 8200, section 5).
 const minMTU6 = 1280
 
 func (n Network) validateAddresses() error {
@@ -106,13 +106,13 @@ func (n Network) validateAddresses() error {
 	return nil
 }
 
-// usable says whether it can be the address of one host on a link.
+// usable reports whether an address can be that of one host on a link.
 func usable(a netip.Addr) bool {
 	return !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.Is4In6() && a.Zone() == "" &&
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// last is the last address of an IPv4 prefix, its broadcast.
+// last returns the last address of an IPv4 prefix, its broadcast address.
 func last(p netip.Prefix) netip.Addr {
 	a := p.Addr().As4()
 	for bit := p.Bits(); bit < 32; bit++ {

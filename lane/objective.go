@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Objective is what the lane must reach.
+// Objective is what the lane must achieve.
 type Objective struct {
 	RTT        map[string]quantity.Duration `json:"rtt,omitempty"` // by percentile: p50, p99, p99.9, max
 	Throughput Throughput                   `json:"throughput,omitzero"`
@@ -23,7 +23,7 @@ type Throughput struct {
 	Min quantity.BitRate `json:"min,omitempty"`
 }
 
-// Bound is one limit of an objective: of a percentile of round trips, or of the throughput.
+// Bound is one limit of an objective: on a percentile of round trips, or on the throughput.
 type Bound struct {
 	Metric           string `json:"metric"` // rtt or throughput
 	Percentile       string `json:"percentile,omitempty"`
@@ -31,7 +31,7 @@ type Bound struct {
 	MinBitsPerSecond uint64 `json:"minBitsPerSecond,omitempty"`
 }
 
-// Bounds are the limits of an objective, those of round trips first.
+// Bounds returns the limits of an objective, round trips first.
 func (o Objective) Bounds() []Bound {
 	var all []Bound
 	for _, p := range slices.Sorted(maps.Keys(o.RTT)) {
@@ -43,20 +43,20 @@ func (o Objective) Bounds() []Bound {
 	return all
 }
 
-// Quantile reads the name of a percentile as a part of 1: 0.999 of p99.9, and 1 of max.
+// Quantile returns the fraction of a percentile by its name: 0.999 for p99.9, 1 for max.
 func Quantile(percentile string) (float64, error) {
 	if percentile == "max" {
 		return 1, nil
 	}
 	text, ok := strings.CutPrefix(percentile, "p")
-	p, err := strconv.ParseFloat(text+"e-2", 64) // 99.9 divided by 100 would not be 0.999
+	p, err := strconv.ParseFloat(text+"e-2", 64) // 99.9 divided by 100 would not be exactly 0.999
 	if !ok || err != nil || !(p > 0 && p < 1) {
 		return 0, fmt.Errorf("percentile %q: expected p99.9 or max", percentile)
 	}
 	return p, nil
 }
 
-// String is the bound as a lane file writes it.
+// String returns the bound as a lane file writes it.
 func (b Bound) String() string {
 	if b.Metric == "rtt" {
 		return fmt.Sprintf("rtt %s at most %s", b.Percentile, quantity.Duration(b.MaxNanoseconds))
@@ -69,17 +69,17 @@ type Verdict string
 
 // The verdicts on a bound.
 const (
-	Held     Verdict = "held"     // also the unfavourable end of the interval keeps the bound
+	Held     Verdict = "held"     // even the unfavourable end of the interval keeps the bound
 	Missed   Verdict = "missed"   // not even the favourable end keeps it
-	Unproven Verdict = "unproven" // nothing was measured under the conditions of now, or it does not suffice
-	Void     Verdict = "void"     // what was measured contradicts the plan
+	Unproven Verdict = "unproven" // nothing was measured under the present conditions, or not enough
+	Void     Verdict = "void"     // the measurement contradicts the plan
 )
 
-// Judgement is a bound with what measurements beside the lane say of it.
+// Judgement is a bound with what measurements beside the lane say about it.
 type Judgement struct {
 	Bound
 	Verdict  Verdict   `json:"verdict"`
-	Reason   string    `json:"reason,omitempty"` // of a verdict other than held
+	Reason   string    `json:"reason,omitempty"` // for every verdict other than held
 	Evidence *Evidence `json:"evidence,omitempty"`
 }
 
@@ -93,15 +93,15 @@ type Proof struct {
 	Judgements []Judgement `json:"judgements"`
 }
 
-// Conditions are those that a proof holds for. The lane's and those outside are digests: they tell whether
-// something has changed, not what.
+// Conditions are those under which a proof is valid. Lane and Outside are digests: they show that something
+// has changed, not what.
 type Conditions struct {
 	Kernel  string `json:"kernel"`  // release, version and command line
-	Lane    string `json:"lane"`    // its placement and what it declares
+	Lane    string `json:"lane"`    // its placement and its declaration
 	Outside string `json:"outside"` // the other lanes, and the CPUs of all else
 }
 
-// Changed says in words what is no longer as in a proof; "" where nothing is.
+// Changed says in words what differs from a proof's conditions; "" if nothing does.
 func (c Conditions) Changed(now Conditions) string {
 	switch {
 	case c.Kernel != now.Kernel:
@@ -114,18 +114,18 @@ func (c Conditions) Changed(now Conditions) string {
 	return ""
 }
 
-// Evidence is the measurement that came closest to the bound or broke it.
+// Evidence is the measurement that came closest to the bound, or broke it.
 type Evidence struct {
 	Probe   string `json:"probe"`
 	Cell    string `json:"cell"`
-	Samples uint64 `json:"samples"` // round trips, or runs of a throughput
-	// Low and High contain the percentile in nanoseconds, or the rate in bit/s, with a confidence of 95%. One
-	// that the sample does not bound is 0.
+	Samples uint64 `json:"samples"` // round trips, or runs for a throughput
+	// Low and High are the 95% confidence interval of the percentile in nanoseconds, or of the rate in bit/s. An
+	// end that the sample does not bound is 0.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// end prints one of the ends, in three digits or more; one that is not known is open.
+// end prints one end of the interval with at least three digits; an unknown end is open.
 func (e Evidence) end(metric string, v float64) string {
 	switch {
 	case v == 0:
@@ -136,7 +136,7 @@ func (e Evidence) end(metric string, v float64) string {
 	return quantity.BitRate(math.Round(v/1e6) * 1e6).String()
 }
 
-// String says all that is known of a bound in a line.
+// String returns in one line all that is known about a bound.
 func (j Judgement) String() string {
 	text := fmt.Sprintf("%s: %s", j.Bound, j.Verdict)
 	if j.Reason != "" {

@@ -19,17 +19,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFile is how long a file may be, in bytes.
+// maxFile is the largest size of a file, in bytes.
 const maxFile = 1 << 20
 
-// FilesError is what is wrong with the files that a user names.
+// FilesError says what is wrong with the files that a user names.
 type FilesError struct{ Err error }
 
 func (e *FilesError) Error() string { return e.Err.Error() }
 func (e *FilesError) Unwrap() error { return e.Err }
 
-// ReadAll reads the lanes of what a user names: files, directories with files *.yaml and *.yml, and "-" for
-// stdin. No two lanes may have one name. The error is a *FilesError.
+// ReadAll reads the lanes that a user names: of files, of directories (their files *.yaml and *.yml), and of
+// stdin ("-"). No two lanes may have the same name. It fails with a *FilesError.
 func ReadAll(names []string, stdin io.Reader) ([]Lane, error) {
 	files, wrong := ReadEach(names, stdin)
 	if len(wrong) > 0 {
@@ -38,8 +38,9 @@ func ReadAll(names []string, stdin io.Reader) ([]Lane, error) {
 	return slices.Concat(files...), nil
 }
 
-// ReadEach is ReadAll that goes on after a file that is wrong. It returns the lanes of each file, at least
-// one, and what is wrong with the others. Of files with one lane the first has it, and the others are wrong.
+// ReadEach is like ReadAll, but continues after a file with errors. It returns the lanes of each correct
+// file, at least one each, and the errors of the others. A lane that two files declare is an error of the
+// second.
 func ReadEach(names []string, stdin io.Reader) (files [][]Lane, wrong []error) {
 	seen := map[string]string{}
 	add := func(err error) {
@@ -69,7 +70,8 @@ func ReadEach(names []string, stdin io.Reader) (files [][]Lane, wrong []error) {
 	return files, wrong
 }
 
-// filesOf are the files that a name stands for: those with lanes of a directory, sorted, or itself.
+// filesOf returns the files that a name stands for: the lane files of a directory, sorted, or the file
+// itself.
 func filesOf(name string) ([]string, error) {
 	if info, err := os.Stat(name); name == "-" || err != nil || !info.IsDir() {
 		return []string{name}, nil
@@ -92,17 +94,17 @@ func filesOf(name string) ([]string, error) {
 	return files, nil
 }
 
-// Parse reads the lanes of one file; name is the file's, for errors.
+// Parse reads the lanes of one file. name is the file's, for errors.
 func Parse(name string, from io.Reader) ([]Lane, error) {
 	r := reader{seen: map[string]string{}}
 	err := r.file(name, from)
 	return r.lanes, err
 }
 
-// reader gathers lanes.
+// reader collects lanes.
 type reader struct {
 	lanes []Lane
-	seen  map[string]string // where the lane of a name stands
+	seen  map[string]string // by name of the lane: where it is
 }
 
 func (r *reader) named(name string, stdin io.Reader) error {
@@ -179,7 +181,7 @@ func parseDocument(n *yaml.Node, lines map[string]int) (Lane, error) {
 	return l, l.Validate()
 }
 
-// isLane looks at the head of a document before all else, since what follows means nothing in others.
+// isLane checks the head of a document first, since in other documents the rest means nothing.
 func (d *decoder) isLane(n *yaml.Node) error {
 	if n.Kind != yaml.MappingNode {
 		return &FieldError{Line: n.Line, Text: "expected a document of kind Lane, found " + found(n)}
@@ -202,8 +204,8 @@ func (d *decoder) isLane(n *yaml.Node) error {
 	return nil
 }
 
-// notYAML says where a file is no YAML. The library names no line where that is the first one, and none of an
-// anchor that does not exist.
+// notYAML says where a file is not YAML. The library names no line for errors in the first one, and for
+// anchors that do not exist.
 func notYAML(name string, data []byte, err error) error {
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
 	m := regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?(.*)$`).FindStringSubmatch(text)
@@ -224,7 +226,7 @@ func notYAML(name string, data []byte, err error) error {
 	return e
 }
 
-// isText refuses what cannot be YAML, and says where.
+// isText rejects what cannot be YAML, and says where.
 func isText(name string, data []byte) error {
 	line := 1
 	for len(data) > 0 {

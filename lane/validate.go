@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Validate says what is wrong with a declaration; the error names the field.
+// Validate returns an error that names the field, unless the declaration is valid.
 func (l Lane) Validate() error {
 	if err := inTable(Fields(), reflect.ValueOf(l), ""); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (l Lane) Validate() error {
 	return l.Spec.validateRules()
 }
 
-// Validate says what is wrong with a spec; the error names the field.
+// Validate returns an error that names the field, unless the spec is valid.
 func (s Spec) Validate() error {
 	if err := inTable(Fields(), reflect.ValueOf(s), "spec"); err != nil {
 		return err
@@ -40,10 +40,10 @@ func (s Spec) Validate() error {
 	return s.validateRules()
 }
 
-// What texts look like. Compiled once: the record of the lanes in force is checked each time that it is read.
+// The form of texts. Compiled once, because the record of lanes in force is checked whenever it is read.
 var (
 	laneName   = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
-	device     = regexp.MustCompile(`^[!-.0-~]{1,127}$`) // alternative names of links have no more
+	device     = regexp.MustCompile(`^[!-.0-~]{1,127}$`) // no alternative name of a link is longer
 	group      = regexp.MustCompile(`^/?[^/[:cntrl:]]+(/[^/[:cntrl:]]+)*$`)
 	roleName   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
 	percentile = regexp.MustCompile(`^(p[0-9]{1,2}(\.[0-9]{1,4})?|max)$`)
@@ -51,7 +51,7 @@ var (
 
 func isName(s string) bool { return laneName.MatchString(s) }
 
-// inTable holds words and numbers against the table of fields.
+// inTable checks words and numbers against the table of fields.
 func inTable(table []Field, v reflect.Value, path string) error {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -81,7 +81,7 @@ func inTable(table []Field, v reflect.Value, path string) error {
 	return nil
 }
 
-// inRange holds one value against its row.
+// inRange checks one value against its row.
 func inRange(table []Field, v reflect.Value, path string) error {
 	f, _ := field(table, path)
 	switch {
@@ -93,7 +93,7 @@ func inRange(table []Field, v reflect.Value, path string) error {
 	return nil
 }
 
-// expected is what a field may be, for errors.
+// expected says what a field may be, for errors.
 func expected(f Field) string {
 	switch {
 	case len(f.Values) > 0:
@@ -104,7 +104,7 @@ func expected(f Field) string {
 	return f.Form
 }
 
-// validateRules is what concerns more than one field.
+// validateRules checks the rules that concern more than one field.
 func (s Spec) validateRules() error {
 	for _, check := range []func() error{
 		s.validateNames, s.validateSharing, s.validateNear, s.validateWishes, s.validateNetwork,
@@ -117,7 +117,7 @@ func (s Spec) validateRules() error {
 	return nil
 }
 
-// validateNames is what names of other things look like, so that nothing else is looked for.
+// validateNames checks the form of names of other things, so that nothing else is looked up by them.
 func (s Spec) validateNames() error {
 	for _, f := range []struct{ path, name string }{
 		{"spec.near.device", s.Near.Device}, {"spec.network.device", s.Network.Device},

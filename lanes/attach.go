@@ -19,19 +19,19 @@ import (
 	"isolane.dev/isolane/runtime/running"
 )
 
-// TargetError says that what was named is no workload that can come into a lane.
+// TargetError says that what the user named is no workload that can be attached to a lane.
 type TargetError struct{ Err error }
 
 func (e *TargetError) Error() string { return e.Err.Error() }
 func (e *TargetError) Unwrap() error { return e.Err }
 
-// Attached is what came of bringing a workload into its lane.
+// Attached is the result of attaching a workload to its lane.
 type Attached struct {
-	Threads  int      // that are in the lane
-	Warnings []string // what its user should know
+	Threads  int      // in the lane
+	Warnings []string // for the user
 }
 
-// Write writes for people what came of it.
+// Write prints the result for people.
 func (a Attached) Write(w io.Writer, name string) {
 	are := "are"
 	if a.Threads == 1 {
@@ -43,8 +43,8 @@ func (a Attached) Write(w io.Writer, name string) {
 	}
 }
 
-// Attach brings a workload that runs already into a lane. With at.Own the lane comes to the workload's own
-// cgroup where the kernel can, and a path of the lane leads to the network namespace of the workload. Errors:
+// Attach brings a running workload into a lane. With at.Own the lane comes to the workload's own cgroup if
+// the kernel can, and the lane's network path leads to the workload's network namespace. Errors:
 // *TargetError, *enforce.NoLaneError, *enforce.OwnedError.
 func (l *Lanes) Attach(ctx context.Context, at attached.Workload) (Attached, error) {
 	placed, err := l.Lane(at.Lane)
@@ -57,7 +57,7 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload) (Attached, err
 	return l.attach(ctx, at)
 }
 
-// attach is Attach of a workload whose network namespace is known, or stays.
+// attach is Attach of a workload whose network namespace is known (at.Netns), or stays as it is.
 func (l *Lanes) attach(ctx context.Context, at attached.Workload) (Attached, error) {
 	var a Attached
 	placed, err := l.Lane(at.Lane)
@@ -65,7 +65,7 @@ func (l *Lanes) attach(ctx context.Context, at attached.Workload) (Attached, err
 		return a, err
 	}
 	root := l.o.root
-	v, err := l.View() // which putting the lane in force needs too
+	v, err := l.View() // putting the lane in force needs it too
 	if err != nil {
 		return a, err
 	}
@@ -81,7 +81,7 @@ func (l *Lanes) attach(ctx context.Context, at attached.Workload) (Attached, err
 	at, why, err := l.Lanes.Attach(ctx, at, func(dir string, at attached.Workload) ([]journal.Step, error) {
 		found, lerr := threadsOf(root, at)
 		if errors.Is(lerr, running.ErrEmpty) || errors.Is(lerr, fs.ErrNotExist) {
-			return nil, nil // all have moved, or ended
+			return nil, nil // all have moved or ended
 		}
 		for _, t := range found {
 			seen[t.TID] = true
@@ -101,15 +101,15 @@ func (l *Lanes) attach(ctx context.Context, at attached.Workload) (Attached, err
 	return a, err
 }
 
-// workload resolves what a user names to a process or cgroup, and says whether the lane can be in that
-// cgroup: that of a process is its own where nobody else is in it.
+// workload resolves what a user names to a process or cgroup. It sets Own if the lane can be in that cgroup;
+// for a process, only if no other process is in its cgroup.
 func workload(h host.Host, root fs.FS, spec lane.Spec, at attached.Workload) (attached.Workload, error) {
 	own := at.Own && knob.OwnGroups(h, spec)
 	at.Own = false
 	var err error
 	if at.Group == "" {
 		stat, serr := task.ReadStat(root, task.Dir(at.PID))
-		dead := stat.Dead() && len(task.Threads(root, at.PID)) == 1 // and nobody has waited for it
+		dead := stat.Dead() && len(task.Threads(root, at.PID)) == 1 // a zombie
 		if serr != nil || dead || at.Start != 0 && stat.Start != at.Start {
 			return at, fmt.Errorf("process %d: has ended, or there is none", at.PID)
 		}
@@ -129,7 +129,8 @@ func workload(h host.Host, root fs.FS, spec lane.Spec, at attached.Workload) (at
 	return at, err
 }
 
-// declaredGroups says what is wrong with the cgroups that lanes name which are not in force yet as they are.
+// declaredGroups returns an error if a cgroup that lanes name cannot hold one of them. It checks only lanes
+// that are not in force with that name already.
 func (l *Lanes) declaredGroups(p plan.Placement) error {
 	all := attached.Declared(p)
 	if len(all) == 0 {
@@ -141,7 +142,7 @@ func (l *Lanes) declaredGroups(p plan.Placement) error {
 	}
 	h, named := v.Host, map[string]string{}
 	for _, at := range all {
-		group, _ := running.Resolve(h, l.o.root, at.Group) // "" where it is gone
+		group, _ := running.Resolve(h, l.o.root, at.Group) // "" if it is gone
 		if o := named[group]; o != "" {
 			return &TargetError{fmt.Errorf("lane %s: spec.cgroup.path: lane %s names %s too", at.Lane, o, at.Group)}
 		}
@@ -158,7 +159,7 @@ func (l *Lanes) declaredGroups(p plan.Placement) error {
 	return nil
 }
 
-// leaveOwn detaches a process that is to move from the lane that is in its own cgroup until now.
+// leaveOwn detaches a process that is to move, if its lane has been in the process's own cgroup until now.
 func (l *Lanes) leaveOwn(ctx context.Context, h host.Host, at attached.Workload) error {
 	if at.PID == 0 {
 		return nil

@@ -16,16 +16,16 @@ import (
 	"isolane.dev/isolane/runtime/spread"
 )
 
-// The arguments with which a program is started again.
+// The arguments with which a program starts itself again.
 const (
 	entry     = "isolane-entry"
 	entering  = "enter"
 	becoming  = "become"
 	spreading = "spread"
-	entered   = "ISOLANE_ENTRY" // in the environment, until Entry has been called
+	entered   = "ISOLANE_ENTRY" // an environment variable, until Entry has been called
 )
 
-// Self are the words that start a program again to become a workload, by its path.
+// Self returns the words that start a program, given by its path, again to become a workload.
 func Self(program string) []string { return []string{program, entry, entering} }
 
 // Entry does what this program was started again for by this package: to become a workload, or to look after
@@ -55,7 +55,7 @@ func Entry(ctx context.Context, o Options, args []string) (did bool, err error) 
 	return true, fmt.Errorf("%s: expected %s, %s or %s, with arguments", entry, entering, becoming, spreading)
 }
 
-// becomeIn is what the child of RunTemporary does.
+// becomeIn runs in the child of RunTemporary.
 func becomeIn(ctx context.Context, o Options, name, inside string, argv []string) error {
 	var with With
 	if err := json.Unmarshal([]byte(inside), &with); err != nil {
@@ -66,17 +66,18 @@ func becomeIn(ctx context.Context, o Options, name, inside string, argv []string
 	})
 }
 
-// spreadThreads spreads the threads of lanes that the kernel does not balance, and has the sockets of those
-// poll that ask for it, until the context ends, or this process is not in its cgroup: it is nobody's then.
+// spreadThreads is the spreader: it spreads the threads of lanes that the kernel does not balance, and makes
+// the sockets of lanes poll that ask for it. It ends with the context, or if this process is not in its
+// cgroup (own): then it belongs to nobody.
 func spreadThreads(ctx context.Context, o Options, own string) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	poller := busypoll.New(o.root)
 	defer poller.End()
 	var groups []enforce.LaneGroup
-	var rested time.Time // when the sockets are looked at again: of a CPU that takes a fiftieth at most
+	var rested time.Time // when to look at the sockets again, so that this takes at most a fiftieth of a CPU
 	for n := 0; ; n++ {
-		if n%20 == 0 || len(groups) == 0 { // lanes come and go, and that for which this began is not in force yet
+		if n%20 == 0 || len(groups) == 0 { // lanes come and go, and the first one may not be in force yet
 			l, err := Look(o)
 			if err != nil {
 				return err
@@ -85,7 +86,7 @@ func spreadThreads(ctx context.Context, o Options, own string) error {
 				return err
 			}
 		}
-		if n >= 50 && n%20 == 0 && !isIn(o.root, own) { // who started it has had the time to put it there
+		if n >= 50 && n%20 == 0 && !isIn(o.root, own) { // by now its starter should have put it there
 			return nil
 		}
 		for _, g := range groups {
@@ -110,13 +111,13 @@ func spreadThreads(ctx context.Context, o Options, own string) error {
 	}
 }
 
-// isIn says whether this process is in a cgroup.
+// isIn reports whether this process is in a cgroup.
 func isIn(root fs.FS, dir string) bool {
 	pids, err := cgroup.Processes(root, dir)
 	return err == nil && slices.Contains(pids, os.Getpid())
 }
 
-// pollSockets has the sockets of lanes poll that ask for it.
+// pollSockets makes the sockets of lanes poll that ask for it.
 func pollSockets(o Options, poller *busypoll.Poller, groups []enforce.LaneGroup) error {
 	var pids []int
 	for _, g := range groups {

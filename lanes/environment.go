@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// environment tells a workload of its lane.
+// environment returns the variables that tell a workload about its lane.
 func environment(root fs.FS, lane plan.Lane) ([]string, error) {
 	relative := func(cpus cpuset.Set) string {
 		var places []int

@@ -38,25 +38,25 @@ import (
 	"isolane.dev/isolane/unit"
 )
 
-// Options say where the lanes are. The zero value is this host.
+// Options say where the lanes are. The zero value means this host.
 type Options struct {
 	Dir   string                // of the record of what is in force; "" is /run/isolane
 	Paths []netpath.Path        // network paths that lanes may have, the best first and the plainest last
-	Ops   map[string]journal.Op // further kinds of steps, of network paths
-	// CPUs and MemoryNodes are those that lanes may have; none: those that this process may use. A program that
-	// is itself confined, as in a pod, can plan for the whole machine so.
+	Ops   map[string]journal.Op // further kinds of steps, those of network paths
+	// CPUs and MemoryNodes are those that lanes may have; if empty, those that this process may use. So a
+	// program that is itself confined, as in a pod, can plan for the whole machine.
 	CPUs, MemoryNodes cpuset.Set
-	// Memory is how many bytes of each NUMA node lanes may have beside the huge pages of its pools, and
-	// Hugepages how many of these, by their size in bytes. What is not named is not limited.
+	// Memory limits the bytes that lanes may have of each NUMA node in addition to hugepages from its pools.
+	// Hugepages limits these pages, by node and size in bytes. What is not named is not limited.
 	Memory    map[int]uint64
 	Hugepages map[int]map[uint64]uint64
-	// Wait is called where another process changes the host, and Open waits until that has ended or the context
-	// ends. Without it Open fails at once with a *journal.BusyError.
+	// Wait is called if another process is changing the host. Then Open waits until that has ended, or the
+	// context ends. If Wait is nil, Open fails at once with a *journal.BusyError.
 	Wait func(journal.Holder)
-	root fs.FS // what tests look at; nil is this host
+	root fs.FS // set by tests; nil is this host
 }
 
-// Complete fills in what is not given.
+// Complete fills in the defaults.
 func (o Options) Complete() Options {
 	if o.Dir == "" {
 		o.Dir = journal.Dir
@@ -74,21 +74,21 @@ func (o Options) Complete() Options {
 	return o
 }
 
-// Drivers are those that the lanes of these options are put in force with.
+// Drivers returns the drivers that put these lanes in force.
 func (o Options) Drivers() enforce.Drivers { return enforce.Drivers{Ops: o.Ops, Paths: o.Paths} }
 
 func (o Options) allowed() host.Allowance {
 	return host.Allowance{CPUs: o.CPUs, MemoryNodes: o.MemoryNodes, Memory: o.Memory, Hugepages: o.Hugepages}
 }
 
-// Lanes are the lanes in force on a host. One process at a time has them to change.
+// Lanes are the lanes in force on a host. Only one process at a time can have them open for changes.
 type Lanes struct {
 	*enforce.Lanes
 	o Options
 }
 
-// Open takes the lanes in force to change them. Lanes that were made for a process which has ended are
-// released first, and named. The caller closes them.
+// Open opens the lanes in force for changes. It first releases lanes that were made for a process which has
+// ended, and returns their names. The caller closes the Lanes.
 func Open(ctx context.Context, o Options) (l *Lanes, expired []string, err error) {
 	if os.Getenv(entered) != "" {
 		return nil, nil, errors.New("this program was started to become a workload, " +
@@ -129,14 +129,14 @@ func (o Options) await(ctx context.Context) error {
 
 const patience = 30 * time.Second
 
-// OpenPatiently is Open that waits half a minute for other processes.
+// OpenPatiently is like Open, but waits up to half a minute for other processes.
 func OpenPatiently(ctx context.Context, o Options) (*Lanes, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return Open(ctx, o.patient())
 }
 
-// patient has o wait for other processes, whether or not somebody wants to know of it.
+// patient makes o wait for other processes, even if no Wait is set.
 func (o Options) patient() Options {
 	if o.Wait == nil {
 		o.Wait = func(journal.Holder) {}
@@ -144,13 +144,13 @@ func (o Options) patient() Options {
 	return o
 }
 
-// Need says what a command lacks that changes the host: a *process.CapabilityError, or nil.
+// Need returns a *process.CapabilityError if this process lacks what a command needs to change the host.
 func Need(command string) error {
 	return process.Need(command+" changes cpusets, interrupts and tasks", "DAC_OVERRIDE", "SYS_ADMIN",
 		"SYS_NICE")
 }
 
-// ErrNothing is that lanes are to be placed, and there are none.
+// ErrNothing says that lanes are to be placed, but none are in force and none are wanted.
 var ErrNothing = errors.New("no lanes are in force, and none are wanted")
 
 // WantFiles is Want for the lanes of files, as Declared returns them.
@@ -162,8 +162,8 @@ func (l *Lanes) WantFiles(files []string, stdin io.Reader, prune bool) (p plan.P
 	return p, plan.At(err, want)
 }
 
-// Declared are the lanes of files, see lane.ReadAll. It is ErrNothing that there is no file and no lane in
-// force.
+// Declared reads the lanes of files, see lane.ReadAll. It fails with ErrNothing if there is no file, and no
+// lane in force.
 func (l *Lanes) Declared(files []string, stdin io.Reader) (want []lane.Lane, err error) {
 	if err = l.Recorded(); err == nil && len(files) > 0 {
 		want, err = lane.ReadAll(files, stdin)
@@ -173,7 +173,7 @@ func (l *Lanes) Declared(files []string, stdin io.Reader) (want []lane.Lane, err
 	return want, err
 }
 
-// Look reads the lanes in force, also while another process changes them. It can change nothing.
+// Look opens the lanes in force for reading only. It works while another process changes them.
 func Look(o Options) (*Lanes, error) {
 	o = o.Complete()
 	l, err := enforce.Look(o.Dir, o.root, o.Drivers())
@@ -184,7 +184,7 @@ func Look(o Options) (*Lanes, error) {
 	return &Lanes{l, o}, nil
 }
 
-// Free says what no lane has, and the largest lanes that would fit.
+// Free returns what no lane has, and the largest lanes that would fit.
 func (l *Lanes) Free() (solver.Room, error) {
 	v, err := l.View()
 	if err != nil {
@@ -193,25 +193,25 @@ func (l *Lanes) Free() (solver.Room, error) {
 	return solver.Free(v.Host, l.Placement)
 }
 
-// None stands for lanes that this user may not see, as if none were in force.
+// None returns lanes as if none were in force, for a user who may not see those that are.
 func None(o Options) *Lanes {
 	o = o.Complete()
 	return &Lanes{enforce.None(o.root, o.Drivers()), o}
 }
 
-// Applied is what came of putting a placement in force.
+// Applied is the result of putting a placement in force.
 type Applied struct {
 	APIVersion string                `json:"apiVersion"`
 	Kind       string                `json:"kind"` // Applied
 	Placement  plan.Placement        `json:"placement"`
-	Settings   int                   `json:"settings"` // of the host that are changed for the lanes
-	Change     enforce.Change        `json:"change"`   // of this time
+	Settings   int                   `json:"settings"` // of the host, changed for the lanes
+	Change     enforce.Change        `json:"change"`   // what this call has changed
 	Refused    []enforce.RefusedStep `json:"refused"`
 	Left       []Left                `json:"left"`
 	Waiting    []enforce.Waiting     `json:"waiting"`
 	Untested   []string              `json:"untested"`
-	Warnings   []string              `json:"warnings"` // of workloads that came with it, and of hugepages
-	Units      []unit.CPUs           `json:"units"`    // of systemd's that ask for the lanes' CPUs
+	Warnings   []string              `json:"warnings"` // of attached workloads, and of hugepages
+	Units      []unit.CPUs           `json:"units"`    // of systemd, that ask for the lanes' CPUs
 }
 
 // Left is a setting that was not taken back, because somebody else has changed it since.
@@ -222,10 +222,10 @@ type Left struct {
 	Found  string `json:"found"`
 }
 
-// PutEach puts in force the lanes of those files, a slice for each, that can be: of all together, so that
-// each gets the place that Put would give it, or else file by file. done is told what came of each
-// placement, as Put returns it. last is what came of the last that is in force, and left says why those of
-// the other files are not.
+// PutEach puts the lanes of files in force; files has a slice for each file. It first tries all together, so
+// that each lane gets the place that Put would give it. If that fails it puts in force what it can, file by
+// file. It calls done with the result of each Put. last is the last successful result. left says why the
+// lanes of the other files are not in force.
 func (l *Lanes) PutEach(ctx context.Context, files [][]lane.Lane, done func(Applied, error)) (last Applied,
 	left []error) {
 	try := func(want ...lane.Lane) error {
@@ -243,7 +243,7 @@ func (l *Lanes) PutEach(ctx context.Context, files [][]lane.Lane, done func(Appl
 	if len(files) == 0 || try(slices.Concat(files...)...) == nil {
 		return last, nil
 	}
-	for before := -1; len(files) != before; { // again after one that came in force: another may be near to it
+	for before := -1; len(files) != before; { // again after a success: another lane may be near to it
 		before, left = len(files), nil
 		files = slices.DeleteFunc(files, func(f []lane.Lane) bool {
 			err := try(f...)
@@ -256,9 +256,8 @@ func (l *Lanes) PutEach(ctx context.Context, files [][]lane.Lane, done func(Appl
 	return last, left
 }
 
-// Put puts a placement in force; attached workloads go with their lanes, and lanes to the cgroups that their
-// declarations name, or a *TargetError says why they cannot. Where it fails the host comes back
-// to what was in force before.
+// Put puts a placement in force. Attached workloads follow their lanes. Lanes go to the cgroups that their
+// declarations name, or Put fails with a *TargetError. If it fails it restores what was in force.
 func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 	a := Applied{APIVersion: plan.APIVersion, Kind: "Applied", Placement: p, Warnings: []string{}}
 	err := l.declaredGroups(p)
@@ -294,19 +293,19 @@ func (l *Lanes) left() []Left {
 	return all
 }
 
-// Released is what came of releasing lanes.
+// Released is the result of releasing lanes.
 type Released struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"` // Released
 	Lanes      []string `json:"lanes"`
-	TakenBack  int      `json:"takenBack"` // settings that are as they were before the lanes
-	Settings   int      `json:"settings"`  // that are still changed, for lanes that stay
+	TakenBack  int      `json:"takenBack"` // settings that are as before the lanes again
+	Settings   int      `json:"settings"`  // settings restored to what they were before the lanes
 	Left       []Left   `json:"left"`
-	// Waiting may be of other lanes too.
+	// Waiting may concern other lanes too.
 	Waiting []enforce.Waiting `json:"waiting"`
 }
 
-// Unfinished says what the released lanes wait for; nil where all is taken back.
+// Unfinished says what the release waits for; nil if all is taken back.
 func (r Released) Unfinished() error {
 	for _, w := range r.Waiting {
 		for _, name := range r.Lanes {
@@ -318,8 +317,8 @@ func (r Released) Unfinished() error {
 	return nil
 }
 
-// Release takes lanes back; their processes go on outside. The error is an *enforce.NoLaneError where one is
-// not in force, and an *enforce.NoRecordError where there are lanes without a record, which are as they were.
+// Release takes lanes back; their processes continue outside. Errors: *enforce.NoLaneError if one is not in
+// force; *enforce.NoRecordError if there are lanes without a record, which stay as they are.
 func (l *Lanes) Release(ctx context.Context, names ...string) (Released, error) {
 	r := Released{APIVersion: plan.APIVersion, Kind: "Released", Lanes: append([]string{}, names...)}
 	p, err := l.Without(names...)

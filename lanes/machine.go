@@ -23,7 +23,7 @@ type Machine struct {
 	Lanes []plan.Lane `json:"lanes"`
 }
 
-// Machine returns the host h as it was before the lanes in force, and these.
+// Machine returns the host h as it was before the lanes in force, with these lanes.
 func (l *Lanes) Machine(h host.Host) (Machine, error) {
 	m := Machine{Host: h, Lanes: l.Placement.Lanes}
 	if len(m.Lanes) == 0 {
@@ -41,8 +41,8 @@ func (l *Lanes) Machine(h host.Host) (Machine, error) {
 	return m, err
 }
 
-// PlanFor places lanes beside those of a placement on a host that need not be this one; with repack those may
-// move. Of lanes that are in force here Want is asked. The errors are those of Want.
+// PlanFor places lanes beside those of a placement, on a host that need not be this one; with repack it may
+// move those. For lanes in force on this host use Want, whose errors it returns.
 func PlanFor(o Options, h host.Host, placed plan.Placement, want []lane.Lane, repack bool) (plan.Placement,
 	error) {
 	want, err := merge.ForOtherHost(o.Paths, want)
@@ -55,8 +55,8 @@ func PlanFor(o Options, h host.Host, placed plan.Placement, want []lane.Lane, re
 	return solver.Solve(h, placed, want)
 }
 
-// CoresOf is what there is to tell an application of its lane, one of a placement on a machine; granted is
-// the cpuset that it will see, if that is not the lane's.
+// CoresOf collects what to tell an application about its lane, one of placement p on host h. granted is the
+// cpuset that the application will see, unless that is the lane's.
 func CoresOf(o Options, h host.Host, root fs.FS, p plan.Placement, l plan.Lane,
 	granted cpuset.Set) cores.Request {
 	r := cores.Request{Lane: l, Lanes: p.Lanes, Housekeeping: p.Housekeeping, Granted: granted,
@@ -76,7 +76,7 @@ func CoresOf(o Options, h host.Host, root fs.FS, p plan.Placement, l plan.Lane,
 	return r
 }
 
-// MarshalJSON adds the lanes to what the host prints of itself.
+// MarshalJSON adds the lanes to the JSON of the host.
 func (m Machine) MarshalJSON() ([]byte, error) {
 	h, err := json.Marshal(m.Host)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// network is the network namespace of a workload that runs already, which the path of its lane is to lead to;
-// "" where that leads there already, or to no namespace. Errors: *TargetError.
+// network returns the network namespace of a running workload to which the path of its lane is to lead. It
+// returns "" if the path leads there already, or needs no namespace. Errors: *TargetError.
 func (l *Lanes) network(ctx context.Context, placed plan.Lane, at attached.Workload) (string, error) {
 	if !netpath.Namespaced(l.o.Paths, placed.Spec.Network) {
 		return "", nil
 	}
-	if err := l.DropEnded(ctx); err != nil { // its namespace is the lane's no longer
+	if err := l.DropEnded(ctx); err != nil { // the lane no longer uses their namespaces
 		return "", err
 	}
 	h, err := host.Read(l.o.root)
@@ -31,7 +31,7 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane, at attached.Workl
 	if err != nil {
 		return "", &TargetError{err}
 	}
-	if has == "" { // systemd starts the workload in the lane's own, after this process
+	if has == "" { // systemd will start the workload in the lane's namespace, after this process
 		return "", nil
 	}
 	inode, leads := netdev.Inode(has), l.Netns(placed.Name)
@@ -39,7 +39,7 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane, at attached.Workl
 		return leads, nil
 	}
 	own, err := netdev.NamedInode(l.On(placed).Netns())
-	if errors.Is(err, fs.ErrNotExist) { // of a workload that has ended, until the next apply
+	if errors.Is(err, fs.ErrNotExist) { // left by a workload that has ended, until the next apply
 		err = nil
 	}
 	if err != nil || inode == own {
@@ -74,7 +74,7 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane, at attached.Workl
 	return has, err
 }
 
-// inLane is how many processes the cgroup of a lane has.
+// inLane returns how many processes are in the cgroup of a lane.
 func (l *Lanes) inLane(name string) (n int, err error) {
 	groups, err := l.Groups()
 	for _, g := range groups {
@@ -85,8 +85,8 @@ func (l *Lanes) inLane(name string) (n int, err error) {
 	return n, err
 }
 
-// netnsOf is the network namespace that all processes of a workload have; "" where there is none but this
-// process, as in a service whose program has not begun (ExecStartPre=, systemd.service(5)).
+// netnsOf returns the network namespace that all processes of a workload are in. It returns "" if this
+// process is the only one, as in a service before its program starts (ExecStartPre=, systemd.service(5)).
 func (l *Lanes) netnsOf(h host.Host, placed plan.Lane, at attached.Workload) (has string, err error) {
 	at, err = workload(h, l.o.root, placed.Spec, at)
 	if err != nil {

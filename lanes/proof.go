@@ -17,7 +17,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Conditions are those that a measurement beside a lane in force holds for.
+// Conditions returns the conditions under which a measurement beside a lane in force is valid.
 func (l *Lanes) Conditions(name string) (lane.Conditions, error) {
 	own, err := l.Lane(name)
 	if err != nil {
@@ -39,7 +39,7 @@ func (l *Lanes) Conditions(name string) (lane.Conditions, error) {
 		Outside: digest(outside)}, nil
 }
 
-// withoutReasons leaves out the texts, which say the same thing in other words after another plan.
+// withoutReasons removes the reasons: after another plan they say the same in other words.
 func withoutReasons(l plan.Lane) plan.Lane {
 	l.Reasons = nil
 	return l
@@ -48,7 +48,7 @@ func withoutReasons(l plan.Lane) plan.Lane {
 func digest(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // placements are written as JSON all the time
+		panic(err) // placements can always be written as JSON
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
@@ -91,7 +91,7 @@ func (l *Lanes) Status(ctx context.Context) (enforce.Status, error) {
 	return s, nil
 }
 
-// judge gives a lane the verdicts of its last proof, as far as they hold for what is in force.
+// judge gives a lane the verdicts of its last proof, if they are valid for what is in force.
 func (l *Lanes) judge(s *enforce.LaneStatus, drift int) error {
 	text, err := journal.ReadState(l.o.Dir, proofFile(s.Name))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,23 +13,23 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Recovered is what came of Recover.
+// Recovered is the result of Recover.
 type Recovered struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`     // Recovered
-	Released   []string          `json:"released"` // lanes that were made for a process which has ended
+	Released   []string          `json:"released"` // lanes that were made for a process, which has ended
 	Undone     []string          `json:"undone"`   // sessions that were cut off; what outlived a boot
 	PutBack    []enforce.Drift   `json:"putBack"`  // what was not as the lanes in force want it
 	Left       []Left            `json:"left"`
 	Waiting    []enforce.Waiting `json:"waiting"`
 	Adopted    []enforce.Adopted `json:"adopted"`
-	Unrecorded []string          `json:"unrecorded"` // cgroups that adopt would remove
+	Unrecorded []string          `json:"unrecorded"` // cgroups that adopting would remove
 }
 
-// Recover ends what a crash has left half done: the lanes that were in force are so again, all else is
-// undone. It waits half a minute for other processes, such as one that was killed and has not quite ended.
-// With unrecorded, lanes without a record are removed, and what lanes change gets the kernel's defaults.
-// The error is an *enforce.NoRecordError where such lanes are left.
+// Recover finishes what a crash has left half done: it restores the lanes that were in force, and undoes all
+// else. It waits up to half a minute for other processes, such as a killed one that has not quite ended. With
+// unrecorded it removes lanes without a record, and gives the kernel's defaults to what lanes change. If it
+// leaves such lanes it returns an *enforce.NoRecordError.
 func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error) {
 	r := Recovered{APIVersion: plan.APIVersion, Kind: "Recovered", Released: []string{}, Undone: []string{},
 		PutBack: []enforce.Drift{}, Left: []Left{}, Waiting: []enforce.Waiting{},
@@ -37,7 +37,7 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 	if err := o.await(ctx); err != nil {
 		return r, err
 	}
-	ctx = context.WithoutCancel(ctx) // an undo that has begun is finished, whatever a user presses
+	ctx = context.WithoutCancel(ctx) // an undo that has begun is finished, even if the user interrupts it
 	seen, err := Look(o)
 	if err != nil {
 		return r, err
@@ -46,7 +46,7 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 	if err != nil {
 		return r, err
 	}
-	// A session was beside its lane, and came after it.
+	// Sessions are undone first: they came after the lane beside which they ran.
 	found, waiting, err := journal.Recover(ctx, seen.o.Dir, seen.o.Ops, ours...)
 	r.Undone = append(r.Undone, found...)
 	if err != nil {
@@ -68,7 +68,7 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 		return aerr
 	})
 	r.PutBack, r.Left, r.Waiting = append(r.PutBack, drift...), l.left(), l.Waiting(waiting...)
-	for _, p := range l.o.Paths { // while nobody gives a lane a bridge of the same name
+	for _, p := range l.o.Paths { // under the lock, so no new lane has a bridge of the same name
 		if last, is := p.(netpath.Lasting); is && err == nil && l.o.root == host.Live() {
 			var removed []string
 			removed, err = last.RemoveLeftovers(ctx)
@@ -81,7 +81,8 @@ func Recover(ctx context.Context, o Options, unrecorded bool) (Recovered, error)
 	return r, r.adopt(ctx, o, unrecorded)
 }
 
-// endHalfAttached comes before lanes may be released, whose cgroups such workloads may be in.
+// endHalfAttached undoes attaches that were cut off. That has to come before lanes are released, because such
+// workloads may be in their cgroups.
 func endHalfAttached(ctx context.Context, o Options) ([]string, []*journal.LeftAlone, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -93,7 +94,7 @@ func endHalfAttached(ctx context.Context, o Options) ([]string, []*journal.LeftA
 	return half, l.Left, errors.Join(err, l.Close())
 }
 
-// adopt comes last: journals that were cut off know cgroups too.
+// adopt comes last, because journals that were cut off know cgroups too.
 func (r *Recovered) adopt(ctx context.Context, o Options, really bool) error {
 	l, _, err := OpenPatiently(ctx, o)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// printRefused says in a line each what the kernel keeps for a reason that is known, and lists it with
-// verbose.
+// printRefused sums up, in a line each, the interrupts and threads that the kernel kept where they were, and
+// lists other refusals. With verbose it adds reasons, and lists the threads.
 func printRefused(w io.Writer, refused []enforce.RefusedStep, verbose bool) {
-	var interrupts cpuset.Set // their numbers
+	var interrupts cpuset.Set // by number
 	threads := 0
 	why := map[enforce.Subject]string{}
-	said := map[string]bool{} // a partition may be refused in either kind
+	said := map[string]bool{} // a partition may be refused in both kinds
 	for _, r := range refused {
 		if verbose {
 			why[r.Subject] = ": " + r.Reason

@@ -8,9 +8,9 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Settled waits until no process changes lanes, which would look disturbed and drifted meanwhile, at most for
-// two seconds. Where a change has just ended it waits a moment for the next one: they come in series, and to
-// look at the lanes anew, or to begin a trace anew, slows a change that goes on beside it.
+// Settled waits until no process changes lanes, for at most two seconds. During a change lanes look disturbed
+// and drifted. After a change (changed) it also waits a moment for the next one: changes come in series, and
+// reading the lanes or restarting a trace would slow the next change down.
 func Settled(ctx context.Context, dir string, changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -28,10 +28,10 @@ func Settled(ctx context.Context, dir string, changed bool) {
 	}
 }
 
-// StatusOf is the status of the lanes in force. A change that another process is making is no drift: it looks
-// again when that has ended.
+// StatusOf returns the status of the lanes in force. If another process is changing lanes, it looks again
+// after that, so the change is not reported as drift.
 func StatusOf(ctx context.Context, o Options) (enforce.Status, error) {
-	const looks = 5 // where one change follows the other
+	const looks = 5 // enough for a series of changes
 	o = o.Complete()
 	for n := 1; ; n++ {
 		was, err := enforce.State(o.Dir)

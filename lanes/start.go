@@ -22,19 +22,20 @@ import (
 	"isolane.dev/isolane/runtime/running"
 )
 
-// With is what a workload has beside its lane.
+// With is what a workload gets in addition to its lane.
 type With struct {
-	Netns        string   // network namespace; "": that of the lane where it has a path, else the caller's
-	Capabilities []string // beside those that programs usually need, "NET_ADMIN"
-	Parent       int      // the process that it does not outlive; 0: none
-	Workload     bool     // also in the cgroup of the workload, where the lane lies there
-	User         uint32   // it has no privileges, and nothing of the caller's environment; 0: who the caller is
-	Private      string   // directory that it has as /tmp and /var/tmp
+	Netns        string   // network namespace; "": the lane's if it has a path, else the caller's
+	Capabilities []string // in addition to those that programs usually need: "NET_ADMIN"
+	Parent       int      // the process with which it is killed; 0: none
+	Workload     bool     // also in the workload's cgroup, if the lane is there
+	User         uint32   // without privileges and the caller's environment; 0: the caller's user
+	Private      string   // directory that it sees as /tmp and /var/tmp
 }
 
-// Start starts argv in a lane that is in force; the caller waits for it. set, unless it is nil, may change
-// the command before, such as its output. Where argv cannot be executed, Entry in the new process returns
-// why, for which process.ExitCode has the usual exit code. Errors: *enforce.NoLaneError for no such lane.
+// Start starts argv in a lane that is in force; the caller waits for it. set, unless nil, may change the
+// command first, such as its output. If argv cannot be executed, Entry in the new process returns the reason,
+// which process.ExitCode turns into the usual exit code. If there is no such lane, Start fails with a
+// *enforce.NoLaneError.
 func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(*exec.Cmd)) (
 	*exec.Cmd, error,
 ) {
@@ -43,7 +44,7 @@ func (l *Lanes) Start(ctx context.Context, name string, argv []string, set func(
 	})
 }
 
-// StartDetached is Start of a process that goes on when this one ends, in a session of its own.
+// StartDetached is like Start, but the process outlives this one, in a session of its own.
 func (l *Lanes) StartDetached(name string, with With, argv []string, set func(*exec.Cmd)) (*exec.Cmd, error) {
 	return l.start(name, with, set, func(in process.Lane) *exec.Cmd {
 		return process.Detached(Self("/proc/self/exe"), in, argv...)
@@ -70,9 +71,9 @@ func (l *Lanes) start(name string, with With, set func(*exec.Cmd), command func(
 	return cmd, process.Start(cmd, in.Cgroup)
 }
 
-// Become replaces this process by argv in a lane that is in force, under the same process id. It returns only
-// with an error. What runs as a service, or alone in a cgroup as in a container, stays where it is: its lane
-// comes to that cgroup. warn gets what the user should know.
+// Become replaces this process by argv in a lane that is in force, keeping the process ID. It returns only
+// with an error. A process that is a service, or alone in its cgroup as in a container, is attached to the
+// lane where it is. warn gets warnings for the user.
 func Become(ctx context.Context, o Options, name string, with With, argv []string, warn func(string)) error {
 	before := process.HoldBack()
 	stays, err := stay(ctx, o, name, warn)
@@ -88,19 +89,18 @@ func Become(ctx context.Context, o Options, name string, with With, argv []strin
 		return err
 	}
 	before.Let()
-	if ctx.Err() != nil { // by a signal that came still earlier: it takes a moment to be known
+	if ctx.Err() != nil { // a signal that came earlier may be noticed only now
 		return context.Cause(ctx)
 	}
 	return in.Enter(argv, append(os.Environ(), env...))
 }
 
-// Inside is what a workload of a lane lives in, and what its environment says of the lane.
+// Inside returns the surroundings of a workload in a lane, and the environment that describes the lane.
 func (l *Lanes) Inside(name string, with With) (process.Lane, []string, error) {
 	return l.inside(name, with, false)
 }
 
-// inside is what a workload of a lane lives in, and what its environment says of it; stays: it is there
-// already.
+// inside is Inside. stays means that the workload is attached to the lane already.
 func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []string, error) {
 	lane, err := l.Lane(name)
 	if err != nil {
@@ -152,27 +152,28 @@ func (l *Lanes) inside(name string, with With, stays bool) (process.Lane, []stri
 	return in, env, err
 }
 
-// declared is what a lane's declaration asks for its processes.
+// declared returns what a lane's declaration asks for its processes.
 func declared(lane plan.Lane) process.Lane {
 	s := lane.Spec.Scheduling
 	realTime := s.Policy.IsRealTime()
 	keep := process.Usual()
 	if realTime {
-		keep = append(keep, "SYS_NICE") // to give its threads priorities
+		keep = append(keep, "SYS_NICE") // to set the priorities of its threads
 	}
 	return process.Lane{Policy: s.Policy, Priority: s.Priority, MemoryNodes: lane.MemoryNodes,
 		Capabilities: keep, RealTime: realTime}
 }
 
-// stay brings the lane to the cgroup of this process, where that is a service's or this process is alone in
-// it, and says whether it did. Where the kernel cannot, the process moves, and comes back when the lane goes.
+// stay attaches this process to the lane if it is alone in its cgroup or is a service, and reports whether it
+// did. If it is alone and the kernel can, the lane comes to its cgroup. Else the process moves, and comes
+// back when the lane is released.
 func stay(ctx context.Context, o Options, name string, warn func(string)) (bool, error) {
 	o = o.Complete()
 	mounted, err := cgroup.Mounted(o.root)
-	if err != nil || mounted.CpusetV1 != nil { // there services are in another hierarchy
+	if err != nil || mounted.CpusetV1 != nil { // with cgroup v1 services are in another hierarchy
 		return false, err
 	}
-	h := host.Host{Kernel: host.Kernel{Cgroup: mounted}} // all that is asked of it
+	h := host.Host{Kernel: host.Kernel{Cgroup: mounted}} // nothing else of it is needed
 	at := attached.Workload{Lane: name, Own: true}
 	group, alone := running.OwnGroup(h, o.root, os.Getpid())
 	switch {

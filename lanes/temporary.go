@@ -14,14 +14,14 @@ import (
 	"isolane.dev/isolane/runtime/process"
 )
 
-// Ended is what came of RunTemporary.
+// Ended is the result of RunTemporary.
 type Ended struct {
-	Code    int   // the command's exit code; 128 and more: a signal has ended it
-	Outside int   // processes of the lane that go on outside of it
+	Code    int   // of the command; 128 and more: a signal has ended it
+	Outside int   // processes of the lane that continue outside of it
 	Release error // why the lane is still in force
 }
 
-// Write writes for people what is left of the lane, if anything is.
+// Write prints for people what is left of the lane, if anything is.
 func (e Ended) Write(w io.Writer, name string) {
 	if e.Outside > 0 {
 		fmt.Fprintf(w, "isolane: %s of lane %s: outside of it from now on\n",
@@ -32,10 +32,10 @@ func (e Ended) Write(w io.Writer, name string) {
 	}
 }
 
-// RunTemporary makes a lane, runs a command in it in the foreground, and releases it whatever comes. When
-// this process is killed, the command is too, and whoever opens the lanes next releases the lane. Before the
-// command starts, or where the lane has not come in force, began gets the names of lanes that were released
-// so, and the error. Errors: *exec.Error, *plan.Refusal, *enforce.NoRecordError.
+// RunTemporary makes a lane, runs a command in it in the foreground, and always releases it. If this process
+// is killed, the command is killed too, and whoever opens the lanes next releases the lane. Before the
+// command starts it calls began with the lanes that were released in that way, and with the error if the lane
+// is not in force. Errors: *exec.Error, *plan.Refusal, *enforce.NoRecordError.
 func RunTemporary(ctx context.Context, o Options, want lane.Lane, with With, argv []string,
 	began func(expired []string, err error)) (e Ended, err error) {
 	if _, err = exec.LookPath(argv[0]); err != nil {
@@ -61,8 +61,8 @@ func RunTemporary(ctx context.Context, o Options, want lane.Lane, with With, arg
 	return e, err
 }
 
-// putFor puts a lane in force that lives as long as a process, and returns those that were released because
-// theirs has ended.
+// putFor puts a lane in force that lives as long as a process. It returns the lanes that were released
+// because their process has ended.
 func putFor(ctx context.Context, o Options, pid int, want lane.Lane) (expired []string, err error) {
 	l, expired, err := OpenPatiently(ctx, o)
 	if err != nil {
@@ -84,7 +84,7 @@ func putFor(ctx context.Context, o Options, pid int, want lane.Lane) (expired []
 	return expired, err
 }
 
-// giveBack releases a lane of putFor, if nobody else has, and returns how many processes were in it.
+// giveBack releases a lane of putFor, unless somebody else has, and returns how many processes were in it.
 func giveBack(ctx context.Context, o Options, name string) (processes int, err error) {
 	l, _, err := OpenPatiently(ctx, o)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"isolane.dev/isolane/unit"
 )
 
-// Write writes for people what came of it; with verbose also what was put back and what the kernel refused.
+// Write prints the result for people; with verbose also what was restored and what the kernel refused.
 func (a Applied) Write(w io.Writer, verbose bool) {
 	for _, placed := range a.Placement.Lanes {
 		fmt.Fprintf(w, "lane %s: CPUs %s, memory of NUMA node %s%s\n", placed.Name, placed.CPUs, placed.MemoryNodes,
@@ -50,7 +50,7 @@ func (a Applied) WriteOutside(w io.Writer) {
 	}
 }
 
-// Write writes for people what came of it.
+// Write prints the result for people.
 func (r Released) Write(w io.Writer) {
 	are, stay := "are", "stay"
 	if r.TakenBack == 1 {
@@ -65,14 +65,14 @@ func (r Released) Write(w io.Writer) {
 	printWaiting(w, r.Waiting)
 }
 
-// WriteExpired says of lanes that Open has released why.
+// WriteExpired says which lanes Open has released, and why.
 func WriteExpired(w io.Writer, names []string) {
 	for _, name := range names {
 		fmt.Fprintf(w, "lane %s is released: the isolane run that made it has ended\n", name)
 	}
 }
 
-// Write writes for people what came of it.
+// Write prints the result for people.
 func (r Recovered) Write(w io.Writer) {
 	WriteExpired(w, r.Released)
 	for _, name := range r.Undone {
@@ -93,7 +93,7 @@ func (r Recovered) Write(w io.Writer) {
 	}
 }
 
-// printAdopted has a line for all interrupts, and one for all threads, that were and are the same.
+// printAdopted prints one line for all interrupts, and one for all threads, that changed in the same way.
 func printAdopted(w io.Writer, all []enforce.Adopted) {
 	interrupts, threads := map[string][]int{}, map[string]int{}
 	for _, a := range all {
@@ -125,7 +125,7 @@ func printAdopted(w io.Writer, all []enforce.Adopted) {
 	}
 }
 
-// changes is what was done this time.
+// changes describes what was done this time.
 func changes(c enforce.Change) string {
 	var parts []string
 	for _, n := range []struct {
@@ -185,8 +185,8 @@ func printDrift(w io.Writer, what string, all []enforce.Drift) {
 	}
 }
 
-// ConflictText says which CPUs the lanes in force have, and how to release them; "" where there are none, or
-// where that cannot be read.
+// ConflictText says which CPUs the lanes in force have, and how to release them; "" if there are none, or
+// they cannot be read.
 func ConflictText(o Options) string {
 	l, err := Look(o)
 	if err != nil {

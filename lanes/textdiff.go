@@ -8,7 +8,7 @@ import (
 	"isolane.dev/isolane/enforce"
 )
 
-// WriteCommands writes what a person would type to put a difference in force.
+// WriteCommands prints the commands that a person would type to put a difference in force.
 func WriteCommands(w io.Writer, d enforce.Difference) {
 	for _, s := range d.Settings {
 		line := s.Command
@@ -39,7 +39,7 @@ func WriteCommands(w io.Writer, d enforce.Difference) {
 	}
 }
 
-// WriteDifference writes lanes, and settings with + where there was none, - where there will be none, and ~.
+// WriteDifference prints lanes, and settings with + if they are new, - if they go, and ~ if they change.
 func WriteDifference(w io.Writer, d enforce.Difference) {
 	for _, l := range d.Lanes {
 		switch l.Change {

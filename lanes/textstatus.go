@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// WriteStatus writes for people what is in force; with verbose also each thing that the kernel refused.
+// WriteStatus prints for people what is in force; with verbose also each setting that the kernel refused.
 func WriteStatus(w io.Writer, s enforce.Status, verbose bool) {
 	if len(s.Lanes) == 0 {
 		fmt.Fprintln(w, "no lanes are in force")
@@ -71,7 +71,7 @@ func WriteStatus(w io.Writer, s enforce.Status, verbose bool) {
 	printRefused(w, s.Refused, verbose)
 }
 
-// networkText is a lane's network in one line.
+// networkText describes a lane's network in one line.
 func networkText(n enforce.NetworkStatus) string {
 	text := "path " + n.Path
 	if n.Device != "" {
@@ -112,7 +112,7 @@ type UnsettledError struct{ text string }
 
 func (e *UnsettledError) Error() string { return e.text }
 
-// Unsettled is an *UnsettledError, or nil where all is as it should be.
+// Unsettled returns an *UnsettledError, or nil if all is as it should be.
 func Unsettled(s enforce.Status) error {
 	var parts []string
 	if n := len(s.Drift); n > 0 {

@@ -11,24 +11,24 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// Networks are what the lanes of a host have of its uplinks.
+// Networks are the networks of a host's lanes on its uplinks.
 type Networks struct {
-	Root  fs.FS  // the host's
-	Paths []Path // that lanes may have; Best takes the first that can be
-	// Free is how many virtual functions of a card a lane could have, of those that there are.
+	Root  fs.FS  // the host's root
+	Paths []Path // that lanes may have; Best takes the first possible one
+	// Free returns how many of a card's existing virtual functions a lane could have.
 	Free  func(lane, device string) int
 	lanes []Lane
 }
 
-// Add says that a lane has its network. One without a path has none.
+// Add records that a lane has a network. A network without a path is ignored.
 func (n *Networks) Add(name string, network lane.Network) {
 	if network.Path != "" {
 		n.lanes = append(n.lanes, Of(n.Root, name, network))
 	}
 }
 
-// Possible says why this host cannot make the path of a lane now, or which of those added has its address on
-// the same uplink.
+// Possible says why this host cannot make the path of a lane now, or which lane added before has the same
+// address on the same uplink.
 func (n *Networks) Possible(name string, network lane.Network) error {
 	path := Find(n.Paths, network)
 	if path == nil {
@@ -46,7 +46,7 @@ func (n *Networks) Possible(name string, network lane.Network) error {
 		return err
 	}
 	for _, other := range n.lanes {
-		if other.MAC == on.MAC || Port(other.Name) == Port(on.Name) { // by a digest of their names
+		if other.MAC == on.MAC || Port(other.Name) == Port(on.Name) { // both are digests of the names
 			return fmt.Errorf("metadata.name: %s and lane %s would have one MAC address or device: expected another "+
 				"name", name, other.Name)
 		}
@@ -72,12 +72,12 @@ const (
 	ratePrefix   = "rate: "
 )
 
-// IsReason says whether a reason of a lane is one of Best or RateReason.
+// IsReason reports whether a reason of a lane comes from Best or RateReason.
 func IsReason(reason string) bool {
 	return strings.HasPrefix(reason, reasonPrefix) || strings.HasPrefix(reason, ratePrefix)
 }
 
-// RateReason says of a lane with a rate that its workload can send more; "" where its path sees to it.
+// RateReason says of a lane with a rate that its workload can exceed it; "" if the path enforces the rate.
 func RateReason(paths []Path, n lane.Network) string {
 	p := Find(paths, n)
 	if _, is := p.(Policed); n.Rate == 0 || p == nil || is {
@@ -86,8 +86,8 @@ func RateReason(paths []Path, n lane.Network) string {
 	return ratePrefix + "with path " + n.Path + " a workload with CAP_NET_RAW or CAP_NET_ADMIN can send more"
 }
 
-// Best is the path for a lane that asks for the best one, and why: the one that it has already, "" for none,
-// or else the first that this host can make.
+// Best returns the path for a lane that asks for the best one, and why. That is the path that it has already
+// ("" for none), else the first that this host can make.
 func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason string, err error) {
 	paths := slices.Clone(n.Paths)
 	if i := slices.IndexFunc(paths, func(p Path) bool { return p.Name() == has }); i > 0 {

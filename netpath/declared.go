@@ -21,18 +21,18 @@ type Path interface {
 	Declared(n lane.Network) error
 	// Possible says why a lane cannot have the path on this host as it is now.
 	Possible(l Lane) error
-	// Steps make the path of these lanes, whatever of it there is.
+	// Steps returns all steps that make the path of these lanes, whatever is in force already.
 	Steps(lanes []Lane) ([]journal.Step, error)
 }
 
-// Functional is a path whose lanes have virtual functions of the card that is their device, alone. Their
-// frames go by the card's own switch, which puts the tags on, and take nothing of the card's own device.
+// Functional is a path whose lanes have virtual functions of the card that is their device for themselves.
+// The card's own switch handles their frames and tags, and the card's own device loses nothing.
 type Functional interface {
-	// Functions is how many a lane has.
+	// Functions returns how many virtual functions a lane has.
 	Functions(n lane.Network) int
 }
 
-// Functions is how many virtual functions of its device a lane needs for its path.
+// Functions returns how many virtual functions of its device a lane needs for its path.
 func Functions(paths []Path, n lane.Network) int {
 	if p, is := Find(paths, n).(Functional); is {
 		return p.Functions(n)
@@ -40,9 +40,9 @@ func Functions(paths []Path, n lane.Network) int {
 	return 0
 }
 
-// Polled is a path whose frames come to the lane's sockets with the number of the receive queue that they
-// came by (NAPI id), without which no socket polls (Documentation/networking/napi.rst, "Busy polling"). A
-// bridge loses it: the kernel keeps the sending CPU in the same place (sk_buff.sender_cpu).
+// Polled is a path whose frames reach the lane's sockets with the number of their receive queue (NAPI id).
+// Without that no socket can poll (Documentation/networking/napi.rst, "Busy polling"). A bridge loses it: the
+// kernel stores the sending CPU in the same place (sk_buff.sender_cpu).
 type Polled interface{ Polled() }
 
 func isPolled(p Path) bool {
@@ -50,11 +50,11 @@ func isPolled(p Path) bool {
 	return is
 }
 
-// Policed is a path that holds lanes to their rate where their frames enter the host or the card. By the
-// others a lane shapes itself, in a queue of its own device.
+// Policed is a path that limits lanes to their rate where their frames enter the host or the card. With other
+// paths a lane limits itself, in a queue of its own device.
 type Policed interface{ Policed() }
 
-// AnySource refuses sources, for paths that let a lane send from every address.
+// AnySource rejects sources, for paths that let a lane send from every address.
 func AnySource(n lane.Network) error {
 	if len(n.Sources) == 0 {
 		return nil
@@ -63,8 +63,8 @@ func AnySource(n lane.Network) error {
 		"express", n.Path)
 }
 
-// Refuse says what of a lane none of the paths can do on any host, and the fields to leave out so that the
-// lane is not refused for that; none where that does not help.
+// Refuse says what of a lane none of the paths can do on any host. It also returns the fields to leave out so
+// that the lane is not refused for that; none if that does not help.
 func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	n := spec.Network
 	auto := n.Path == Auto && len(paths) > 0
@@ -107,7 +107,7 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	return leave, err
 }
 
-// with are the fields to leave out of a lane so that a field is no longer refused; none where leaving out
+// with returns the fields to leave out of a lane so that a field is no longer refused; none if leaving out
 // does not help.
 func with(field string, n lane.Network) (fields []string) {
 	switch field {
@@ -131,7 +131,7 @@ func with(field string, n lane.Network) (fields []string) {
 	return fields
 }
 
-// Find is the path that a declaration names; nil where it names none of these.
+// Find returns the path that a declaration names; nil if it names none of these.
 func Find(paths []Path, n lane.Network) Path {
 	if i := slices.IndexFunc(paths, func(p Path) bool { return p.Name() == n.Path }); i >= 0 {
 		return paths[i]
@@ -153,7 +153,7 @@ func (e *NameError) Text() string {
 	return fmt.Sprintf("expected %s, which this version has, found %.40q", known, e.Name)
 }
 
-// Choices are the values that fields of a lane may be which name paths or switches, by field.
+// Choices returns, by field, the possible values of fields that name paths or switches.
 func Choices(paths []Path) map[string][]string {
 	names, switches := []string{Auto}, []string{}
 	for _, p := range paths {

@@ -31,14 +31,14 @@ const Device = "eth0"
 type Lane struct {
 	Name string
 	MAC  string // of its device
-	// Uplink is what brings frames from outside, without the lane's tags: its device, or one of Isolane on that;
-	// "" where only lanes of this host reach each other.
+	// Uplink is the device that brings frames from outside, without the lane's tags: its device, or one of
+	// Isolane's on that. It is "" if only lanes of this host reach each other.
 	Uplink string
 	lane.Network
-	Functions PlacedFunctions // of a Functional path, where the lane is placed
-	CPUs      cpuset.Set      // where the lane is placed
-	// Workload is the network namespace of a workload that ran already, as netdev.OfProcess; "" where the lane
-	// has one of its own.
+	Functions PlacedFunctions // of a Functional path, if the lane is placed
+	CPUs      cpuset.Set      // if the lane is placed
+	// Workload is the network namespace of a workload that ran before, as netdev.OfProcess returns it; "" if the
+	// lane has its own.
 	Workload string
 }
 
@@ -49,7 +49,7 @@ type PlacedFunctions struct {
 	Pool    int    // how many the card is to have
 }
 
-// FunctionsOf are the virtual functions of a lane; the zero value where it has none.
+// FunctionsOf returns the virtual functions of a lane; the zero value if it has none.
 func FunctionsOf(h host.Host, placed plan.Lane) PlacedFunctions {
 	for _, d := range placed.Devices {
 		if len(d.VFs) == 0 {
@@ -64,7 +64,7 @@ func FunctionsOf(h host.Host, placed plan.Lane) PlacedFunctions {
 	return PlacedFunctions{}
 }
 
-// Of returns what a path is to bring to a lane of the machine that root shows.
+// Of returns the network of a lane, for its path, on the machine that root shows.
 func Of(root fs.FS, name string, n lane.Network) Lane {
 	n.Device = deviceName(root, n.Device)
 	l := Lane{Name: name, MAC: mac(root, name), Uplink: n.Device, Network: n}
@@ -74,8 +74,8 @@ func Of(root fs.FS, name string, n lane.Network) Lane {
 	return l
 }
 
-// deviceName is the kernel's own name of a device that is named by its PCI address, or, on the machine that
-// runs, by an alternative name: by whatever name, it is one uplink.
+// deviceName returns the kernel's own name of a device given by its PCI address or, on the running machine,
+// by an alternative name. So a device is one uplink by whatever name.
 func deviceName(root fs.FS, device string) string {
 	if name := host.NetworkDevice(root, device); name != "" {
 		return name
@@ -84,15 +84,16 @@ func deviceName(root fs.FS, device string) string {
 		return device
 	}
 	h, l, err := netdev.Find("", device)
-	if l == nil || err != nil { // it is not there, or one of a switch in user space
+	if l == nil || err != nil { // it does not exist, or is one of a switch in user space
 		return device
 	}
 	h.Close()
 	return l.Attrs().Name
 }
 
-// Netns is the name of the network namespace that the path leads to. That of a running workload has its inode
-// in it, so that all that is in it is made anew with each other one; no name of a lane has an underscore.
+// Netns returns the name of the network namespace that the path leads to. For a running workload it contains
+// the inode, so that for another namespace everything in it is made anew. Lane names have no underscore, so
+// the names differ from theirs.
 func (l Lane) Netns() string {
 	name := "isolane-" + l.Name
 	if inode := netdev.Inode(l.Workload); inode > 0 {
@@ -101,11 +102,11 @@ func (l Lane) Netns() string {
 	return name
 }
 
-// Port is the name of the host's end of a lane's device.
+// Port returns the name of the host's end of a lane's device.
 func Port(of string) string { return DeviceName("isl-", of) }
 
-// Bridge is the name of the bridge that lanes with this uplink share; without one it connects the lanes of
-// this host only.
+// Bridge returns the name of the bridge that lanes with this uplink share. Without an uplink it connects only
+// lanes of this host.
 func Bridge(uplink string) string {
 	if uplink == "" {
 		return "islbr"
@@ -113,7 +114,7 @@ func Bridge(uplink string) string {
 	return DeviceName("islbr-", uplink)
 }
 
-// DeviceName is a prefix with a name, or with a digest of it where that would be too long for a device.
+// DeviceName returns a prefix and a name, or a digest of the name if that would be too long for a device.
 func DeviceName(prefix, name string) string {
 	if len(prefix+name) < unix.IFNAMSIZ {
 		return prefix + name
@@ -121,15 +122,15 @@ func DeviceName(prefix, name string) string {
 	return prefix + Digest(name)
 }
 
-// Digest is eight hexadecimal digits that stand for words (FNV-1a).
+// Digest returns eight hexadecimal digits that stand for words (FNV-1a).
 func Digest(words ...string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(strings.Join(words, "\x00"))) // never fails
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// mac is the address of a lane's device: the same after each start, another one on each machine. Addresses
-// that begin with 02 are given by hand (IEEE 802, universal/local bit).
+// mac returns the MAC address of a lane's device: the same after each start, and another one on each machine.
+// Addresses that begin with 02 are locally assigned (IEEE 802, universal/local bit).
 func mac(root fs.FS, of string) string {
 	var machine string
 	for _, file := range []string{"etc/machine-id", "proc/sys/kernel/hostname"} {
@@ -141,13 +142,13 @@ func mac(root fs.FS, of string) string {
 	return localMAC("mac", machine, of)
 }
 
-// localMAC is an address of nobody's block (IEEE 802, locally administered).
+// localMAC returns a locally administered address (IEEE 802), which is in no vendor's block.
 func localMAC(of ...string) string {
 	d := Digest(of...)
 	return fmt.Sprintf("02:15:%s:%s:%s:%s", d[0:2], d[2:4], d[4:6], d[6:8])
 }
 
-// FunctionMAC is the MAC address of one of the lane's virtual functions; the first has the lane's.
+// FunctionMAC returns the MAC address of one of the lane's virtual functions. The first has the lane's.
 func (l Lane) FunctionMAC(i int) string {
 	if i == 0 {
 		return l.MAC
@@ -155,7 +156,8 @@ func (l Lane) FunctionMAC(i int) string {
 	return localMAC("mac", l.MAC, fmt.Sprint(i))
 }
 
-// LinkLocal is the IPv6 address that the kernel makes of a MAC address of six bytes (RFC 4291, appendix A).
+// LinkLocal returns the IPv6 address that the kernel makes from a six-byte MAC address (RFC 4291, appendix
+// A).
 func LinkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
 		13: mac[3], 14: mac[4], 15: mac[5]})
@@ -172,8 +174,8 @@ func possibleRate(l Lane) error {
 	return nil
 }
 
-// PossibleQueues says why the lane's device cannot have its queues on this host. Those of a card are the
-// planner's business.
+// PossibleQueues says why the lane's device cannot have its queues on this host. The planner takes care of a
+// card's queues.
 func PossibleQueues(l Lane) error {
 	if l.Queues == 0 {
 		return nil
@@ -184,7 +186,7 @@ func PossibleQueues(l Lane) error {
 	return nil
 }
 
-// Inside is the device of the lane in its namespace.
+// Inside returns the device of the lane in its namespace.
 func (l Lane) Inside() *netdev.Peer {
 	p := &netdev.Peer{Netns: l.Netns(), Name: Device, MAC: l.MAC, MTU: l.MTU, Bare: l.HasTap()}
 	if p.Bare { // they are the virtual machine's
@@ -199,8 +201,8 @@ func (l Lane) Inside() *netdev.Peer {
 	return p
 }
 
-// Steps are the lane's namespace, and in it the device that link is, with its rate; the name is that of the
-// link's step.
+// Steps returns the steps for the lane's namespace and for the device that link describes in it, with its
+// rate. name is the target of the link's step.
 func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 	step, err := netdev.LinkStep(name, link)
 	steps := l.StepsWith(step)
@@ -210,7 +212,7 @@ func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 	return steps, err
 }
 
-// StepsWith are those of Steps with another step that makes the device.
+// StepsWith is Steps with another step that makes the device.
 func (l Lane) StepsWith(device journal.Step) []journal.Step {
 	steps := []journal.Step{namespace(l.Netns(), l.Workload), device}
 	if l.HasTap() {
@@ -222,7 +224,7 @@ func (l Lane) StepsWith(device journal.Step) []journal.Step {
 	return steps
 }
 
-// namespace is that of a process, or one that is made.
+// namespace returns the step for a namespace: that of a process, or a new one.
 func namespace(name, of string) journal.Step {
 	return journal.Step{Kind: netdev.KindNamespace, Target: name, After: cmp.Or(of, netdev.Present)}
 }
@@ -231,18 +233,19 @@ func namespace(name, of string) journal.Step {
 type Traffic struct {
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
-	Dropped  uint64 `json:"dropped"` // by the device and by the host's end of it, with errors
-	// Refused are those sent that the path has dropped: the lane may not send them, or not so many.
+	Dropped  uint64 `json:"dropped"` // by the device and by the host's end of it, including errors
+	// Refused counts those sent that the path has dropped: the lane may not send them, or not that many.
 	Refused uint64 `json:"refused"`
 }
 
-// Since is what came after before: all, where the device was made anew meanwhile and has begun with 0.
+// Since returns what was added since before. If the device was made anew meanwhile, its counters began at 0,
+// and all counts.
 func (t Traffic) Since(before Traffic) Traffic {
 	if t.Received < before.Received || t.Sent < before.Sent {
 		return t
 	}
-	// What has become less is counted anew, as by flows of Open vSwitch that were put back, or by a device that
-	// has carried more than the one before it.
+	// A counter that has fallen has restarted: flows of Open vSwitch were put back, or the device was made anew
+	// and has already carried more than the old one.
 	if t.Dropped >= before.Dropped {
 		t.Dropped -= before.Dropped
 	}
@@ -252,13 +255,13 @@ func (t Traffic) Since(before Traffic) Traffic {
 	return Traffic{t.Received - before.Received, t.Sent - before.Sent, t.Dropped, t.Refused}
 }
 
-// Plus is both together.
+// Plus adds both.
 func (t Traffic) Plus(more Traffic) Traffic {
 	return Traffic{t.Received + more.Received, t.Sent + more.Sent, t.Dropped + more.Dropped,
 		t.Refused + more.Refused}
 }
 
-// TrafficOf reads the counters of a lane's device, or of its end of the path; nil where there is none.
+// TrafficOf reads the counters of a lane's device, or of its end of the path; nil if there are none.
 func TrafficOf(ctx context.Context, paths []Path, l Lane) (*Traffic, error) {
 	if p, is := Find(paths, l.Network).(Counter); is && !Namespaced(paths, l.Network) {
 		return p.Traffic(ctx, l)
@@ -279,8 +282,8 @@ func dropped(s *netlink.LinkStatistics) uint64 {
 	return s.RxDropped + s.TxDropped + s.RxErrors + s.TxErrors
 }
 
-// counters are those of a device, nil where there is none, and how many frames programs have dropped where
-// they enter it: the kernel counts these at the hook (clsact).
+// counters returns the counters of a device, nil if there is none, and how many frames programs have dropped
+// on entry: the kernel counts these at the hook (clsact).
 func counters(netns, device string) (all *netlink.LinkStatistics, refused uint64, err error) {
 	h, l, err := netdev.Find(netns, device)
 	if l == nil || err != nil {

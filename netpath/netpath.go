@@ -1,7 +1,7 @@
-// Package netpath holds what the network paths share: the lanes that a path brings packets to, as steps, and
-// the wire that stands for the network outside in measurements.
+// Package netpath has what the network paths share: the lanes that a path brings packets to, as steps, and
+// the wire that stands for the outside network in measurements.
 //
-// Each path is a folder that returns steps; a path never changes the host itself.
+// Each path is a folder that returns steps. A path never changes the host itself.
 package netpath
 
 import (
@@ -20,19 +20,19 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// Wire stands for the network outside of the host in measurements: a veth pair. One end is a device of the
-// host, which paths have as their uplink, and the other one that of a client in a namespace of its own.
+// Wire stands for the outside network in measurements. It is a veth pair: one end is a device of the host,
+// which paths use as their uplink, and the other one is that of a client in a namespace of its own.
 type Wire struct {
 	Uplink    string         // the device on the host
-	Netns     string         // of the client: a name under /run/netns
+	Netns     string         // of the client: a name in /run/netns
 	MAC       string         // of the client
 	Addresses []netip.Prefix // of the client
-	Checksums bool           // frames of the client have them, which a veth leaves out where nobody looks
-	VLAN      lane.VLAN      // the tags of all frames on it, which the client does not see
+	Checksums bool           // the client computes checksums, which a veth leaves out if nobody checks them
+	VLAN      lane.VLAN      // the tags of all frames on the wire; the client does not see them
 }
 
-// Steps make the wire. It carries frames of its MTU, and joined says whether both ends join them again (GRO),
-// as drivers of network cards do; a veth does not by itself.
+// Steps returns the steps that make the wire. It carries frames of its MTU. joined makes both ends join
+// frames (GRO), as drivers of network cards do; a veth does not by itself.
 func (w Wire) Steps(joined bool) ([]journal.Step, error) {
 	if w.VLAN.Outer > 0 {
 		return w.tagged(joined)
@@ -42,10 +42,11 @@ func (w Wire) Steps(joined bool) ([]journal.Step, error) {
 	return []journal.Step{namespace(w.Netns, ""), link}, err
 }
 
-// tagsSize is by how much frames may be longer on a wire with tags, as between switches of providers.
+// tagsSize is by how many bytes frames on a wire with tags may be longer, as between switches of providers.
 const tagsSize = 8
 
-// tagged are the steps of a wire whose other end is the host's too; behind its tags is the client's device.
+// tagged returns the steps of a wire whose other end is on the host too; the client's device is behind its
+// tags.
 func (w Wire) tagged(joined bool) ([]journal.Step, error) {
 	far, client := w.Uplink+"-o", w.client(joined)
 	client.MTU = VethMTU
@@ -64,7 +65,7 @@ func (w Wire) tagged(joined bool) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// Direct are the steps of a wire that ends in the lane itself, with GRO at both ends.
+// Direct returns the steps of a wire that ends in the lane itself, with GRO at both ends.
 func (w Wire) Direct(l Lane) ([]journal.Step, error) {
 	inside := l.Inside()
 	inside.GRO, inside.WireFrames = true, true
@@ -72,15 +73,15 @@ func (w Wire) Direct(l Lane) ([]journal.Step, error) {
 	return []journal.Step{namespace(w.Netns, ""), namespace(l.Netns(), ""), link}, err
 }
 
-// client is the device of the client.
+// client returns the device of the client.
 func (w Wire) client(joined bool) *netdev.Peer {
 	return &netdev.Peer{Netns: w.Netns, Name: Device, MAC: w.MAC, Addresses: w.Addresses, GRO: joined,
 		WireFrames: true, Checksums: w.Checksums}
 }
 
-// Reach lets the client and an address behind the uplink learn each other's MAC addresses, by a datagram to a
-// port that nobody has. A client that polls can keep the kernel from it: macvlan hands ARP on by a work item,
-// which on two CPUs has the client's. That no answer comes is no error.
+// Reach makes the client and an address behind the uplink learn each other's MAC addresses, by a datagram to
+// a port that nobody uses. A polling client can keep the kernel from it: macvlan forwards ARP by a work item,
+// which on two CPUs may be on the client's CPU. No answer is no error.
 func (w Wire) Reach(ctx context.Context, address netip.Addr) error {
 	return netdev.In(w.Netns, func() error {
 		to := netip.AddrPortFrom(address, 9) // discard (RFC 863)
@@ -102,9 +103,9 @@ func (w Wire) Reach(ctx context.Context, address netip.Addr) error {
 	})
 }
 
-// CongestionControl are the steps that make TCP in namespaces use an algorithm from the first moment of a
-// socket. To change it later, as programs can, is not the same: a socket that was born with BBR keeps its
-// pacing timers.
+// CongestionControl returns the steps that make TCP in namespaces use an algorithm from the creation of each
+// socket. Changing it later, as programs can, is not the same: a socket created with BBR keeps its pacing
+// timers.
 func CongestionControl(name string, namespaces ...string) []journal.Step {
 	var steps []journal.Step
 	for _, ns := range namespaces {

@@ -21,18 +21,19 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// A segment is asked twice for its addresses; who answers later than in this time is not found. RFC 5227
-// waits for seconds, in which a lane would be without its network.
+// A segment is asked twice for its addresses. An answer after this time is not noticed. RFC 5227 waits for
+// seconds, during which a lane would be without its network.
 const (
 	askAgain = 20 * time.Millisecond
 	askFor   = 50 * time.Millisecond
 )
 
-// CheckSegment tells of somebody on the lane's segment who has one of the addresses: nobody else looks, for
-// the device inside is ready at once (IFA_F_NODAD). Nothing of the lane needs to be there yet. The questions
-// are those of RFC 5227, section 2.1 (ARP) and of RFC 4862, section 5.4 (neighbour discovery), from no
-// address, so that nobody learns one. What answers by one of the MAC addresses leaving will be gone by then.
-// It returns later than it tells: to close the socket the kernel waits until no CPU uses it.
+// CheckSegment finds out whether somebody on the lane's segment already has one of the addresses. The kernel
+// does not: the device inside is ready at once (IFA_F_NODAD). Nothing of the lane needs to exist yet. The
+// questions are those of RFC 5227, section 2.1 (ARP) and RFC 4862, section 5.4 (neighbour discovery), from no
+// address, so that nobody learns one. It ignores answers from the MAC addresses in leaving, which will be
+// gone by then. It calls tell with the result, and returns later: closing the socket takes until no CPU uses
+// it.
 func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address, leaving []string,
 	tell func(error)) {
 	if l.Device == "" || len(addresses) == 0 {
@@ -57,14 +58,14 @@ func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address, leavin
 	s.Close()
 }
 
-// check asks twice, and fails where somebody answers.
+// check asks twice, and fails if somebody answers.
 func (s segment) check(ctx context.Context, l Lane, addresses []lane.Address) error {
 	end := time.Now().Add(askFor)
 	for _, until := range []time.Time{end.Add(askAgain - askFor), end} {
 		for _, a := range addresses {
 			err := s.ask(a.Addr())
 			if errors.Is(err, unix.ENETDOWN) {
-				return nil // that of a bridge of Open vSwitch, whose other ports carry frames
+				return nil // the device of an Open vSwitch bridge, whose other ports carry frames
 			}
 			if err != nil {
 				return fmt.Errorf("spec.network.device: %s: asking for %s: %w", l.Device, a.Addr(), err)
@@ -87,8 +88,9 @@ func (s segment) check(ctx context.Context, l Lane, addresses []lane.Address) er
 	return nil
 }
 
-// Asked are a lane's addresses, and the IPv6 address that the kernel makes of its MAC address: who has that
-// one too, as a lane of its name on a host with the same machine-id, answers by it. ARP has no such question.
+// Asked returns a lane's addresses, and the IPv6 address that the kernel makes from its MAC address. A lane
+// of the same name on a host with the same machine-id has that address too, and so reveals itself; ARP has no
+// such question.
 func (l Lane) Asked() []lane.Address {
 	mac, err := net.ParseMAC(l.MAC)
 	if l.Device == "" || err != nil {
@@ -97,8 +99,8 @@ func (l Lane) Asked() []lane.Address {
 	return append(slices.Clone(l.Addresses), lane.Address{Prefix: netip.PrefixFrom(LinkLocal(mac), 64)})
 }
 
-// checkHost fails where the host itself has one of the addresses on the lane's segment: it would not answer,
-// for what a packet socket sends does not come to its own stack.
+// checkHost fails if the host itself has one of the addresses on the lane's segment. The host would not
+// answer, because what a packet socket sends does not reach its own stack.
 func (l Lane) checkHost(addresses []lane.Address) error {
 	h, err := netdev.Open("")
 	if err != nil {
@@ -120,8 +122,8 @@ func (l Lane) checkHost(addresses []lane.Address) error {
 	return errors.Join(lerr, err)
 }
 
-// ofHost are those of the host's devices that are on the lane's segment: its device and what has frames by
-// that, and behind its tags the VLANs of these.
+// ofHost returns the host's devices that are on the lane's segment: its device and those that get frames
+// through it, and with tags the VLAN devices on these.
 func (l Lane) ofHost(links []netlink.Link) []netlink.Link {
 	on := slices.DeleteFunc(slices.Clone(links), func(d netlink.Link) bool { return d.Attrs().Name != l.Device })
 	on = above(links, on, sharing()...)
@@ -139,7 +141,7 @@ func (l Lane) ofHost(links []netlink.Link) []netlink.Link {
 	return on
 }
 
-// wireTags are tags as they stand in a frame: alone one of IEEE 802.1Q, around another one of 802.1ad.
+// wireTags returns tags as they are in a frame: a single one is of IEEE 802.1Q, an outer one of 802.1ad.
 func wireTags(v lane.VLAN) (tags []byte) {
 	for i, id := range []int{v.Outer, v.Inner} {
 		protocol := uint16(unix.ETH_P_8021Q)
@@ -153,18 +155,18 @@ func wireTags(v lane.VLAN) (tags []byte) {
 	return tags
 }
 
-// segment is a packet socket at the card of a lane, which sees frames before what takes their tags off.
+// segment is a packet socket at a lane's card. It sees frames before anything takes their tags off.
 type segment struct {
 	fd   int
 	mac  net.HardwareAddr // of the card
-	tags []byte           // of the lane, as they are in a frame
+	tags []byte           // the lane's, as they are in a frame
 
-	leaving []string // MAC addresses that are not there any more when the lane is
+	leaving []string // MAC addresses that will be gone when the lane is there
 }
 
 func (s segment) Close() { _ = unix.Close(s.fd) }
 
-// networkOrder is a number as packet sockets want protocols.
+// networkOrder converts a protocol number as packet sockets want it.
 func networkOrder(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }
@@ -191,7 +193,7 @@ func openSegment(l Lane) (s segment, err error) {
 		Address: [8]byte{0x33, 0x33, 5: 1}} // ff02::1, to which neighbours answer
 	err = errors.Join(unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &toAll),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1))
-	if len(s.tags) > 0 { // cards drop frames with tags that nobody has a device for
+	if len(s.tags) > 0 { // cards drop frames whose tags no device has
 		err = errors.Join(err, unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
 			&unix.PacketMreq{Ifindex: int32(d.Index), Type: unix.PACKET_MR_PROMISC}))
 	}
@@ -202,7 +204,7 @@ func openSegment(l Lane) (s segment, err error) {
 	return s, err
 }
 
-// ask sends the question who has an address.
+// ask asks who has an address.
 func (s segment) ask(who netip.Addr) error {
 	var to net.HardwareAddr
 	var question []byte
@@ -216,12 +218,12 @@ func (s segment) ask(who netip.Addr) error {
 		question = append([]byte{0x86, 0xdd}, solicitation(who)...)
 	}
 	frame := slices.Concat(to, s.mac, s.tags, question)
-	frame = append(frame, make([]byte, max(0, 60-len(frame)))...) // the least that Ethernet has
+	frame = append(frame, make([]byte, max(0, 60-len(frame)))...) // the minimum of Ethernet
 	_, err := unix.Write(s.fd, frame)
 	return err
 }
 
-// solicitation is a packet of IPv6 that asks for a neighbour (RFC 4861, section 4.3) from no address.
+// solicitation returns an IPv6 packet that asks for a neighbour (RFC 4861, section 4.3), from no address.
 func solicitation(who netip.Addr) []byte {
 	address := who.As16()
 	group := [16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff}
@@ -235,7 +237,7 @@ func solicitation(who netip.Addr) []byte {
 	return append(append(packet, group[:]...), message...)
 }
 
-// checksum is that of RFC 1071, of an even number of bytes.
+// checksum computes the checksum of RFC 1071 of an even number of bytes.
 func checksum(of []byte) uint16 {
 	var sum uint32
 	for ; len(of) > 1; of = of[2:] {
@@ -247,10 +249,10 @@ func checksum(of []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// drain is for how long frames are read that came in time.
+// drain is how long frames are read that arrived in time.
 const drain = 50 * time.Millisecond
 
-// answer waits for somebody who has one of the addresses; the zero address is nobody.
+// answer waits for somebody who has one of the addresses. It returns the zero address for nobody.
 func (s segment) answer(
 	ctx context.Context, until time.Time, addresses []lane.Address,
 ) (who netip.Addr, mac net.HardwareAddr, err error) {
@@ -260,7 +262,7 @@ func (s segment) answer(
 		if err = ctx.Err(); err != nil || left < -drain {
 			return who, nil, err
 		}
-		wait := 0 // what came while this process was off its CPU is read after the time too
+		wait := 0 // frames that came while this process did not run are read after the time too
 		if left > 0 {
 			wait = int(left.Milliseconds()) + 1
 		}
@@ -293,8 +295,8 @@ func (s segment) answer(
 	}
 }
 
-// claim is the address that somebody says in a frame with the lane's tags that they have, if any. The kernel
-// has taken the outer tag out of the frame, and says so beside it (packet(7)).
+// claim returns the address that the sender of a frame with the lane's tags claims to have, if any. The
+// kernel has taken the outer tag out of the frame, and passes it separately (packet(7)).
 func (s segment) claim(frame, control []byte) (who netip.Addr, mac net.HardwareAddr) {
 	const macs = 12
 	if len(frame) < macs {
@@ -316,14 +318,14 @@ func (s segment) claim(frame, control []byte) (who netip.Addr, mac net.HardwareA
 	protocol, rest := binary.BigEndian.Uint16(rest), rest[2:]
 	switch {
 	case protocol == unix.ETH_P_ARP && len(rest) >= 28:
-		return netip.AddrFrom4([4]byte(rest[14:])), mac // the sender's, of an answer as of a question
+		return netip.AddrFrom4([4]byte(rest[14:])), mac // the sender's, in requests and replies
 	case protocol == unix.ETH_P_IPV6 && len(rest) >= 64 && rest[6] == unix.IPPROTO_ICMPV6 && rest[40] == 136:
 		return netip.AddrFrom16([16]byte(rest[48:])), mac // the target of a neighbour advertisement
 	}
 	return who, nil
 }
 
-// outerTag is the tag that the kernel took out of a frame; none where it took none.
+// outerTag returns the tag that the kernel took out of a frame; none if it took none.
 func outerTag(control []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

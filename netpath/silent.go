@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// silent begins what is said to be there where a switch cannot be asked. It is a value, so that lanes can be
-// looked at while it is started anew, and no error.
+// silent begins the value of what a switch cannot be asked about. It is a value and no error, so that lanes
+// can be inspected while the switch restarts.
 const silent = "unknown: "
 
-// Unread is what is there where a switch could not be asked.
+// Unread returns the value for a switch that could not be asked.
 func Unread(ctx context.Context, err error) (string, error) {
 	if ctx.Err() != nil || errors.Is(err, fs.ErrPermission) {
 		return "", err
@@ -19,5 +19,5 @@ func Unread(ctx context.Context, err error) (string, error) {
 	return silent + err.Error(), nil
 }
 
-// IsUnread says whether a value is one of Unread.
+// IsUnread reports whether Unread returned a value.
 func IsUnread(value string) bool { return strings.HasPrefix(value, silent) }

@@ -9,19 +9,19 @@ import (
 	"isolane.dev/isolane/change/netdev"
 )
 
-// Why no frames come or go by an uplink.
+// Why no frames pass an uplink.
 const (
 	Gone      = "gone"
 	Down      = "down"
 	NoCarrier = "no carrier" // no cable, or nobody at its other end
 )
 
-// Bypasser is a path whose uplink may be a card that a switch in user space drives, which the kernel does not
-// see.
+// Bypasser is a path whose uplink may be a card that a switch in user space drives: the kernel does not see
+// it.
 type Bypasser interface{ Bypasses() bool }
 
-// UplinkState says why no frames come or go by a lane's uplink, "" where they may, and where the kernel does
-// not know. Ports of a bridge of Open vSwitch carry them whatever its own device is.
+// UplinkState says why no frames pass a lane's uplink; "" if they may, or the kernel does not know. The ports
+// of an Open vSwitch bridge carry frames whatever the state of its own device.
 func UplinkState(paths []Path, l Lane) (string, error) {
 	if l.Path == "" || l.Device == "" || strings.Contains(l.Device, ":") { // a PCI address
 		return "", nil
@@ -36,7 +36,7 @@ func UplinkState(paths []Path, l Lane) (string, error) {
 	}
 	defer h.Close()
 	a, t := link.Attrs(), link.Type()
-	switch _, bySwitch := p.(Tagger); { // it may be such a bridge, of the kernel's data path or of another
+	switch _, bySwitch := p.(Tagger); { // it may be such a bridge, of whatever data path
 	case bySwitch && (t == "openvswitch" || t == "tuntap"):
 		return "", nil
 	case a.Flags&net.FlagUp == 0:
@@ -47,7 +47,7 @@ func UplinkState(paths []Path, l Lane) (string, error) {
 	return "", nil
 }
 
-// Remedy is what is to be done about a state; "" where that is nothing of the host.
+// Remedy says what to do about a state; "" if nothing on this host helps.
 func Remedy(state, device string) string {
 	const cut = "lanes on it are cut off: "
 	return map[string]string{Gone: cut + "isolane apply when it is back, or isolane release",

@@ -10,17 +10,17 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Switch is a path through a switch of the host that has lanes itself (spec.switch).
+// Switch is a path through a switch of the host that has lanes of its own (spec.switch).
 type Switch interface {
-	IsSwitch() bool // not each path of Open vSwitch is one
-	// PossibleSwitch says why the switch cannot be told now what a lane has, besides others that are its own.
+	IsSwitch() bool // not every path of Open vSwitch is one
+	// PossibleSwitch says why the switch cannot be given a lane now. others are the lanes that it has already.
 	PossibleSwitch(others []string) error
-	// SwitchSteps tell it what all lanes that are its own have on this host.
+	// SwitchSteps returns the steps that tell the switch what its own lanes have on this host.
 	SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error)
 }
 
-// FindSwitch is the switch that a lane is for; nil where it is a lane of workloads. The error says why it
-// cannot be.
+// FindSwitch returns the switch that a lane is for; nil for a lane of workloads. The error says why it cannot
+// be.
 func FindSwitch(paths []Path, spec lane.Spec) (Switch, error) {
 	if spec.Switch == "" {
 		return nil, nil
@@ -36,16 +36,16 @@ func FindSwitch(paths []Path, spec lane.Spec) (Switch, error) {
 	return s, nil
 }
 
-// Lasting is a path whose switch keeps what lanes had of it over a reboot, which ends the lanes: a card that
-// is still its port serves nobody.
+// Lasting is a path whose switch keeps the ports and cards of lanes over a reboot, which ends the lanes. A
+// card that is still its port serves nobody.
 type Lasting interface {
-	// RemoveLeftovers takes that away and says what it was; nothing where the switch does not answer.
+	// RemoveLeftovers removes these and returns what they were. It does nothing if the switch does not answer.
 	RemoveLeftovers(ctx context.Context) (removed []string, err error)
 }
 
-// isPort says what is expected of a device that is a port of something.
+// isPort returns an error that says which device the uplink is a port of.
 func (u Uplink) isPort() error {
-	const kernelOVS = "ovs-system" // what all ports of Open vSwitch are of for the kernel
+	const kernelOVS = "ovs-system" // the master of all ports of Open vSwitch in the kernel
 	if u.Master == kernelOVS {
 		return fmt.Errorf("spec.network.device: %s is a port of Open vSwitch: expected its bridge (ovs-vsctl "+
 			"port-to-br %[1]s); one of lanes before the last boot goes with isolane recover", u.Name)

@@ -24,17 +24,17 @@ type Uplink struct {
 	Name      string
 	AltNames  []string // other names of it
 	Bridge    bool     // lanes can be ports of it
-	Master    string   // what it is a port of, "" nothing
+	Master    string   // the device that it is a port of; "" for none
 	Up        bool
 	MTU       int
 	Ethernet  bool
-	Addresses []netip.Prefix // without those of one link only
-	Route     string         // one of the host's by it, the default one first; "" where there is none
-	Default   bool           // the host has its default route by it
+	Addresses []netip.Prefix // without link-local ones
+	Route     string         // a route of the host through it, preferably the default route; "" if there is none
+	Default   bool           // the host's default route goes through it
 }
 
-// FindUplink reads what brings frames to the lane from outside. Of a lane with tags that is the device below
-// these, without what its own frames alone depend on: the kernel takes tagged ones out of it first.
+// FindUplink reads the device that brings frames to the lane from outside. For a lane with tags that is the
+// device below them, without what only its untagged frames depend on: the kernel takes tagged ones out first.
 func (l Lane) FindUplink() (Uplink, error) {
 	u, err := findUplink(l.Device)
 	if l.Uplink != l.Device {
@@ -77,7 +77,8 @@ func findUplink(name string) (Uplink, error) {
 	return u, err
 }
 
-// findRoute looks in all tables for a route that is not of each device that is up, and may be by others too.
+// findRoute looks in all tables for a route through the device, ignoring those that every device that is up
+// has.
 func (u *Uplink) findRoute(h *netlink.Handle, device int) error {
 	routes, err := h.RouteListFiltered(unix.AF_UNSPEC, &netlink.Route{}, netlink.RT_FILTER_TABLE)
 	for _, r := range routes {
@@ -110,7 +111,7 @@ func (u *Uplink) findRoute(h *netlink.Handle, device int) error {
 	return err
 }
 
-// CheckedUplink is FindUplink, which fails where the device can be no uplink of the lane.
+// CheckedUplink is FindUplink, but fails if the device cannot be an uplink of the lane.
 func (l Lane) CheckedUplink() (Uplink, error) {
 	u, err := l.FindUplink()
 	if err == nil {
@@ -119,7 +120,7 @@ func (l Lane) CheckedUplink() (Uplink, error) {
 	return u, err
 }
 
-// Check says why the device can be no uplink of a lane.
+// Check says why the device cannot be an uplink of a lane.
 func (u Uplink) Check(n lane.Network) error {
 	switch {
 	case !u.Ethernet:
@@ -132,10 +133,10 @@ func (u Uplink) Check(n lane.Network) error {
 	return nil
 }
 
-// VethMTU is the MTU of a veth that is told none.
+// VethMTU is the default MTU of a veth.
 const VethMTU = 1500
 
-// CheckVeth is Check where the device of a lane without an MTU has that of a veth.
+// CheckVeth is Check for paths where a lane's device without an MTU gets that of a veth.
 func (u Uplink) CheckVeth(n lane.Network) error {
 	if err := u.Check(n); err != nil || n.MTU > 0 || u.MTU >= VethMTU {
 		return err
@@ -144,8 +145,8 @@ func (u Uplink) CheckVeth(n lane.Network) error {
 		"expected mtu %[3]d or less", VethMTU, n.Path, u.MTU, u.Name)
 }
 
-// OwnBridge is the bridge of Isolane's that may have the device as a port. Lanes of before may have made it
-// by an alternative name, and move to the other one.
+// OwnBridge returns Isolane's bridge that may have the device as a port. Older lanes may have made it by an
+// alternative name of the device, and move to the other bridge.
 func (u Uplink) OwnBridge() string {
 	if slices.ContainsFunc(u.AltNames, func(name string) bool { return Bridge(name) == u.Master }) {
 		return u.Master
@@ -153,8 +154,8 @@ func (u Uplink) OwnBridge() string {
 	return Bridge(u.Name)
 }
 
-// CheckPort says why the device cannot become a port of a bridge: it is one of another, "" for any, or has
-// addresses. Instead is what else than a device without one is expected.
+// CheckPort says why the device cannot become a port of a bridge: it is a port of another one ("" accepts
+// any), or has addresses. instead says in the error what else is expected than a device without one.
 func (u Uplink) CheckPort(bridge, instead string) error {
 	switch {
 	case u.Master != "" && u.Master != bridge:
@@ -169,10 +170,10 @@ func (u Uplink) CheckPort(bridge, instead string) error {
 	return nil
 }
 
-// above are devices of the host with all that are on them in turn: what they are ports of, and devices of
-// these types that have one of them below.
+// above returns the devices of the host that are above some devices, and so on: those that they are ports of,
+// and those of the given types that are on them.
 func above(links, on []netlink.Link, types ...string) []netlink.Link {
-	for i := 0; i < len(on); i++ { // which grows
+	for i := 0; i < len(on); i++ { // it grows
 		below := on[i].Attrs()
 		for _, l := range links {
 			a := l.Attrs()
@@ -185,10 +186,10 @@ func above(links, on []netlink.Link, types ...string) []netlink.Link {
 	return on
 }
 
-// sharing are the types of devices that have the frames of the one below too, as they are.
+// sharing returns the types of devices that also get the unchanged frames of the device below.
 func sharing() []string { return []string{netdev.Macvlan, "macvtap", "ipvlan", "ipvtap"} }
 
-// Above are the devices of the host on the uplink: its VLANs, what it is a port of, and so on.
+// Above returns the devices of the host on the uplink: its VLANs, what it is a port of, and so on.
 func (u Uplink) Above() (all []Uplink, err error) {
 	h, l, err := netdev.Find("", u.Name)
 	if l == nil || err != nil {
@@ -203,14 +204,13 @@ func (u Uplink) Above() (all []Uplink, err error) {
 	return all, err
 }
 
-// tag is a device of Isolane's that takes one tag off the frames of the one below it.
+// tag is a device of Isolane's that takes one tag off the frames of the device below it.
 type tag struct {
 	device string
 	link   netdev.Link
 }
 
-// tags are the lane's, from the outer one inwards. Alone a tag is one of IEEE 802.1Q, around another one of
-// 802.1ad.
+// tags returns the lane's tags, the outer one first. A single tag is of IEEE 802.1Q, an outer one of 802.1ad.
 func (l Lane) tags() []tag {
 	v := l.VLAN
 	if v.Outer == 0 {
@@ -228,29 +228,29 @@ func (l Lane) tags() []tag {
 			netdev.Link{Type: netdev.VLAN, Parent: outer, Tag: v.Inner}}}
 }
 
-// Tagger is a path that puts the tags of its lanes on frames itself, and takes them off. It needs no devices
-// for that, and takes all frames of their device.
+// Tagger is a path that adds and removes the tags of its lanes itself. It needs no devices for that, and
+// takes all frames of their device.
 type Tagger interface {
 	// Beside says why a lane cannot be on the device of another one.
 	Beside(l, other Lane) error
 }
 
-// Mixer is a path whose lanes may be on one device with those of some other path.
+// Mixer is a path whose lanes may share a device with those of some other path.
 type Mixer interface {
-	// Mixed says whether a lane can be on the device of another one, which has another path, and where it cannot
-	// what else than that path is expected, if anything.
+	// Mixed reports whether a lane can share a device with a lane of another path. If not, instead says what
+	// else than that path is expected, if anything.
 	Mixed(l, other Lane) (can bool, instead string)
 }
 
-// ownTags says whether a path needs no devices for tags.
+// ownTags reports whether a path needs no devices for tags.
 func ownTags(p Path) bool {
 	_, tagger := p.(Tagger)
 	_, functional := p.(Functional)
 	return tagger || functional
 }
 
-// taken are the uplinks that a lane takes by its path: its own, and that below its tags where the path puts
-// these on.
+// taken returns the uplinks that a lane takes by its path: its own, and if the path adds the tags itself, the
+// one below the tags.
 func taken(p Path, l Lane) []string {
 	if _, is := p.(Functional); is {
 		return nil
@@ -261,8 +261,8 @@ func taken(p Path, l Lane) []string {
 	return []string{l.Uplink}
 }
 
-// Beside says why a lane cannot have its path while others have theirs. The kernel hands the frames of a
-// device to one path (netdev_rx_handler_register).
+// Beside says why a lane cannot have its path while others have theirs. The kernel passes the frames of a
+// device to one path only (netdev_rx_handler_register).
 func Beside(paths []Path, l Lane, others []Lane) error {
 	p := Find(paths, l.Network)
 	for _, o := range others {
@@ -292,12 +292,12 @@ func Beside(paths []Path, l Lane, others []Lane) error {
 	return nil
 }
 
-// UnicastSteps tell the lane's MAC address to each card below it that can have virtual functions. Without
-// that such a card sends what one of these sends to the lane by the wire only, and some drop what comes to it
-// from there, although the host's device is promiscuous.
+// UnicastSteps returns the steps that tell the lane's MAC address to each card below it that can have virtual
+// functions. Otherwise such a card sends frames from a function to the lane only by the wire, and some drop
+// frames to it that come from there, although the host's device is promiscuous.
 func (l Lane) UnicastSteps() (steps []journal.Step) {
 	const devices = "/sys/class/net/"
-	ports, _ := filepath.Glob(devices + l.Device + "/brif/*") // of a bridge; only a bad pattern is an error
+	ports, _ := filepath.Glob(devices + l.Device + "/brif/*") // of a bridge; fails only for a bad pattern
 	for _, device := range append(ports, l.Device) {
 		device = filepath.Base(device)
 		if _, err := os.Stat(devices + device + "/device/sriov_totalvfs"); err == nil {
@@ -307,7 +307,7 @@ func (l Lane) UnicastSteps() (steps []journal.Step) {
 	return steps
 }
 
-// Tags are the steps that make the uplinks of lanes with tags; they come before those of the paths.
+// Tags returns the steps that make the uplinks of lanes with tags. They come before the steps of the paths.
 func Tags(paths []Path, lanes []Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, l := range lanes {
@@ -328,8 +328,8 @@ func Tags(paths []Path, lanes []Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// PossibleTags says why a lane cannot have its tags on the machine that root shows, which is not asked for
-// more than it shows: a module that can be loaded is enough.
+// PossibleTags says why a lane cannot have its tags on the machine that root shows. It asks for no more than
+// root shows: a module that can be loaded is enough.
 func PossibleTags(root fs.FS, p Path, l Lane) error {
 	if ownTags(p) || len(l.tags()) == 0 {
 		return nil
@@ -340,8 +340,8 @@ func PossibleTags(root fs.FS, p Path, l Lane) error {
 	return nil
 }
 
-// FreeTags says which device of the host has a tag of the lane's on the same device. The kernel makes no
-// second one (vlan_check_real_dev).
+// FreeTags says which device of the host already has a tag of the lane's on the same device. The kernel makes
+// no second one (vlan_check_real_dev).
 func FreeTags(p Path, l Lane) error {
 	tags := l.tags()
 	if ownTags(p) || len(tags) == 0 {
@@ -360,7 +360,7 @@ func FreeTags(p Path, l Lane) error {
 	for _, other := range links {
 		a := other.Attrs()
 		index[a.Name] = a.Index
-		if a.Name == l.Device { // lanes of before may have them by an alternative name
+		if a.Name == l.Device { // older lanes may have them by an alternative name
 			for _, name := range append(a.AltNames, a.Name) {
 				own = append(own, Lane{Network: lane.Network{Device: name, VLAN: l.VLAN}}.tags()...)
 			}
@@ -379,8 +379,8 @@ func FreeTags(p Path, l Lane) error {
 	return nil
 }
 
-// LacksTags says why the machine that root shows can have no VLAN devices, or nil. Those of 802.1ad are of
-// the same module as those of 802.1Q.
+// LacksTags says why the machine that root shows cannot have VLAN devices; nil if it can. Those of 802.1ad
+// are in the same module as those of 802.1Q.
 func LacksTags(root fs.FS) error {
 	if _, err := fs.Stat(root, "proc/net/vlan"); err == nil {
 		return nil

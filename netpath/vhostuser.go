@@ -6,28 +6,28 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// VhostUser is how a workload speaks with a switch itself: a virtual machine, or a program in user space with
-// virtio-user. It is the server of the socket, so that each of both may start anew.
+// VhostUser says how a workload speaks with a switch directly: a virtual machine, or a user-space program
+// with virtio-user. The workload is the server of the socket, so that each side may restart.
 type VhostUser struct {
 	Socket string // the file
 	MAC    string // of the workload's device
 	MTU    int
 }
 
-// UserSpace is a path whose lanes may speak vhost-user. These have no network device, and need no namespace:
+// UserSpace is a path whose lanes may use vhost-user. These have no network device and need no namespace:
 // their workloads keep the network that they have.
 type UserSpace interface {
-	// VhostUser is the lane's end; false where it has a network device.
+	// VhostUser returns the lane's end; false if it has a network device.
 	VhostUser(l Lane) (VhostUser, bool)
 }
 
-// Counter is a path that counts itself what lanes without a network device have received and sent.
+// Counter is a path that itself counts what lanes without a network device have received and sent.
 type Counter interface {
-	// Traffic is what has passed the lane's port; nil where the switch, or the card, does not say.
+	// Traffic returns what has passed the lane's port; nil if the switch or the card does not say.
 	Traffic(ctx context.Context, l Lane) (*Traffic, error)
 }
 
-// VhostUserOf is the end of a lane that speaks vhost-user; false where its path is another.
+// VhostUserOf returns the end of a lane that uses vhost-user; false if its path is another.
 func VhostUserOf(paths []Path, l Lane) (VhostUser, bool) {
 	p, can := Find(paths, l.Network).(UserSpace)
 	if !can {
@@ -36,8 +36,8 @@ func VhostUserOf(paths []Path, l Lane) (VhostUser, bool) {
 	return p.VhostUser(l)
 }
 
-// Namespaced says whether the workload of a lane has the network of its path instead of that which it would
-// have without one.
+// Namespaced reports whether the workload of a lane has the network of its path, instead of the one that it
+// would have without.
 func Namespaced(paths []Path, n lane.Network) bool {
 	_, speaks := VhostUserOf(paths, Lane{Network: n})
 	return n.Path != "" && n.Driver != lane.VFIO && !speaks

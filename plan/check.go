@@ -7,13 +7,13 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// Check says whether a placement is for this machine, and still possible on it.
+// Check returns an error unless a placement is for this machine, and still possible on it.
 func (p Placement) Check(h host.Host) error {
 	if len(p.Lanes) == 0 {
 		return nil
 	}
 	here := MachineOf(h)
-	// A container has a name of its own, and another boot changes the identity of the kernel: one is enough.
+	// A container has its own hostname, and another boot has another boot ID: one match is enough.
 	same := p.Host.Hostname == here.Hostname || here.BootID != "" && p.Host.BootID == here.BootID
 	if !same || p.Host.CPUs != here.CPUs {
 		return &Mismatch{Reason: fmt.Sprintf("the placement is of %q with CPUs %s, this machine is %q with CPUs %s",
@@ -49,16 +49,16 @@ func (p Placement) Check(h host.Host) error {
 	return nil
 }
 
-// Mismatch is why a placement is not for a machine.
+// Mismatch says why a placement is not for a machine.
 type Mismatch struct {
 	Reason string
-	Lost   []string // lanes of which CPUs are gone; none: it is another machine
+	Lost   []string // lanes that have lost CPUs; none: it is another machine
 }
 
-// Error is the reason.
+// Error returns the reason.
 func (m *Mismatch) Error() string { return m.Reason }
 
-// MachineOf is what identifies the machine of a host.
+// MachineOf returns what identifies the machine of a host.
 func MachineOf(h host.Host) Machine {
 	return Machine{Hostname: h.Hostname, BootID: h.Kernel.BootID, CPUs: h.Possible()}
 }

@@ -8,15 +8,16 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// Interrupts are those that the CPUs of a lane handle on a host as it is: all of its virtual functions, and
-// as many queues of its device as it wants and none of the other lanes has. Those that it has had stay on
-// their CPUs where they are still such: a driver that is loaded anew may give their numbers to others. The
-// rest go to its CPUs evenly, those of one queue to one. A lane without devices keeps what it has.
+// Interrupts returns the interrupts that the CPUs of a lane handle, on a host as it is now: those of all its
+// virtual functions, and those of as many queues of its device as it wants and no other lane has. An
+// interrupt that the lane had stays on its CPU, unless a reloaded driver has given its number to something
+// else. The rest is spread evenly over the CPUs, all interrupts of a queue on one. A lane without devices
+// keeps what it has.
 func Interrupts(h host.Host, l Lane, others []Lane) []Interrupt {
 	if len(l.Devices) == 0 {
 		return l.Interrupts
 	}
-	of := map[string]int{} // the CPU of each queue
+	of := map[string]int{} // by queue
 	queues, load := 0, map[int]int{}
 	take := func(s source, cpu int) {
 		if _, has := of[s.queue]; has || !s.function && queues >= l.Spec.Network.Queues {
@@ -48,11 +49,11 @@ func Interrupts(h host.Host, l Lane, others []Lane) []Interrupt {
 // source is an interrupt that a lane may have.
 type source struct {
 	irq      int
-	queue    string // of which card
+	queue    string // and its network card
 	function bool   // of a virtual function of the lane
 }
 
-// sources are the interrupts that a lane may have and none of the other lanes has.
+// sources returns the interrupts that a lane may have and no other lane has.
 func (l Lane) sources(h host.Host, others []Lane) (all []source) {
 	for _, i := range h.Interrupts {
 		s, may := l.source(h, i)
@@ -63,7 +64,7 @@ func (l Lane) sources(h host.Host, others []Lane) (all []source) {
 	return all
 }
 
-// hasStill says whether an interrupt that a lane has had is one that it may have.
+// hasStill reports whether the lane may still have an interrupt that it had.
 func (l Lane) hasStill(h host.Host, i host.Interrupt) bool {
 	if !slices.ContainsFunc(l.Interrupts, func(had Interrupt) bool { return had.IRQ == i.IRQ }) {
 		return false
@@ -72,8 +73,8 @@ func (l Lane) hasStill(h host.Host, i host.Interrupt) bool {
 	return may
 }
 
-// QueuesOf is how many queues of its device a lane has; known is false where the host tells of none of the
-// device's interrupts, and where it has functions instead.
+// QueuesOf returns how many queues of its device a lane has. known is false if the host shows none of the
+// device's interrupts, or if the lane has virtual functions instead.
 func QueuesOf(h host.Host, l Lane) (has int, known bool) {
 	found := map[string]bool{}
 	for _, d := range l.Devices {
@@ -89,8 +90,8 @@ func QueuesOf(h host.Host, l Lane) (has int, known bool) {
 	return len(found), known
 }
 
-// source is an interrupt of one of a lane's virtual functions, or of a queue of its device, that can be
-// moved; false for any other.
+// source describes an interrupt as one of the lane: of one of its virtual functions, or of a queue of its
+// device, and movable. It returns false for any other.
 func (l Lane) source(h host.Host, i host.Interrupt) (source, bool) {
 	if i.Device == nil || i.Managed != nil && *i.Managed {
 		return source{}, false
@@ -103,9 +104,9 @@ func (l Lane) source(h host.Host, i host.Interrupt) (source, bool) {
 		func(d Device) bool { return d.Address == *i.Device && len(d.VFs) == 0 })
 }
 
-// WithDevices is a placement with the addresses of virtual functions and the interrupts that the host has
-// now: a lane's own steps make functions, drivers take interrupts when devices are set up, and others when
-// they are loaded anew or the number of queues changes.
+// WithDevices returns a placement with the addresses of virtual functions and the interrupts that the host
+// has now. They change: a lane's own steps make functions; drivers request interrupts when a device is set
+// up, and others when they are reloaded or the number of queues changes.
 func WithDevices(h host.Host, p Placement) Placement {
 	p.Lanes = slices.Clone(p.Lanes)
 	for i, l := range p.Lanes {
@@ -128,8 +129,8 @@ func WithDevices(h host.Host, p Placement) Placement {
 	return p
 }
 
-// Queues is how many queues of a device, by its PCI address, have an interrupt that can be moved; known is
-// false where the host tells of none of its interrupts.
+// Queues returns how many queues of a device, given by its PCI address, have a movable interrupt. known is
+// false if the host shows none of its interrupts.
 func Queues(h host.Host, device string) (queues int, known bool) {
 	found := map[string]bool{"": true}
 	for _, i := range h.Interrupts {
@@ -143,11 +144,12 @@ func Queues(h host.Host, device string) (queues int, known bool) {
 	return len(found) - 1, known
 }
 
-// queueOf is the number of the queue of a network card that an interrupt is of, "" where it is of the card's
-// link or control. Drivers number queues at the end of the name ("eth0-TxRx-3", "mlx5_comp3@pci:…"), alike
-// for both directions ("virtio2-input.0", "virtio2-output.0"), and name the others otherwise ("eth0", also
-// when that interface has another name by now, "virtio2-config", "i40e-0000:3b:00.0:misc"), but for
-// "mlx5_async0@pci:…" of mlx5 and "eth0-event-4" of vmxnet3. One without a name may be of a queue.
+// queueOf returns the number of the queue of a network card that an interrupt serves, or "" if it serves the
+// card's link or control. Drivers end the names of queue interrupts with the queue's number ("eth0-TxRx-3",
+// "mlx5_comp3@pci:…"), the same for both directions ("virtio2-input.0", "virtio2-output.0"). Other names have
+// no number ("eth0", even if that interface has been renamed, "virtio2-config", "i40e-0000:3b:00.0:misc"),
+// except "mlx5_async0@pci:…" of mlx5 and "eth0-event-4" of vmxnet3. An interrupt without a name may serve a
+// queue.
 func queueOf(h host.Host, i host.Interrupt) string {
 	if i.Name == nil {
 		return fmt.Sprint("of interrupt ", i.IRQ)

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ReadFile is Read of a file.
+// ReadFile reads a placement from a file, as Read does.
 func ReadFile(name string) (Placement, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -19,8 +19,8 @@ func ReadFile(name string) (Placement, error) {
 	return Read(name, f)
 }
 
-// Read reads a placement as `isolane plan -o json` prints it; name is the file's, for errors. Unknown
-// and duplicate fields are errors, and so is what no machine could hold.
+// Read reads a placement as `isolane plan -o json` prints it. name is the file's, for errors. Unknown and
+// duplicate fields are errors, and so is what no machine could hold.
 func Read(name string, r io.Reader) (Placement, error) {
 	const most = 16 << 20
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
@@ -54,7 +54,7 @@ func Read(name string, r io.Reader) (Placement, error) {
 	return p, nil
 }
 
-// Validate says which lanes no machine could hold; the error names the field.
+// Validate returns an error that names the first field with lanes that no machine could hold.
 func (p Placement) Validate() error {
 	for i, l := range p.Lanes {
 		if err := l.validate(); err != nil {

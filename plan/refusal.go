@@ -9,18 +9,18 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// Refusal is why a lane does not fit. It is an error, and a document of its own.
+// Refusal says why a lane does not fit. It is an error, and a JSON document of its own.
 type Refusal struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
 	Lane       string   `json:"lane"`
 	Blocking   []string `json:"blocking"`           // the fewest constraints that cannot hold together
 	Cheapest   *Change  `json:"cheapest,omitempty"` // nil: none is known
-	Searched   bool     `json:"searched,omitempty"` // for a change, also where none is known
+	Searched   bool     `json:"searched,omitempty"` // a change was searched for; also if none was found
 }
 
 // Change is what would admit all lanes of the request: another declaration of one of them, or moves of placed
-// ones. It was tried.
+// lanes. The planner has tried it.
 type Change struct {
 	Lane   string `json:"lane,omitempty"` // whose declaration changes
 	Change string `json:"change,omitempty"`
@@ -28,15 +28,15 @@ type Change struct {
 	Price  Price  `json:"price,omitzero"`
 }
 
-// Price orders changes, as of several hosts.
+// Price orders changes, also those of several hosts.
 type Price struct {
-	// Kind is its place in the order of docs/placement.md, from 1; 0 is unknown, and costs most.
+	// Kind is the change's position in the order of docs/placement.md, from 1. 0 is unknown, and costs most.
 	Kind int `json:"kind"`
-	// Left are the CPUs or bytes that the lane keeps: of one kind more costs less.
+	// Left is how many CPUs or bytes the lane keeps. Within a kind, more left costs less.
 	Left uint64 `json:"left,omitempty"`
 }
 
-// Compare is below 0 where p costs less.
+// Compare is negative if p costs less.
 func (p Price) Compare(o Price) int {
 	if (p.Kind == 0) != (o.Kind == 0) {
 		return o.Kind - p.Kind
@@ -44,7 +44,7 @@ func (p Price) Compare(o Price) int {
 	return cmp.Or(p.Kind-o.Kind, cmp.Compare(o.Left, p.Left))
 }
 
-// Error is the refusal in one line.
+// Error returns the refusal in one line.
 func (r *Refusal) Error() string {
 	text := fmt.Sprintf("lane %s refused: %s", r.Lane, strings.Join(r.Blocking, "; "))
 	switch c := r.Cheapest; {
@@ -65,7 +65,7 @@ func (r *Refusal) Error() string {
 	return text
 }
 
-// At names the file and the line of the lane that is refused, where they are known.
+// At adds the file and line of the refused lane to err, if they are known.
 func At(err error, want []lane.Lane) error {
 	refusal, is := errors.AsType[*Refusal](err)
 	for _, l := range want {

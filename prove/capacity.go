@@ -11,13 +11,13 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// A capacity is the median of some runs, after one that warms up.
+// A capacity is the median of some runs, after a warm-up run.
 const (
 	capacityRuns  = 3
 	capacityTries = 8
 )
 
-// unknown are the probes of the cells of this boot whose capacity is still to be measured.
+// unknown returns the probes of this boot's cells whose capacity is still to be measured.
 func (r *runner) unknown(s *results.Session) (all []scenario.Probe, err error) {
 	for _, c := range results.EveryCell(s) {
 		if _, here := r.Layouts[c.Name]; !here {
@@ -39,7 +39,7 @@ func (r *runner) unknown(s *results.Session) (all []scenario.Probe, err error) {
 	return all, nil
 }
 
-// calibrate measures, in the baseline, the capacities of which loads are shares, and stores them.
+// calibrate measures in the baseline the capacities of which loads are shares, and stores them.
 func (r *runner) calibrate(ctx context.Context, o Options, s *results.Session,
 	probes []scenario.Probe) error {
 	if len(probes) == 0 {
@@ -65,11 +65,11 @@ func (r *runner) calibrate(ctx context.Context, o Options, s *results.Session,
 	return nil
 }
 
-// capacityOf measures one.
+// capacityOf measures one capacity.
 func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, baseline results.Cell) (
 	results.Capacity, error) {
 	found := results.Capacity{Probe: p.Name, Cell: baseline.Name}
-	share := p.Probe.(testbed.Relative) // unknown has looked
+	share := p.Probe.(testbed.Relative) // unknown has checked that
 	p.Probe = share.Saturating()
 	last := "no figure"
 	for try, warm := 0, false; len(found.Runs) < capacityRuns; try++ {
@@ -114,8 +114,8 @@ func (r *runner) capacityOf(ctx context.Context, o Options, p scenario.Probe, ba
 	return found, nil
 }
 
-// runOnly makes a run of a cell with one probe in place of the cell's own. No copy of the runner does so:
-// a run may make pods and lanes anew, which later runs go on with.
+// runOnly makes a run of a cell with one probe instead of the cell's own. It uses the runner itself and no
+// copy, because a run may make pods and lanes anew, which later runs use.
 func (r *runner) runOnly(ctx context.Context, c results.Cell, p scenario.Probe, m scenario.Mode) (results.Run,
 	error) {
 	whole := r.Mode

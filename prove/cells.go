@@ -16,11 +16,11 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// byName says whether cells are asked for by their names.
+// byName reports whether cells are asked for by name.
 func byName(cells []string) bool { return len(cells) > 0 && !slices.Equal(cells, []string{"all"}) }
 
 // layOut plans each cell of this boot. A cell that this machine cannot have is left out with the reason,
-// unless it is the baseline or was asked for by its name.
+// unless it is the baseline or was asked for by name.
 func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement, s *results.Session,
 	asked bool) error {
 	q := layout.Request{Host: h, Placed: placed, Conditions: r.Scenario.Conditions,
@@ -51,8 +51,8 @@ func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement,
 	return nil
 }
 
-// needs adds the cells of this boot that this host cannot have: what they need to succeed fails, or its
-// kernel or programs lack their path.
+// needs adds the cells of this boot that this host cannot have: a command of their needs fails, or the kernel
+// or programs lack their path.
 func (r *runner) needs(ctx context.Context, h host.Host, cells []*results.Cell, impossible map[string]error,
 ) error {
 	seen := map[string]error{}
@@ -90,7 +90,7 @@ func (r *runner) needs(ctx context.Context, h host.Host, cells []*results.Cell, 
 	return nil
 }
 
-// excludedNotes say which combinations are no cells, those of one reason together.
+// excludedNotes says which combinations are no cells, grouped by reason.
 func excludedNotes(all []results.Excluded) (notes []string) {
 	for i, e := range all {
 		same := func(o results.Excluded) bool { return o.Because == e.Because }

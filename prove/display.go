@@ -10,14 +10,13 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Display shows where a session is: one line that renews itself on a terminal, and a line a run
-// elsewhere.
+// Display shows the progress of a session: on a terminal one line that is redrawn, elsewhere a line per run.
 type Display struct {
 	w      io.Writer
 	renews bool
 }
 
-// NewDisplay shows on w where a session is.
+// NewDisplay shows progress on w.
 func NewDisplay(w io.Writer) Display { return Display{w: w, renews: terminal.Height(w) > 0} }
 
 // Plan shows what lies ahead.
@@ -66,7 +65,7 @@ func (d Display) Progress(p Progress) {
 	}
 }
 
-// Done takes a line that renews itself away.
+// Done removes a redrawn line.
 func (d Display) Done() {
 	if d.renews {
 		fmt.Fprint(d.w, "\r\x1b[K")

@@ -16,7 +16,8 @@ import (
 // ErrDrifted says that the lane is not in force as it was applied: the figures would not be the lane's.
 var ErrDrifted = errors.New("the host is not as the lanes want it")
 
-// beside has the scenario's application in a lane in force, in the cells whose levels change nothing of it.
+// beside puts the scenario's application into a lane in force, in the cells whose levels change nothing of
+// it.
 func (r *runner) beside(ctx context.Context, o Options) error {
 	placed, err := r.Lanes.Lane(o.Lane)
 	if err != nil {
@@ -53,7 +54,7 @@ func (r *runner) beside(ctx context.Context, o Options) error {
 	return nil
 }
 
-// proved describes the lane for the record. A session that goes on finds it as it was.
+// proved describes the lane for the record. A resumed session must find it as it was.
 func (r *runner) proved(before *results.Lane) (*results.Lane, error) {
 	name := r.InForce.Lane.Name
 	conditions, err := r.Lanes.Conditions(name)
@@ -85,7 +86,7 @@ func (r *runner) unchanged(ctx context.Context, dir string, s *results.Session) 
 	return results.Write(dir, *s)
 }
 
-// notes say what else is in a lane in force.
+// notes says what else is in a lane in force.
 func (r *runner) notes() (notes []string) {
 	if r.Pods != nil {
 		return r.Pods.Notes()

@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// judge says of a trial what was found, and which goals hold. What a probe says against itself makes a trial
-// doubtful, unless it is that its client was late and that does not matter (see lateMatters).
+// judge records what a trial found, and which goals hold. A check that fails in its probe makes a trial
+// doubtful, unless its client was late and that does not matter (see lateMatters).
 func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	m results.Measurement) error {
 	m.Worst, m.Tail = nil, nil
@@ -63,14 +63,14 @@ func (r *runner) judge(t *results.Trial, q results.Search, spec scenario.Search,
 	return nil
 }
 
-// lateMatters says whether a goal is missed, or holds, by a late client alone. One that is missed by more
-// than the client can have added is missed; one that latencies meet also as upper bounds, as in reports,
-// holds. Rates and losses can only be worse by it.
+// lateMatters reports whether a late client may be the only reason why a goal is missed, or holds. A goal
+// missed by more than the client can have added is missed; a goal that latencies meet as upper bounds, as in
+// reports, holds. Rates and losses can only get worse by it.
 func (r *runner) lateMatters(spec scenario.Search, m results.Measurement, missed bool) (bool, error) {
 	if spec.Goal == nil || spec.Goal.Statistic == "" {
 		return missed, nil
 	}
-	metric, _ := r.Scenario.MetricOf(spec) // it was read
+	metric, _ := r.Scenario.MetricOf(spec) // it was checked when read
 	bound, least, err := spec.Goal.Bound(metric)
 	p, perr := lane.Quantile(spec.Goal.Statistic)
 	if err = cmp.Or(err, perr); err != nil || least {
@@ -85,8 +85,8 @@ func (r *runner) lateMatters(spec scenario.Search, m results.Measurement, missed
 	return err != nil || results.Percentile(longer, p, samples.Lost) > bound, err
 }
 
-// atLimit are the checks of a metric that say that something else was at its limit. That a figure which is
-// beyond its goal grew within the trial is no doubt of that, and a rate is that of the whole trial.
+// atLimit returns the failed checks of a metric that say that something else was at its limit. If the figure
+// is beyond its goal, growth within the trial raises no doubt; and a rate is that of the whole trial.
 func (r *runner) atLimit(metric string, m results.Measurement, beyond bool) (all []string, err error) {
 	metrics, err := r.Scenario.Metrics()
 	for _, check := range metrics {
@@ -117,7 +117,7 @@ func (r *runner) held(t *results.Trial, q results.Search, spec scenario.Search,
 		}
 		return held, "", nil
 	}
-	metric, _ := r.Scenario.MetricOf(spec) // it was read
+	metric, _ := r.Scenario.MetricOf(spec) // it was checked when read
 	bound, least, err := spec.Goal.Bound(metric)
 	if err != nil {
 		return nil, "", err
@@ -135,7 +135,7 @@ func (r *runner) held(t *results.Trial, q results.Search, spec scenario.Search,
 	return held, "", nil
 }
 
-// valueOf is the figure of a goal, infinite where it is among what was lost, or why there is none.
+// valueOf returns the figure of a goal, infinite if it is among what was lost, or why there is none.
 func valueOf(m results.Measurement, g scenario.SearchGoal) (v float64, why string, err error) {
 	if g.Statistic == "" {
 		v, ok := m.Values[g.Metric]

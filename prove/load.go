@@ -19,7 +19,7 @@ type Scenarios struct {
 	Scenarios  []scenario.Metadata `json:"scenarios"`
 }
 
-// List reads the scenarios that come with the program.
+// List lists the scenarios that come with the program.
 func List(kinds scenario.Drivers) (Scenarios, error) {
 	list := Scenarios{APIVersion: plan.APIVersion, Kind: "Scenarios", Scenarios: []scenario.Metadata{}}
 	all, err := Own(kinds)
@@ -29,7 +29,7 @@ func List(kinds scenario.Drivers) (Scenarios, error) {
 	return list, err
 }
 
-// Own are the scenarios that come with the program.
+// Own returns the scenarios that come with the program.
 func Own(kinds scenario.Drivers) (all []scenario.Scenario, err error) {
 	files, err := scenarios.Files.ReadDir(".")
 	if err != nil {
@@ -45,7 +45,7 @@ func Own(kinds scenario.Drivers) (all []scenario.Scenario, err error) {
 	return all, nil
 }
 
-// Write writes a line for each scenario.
+// Write prints a line for each scenario.
 func (l Scenarios) Write(w io.Writer) {
 	for _, s := range l.Scenarios {
 		fmt.Fprintf(w, "%-10s %s\n", s.Name, s.Title)

@@ -15,11 +15,11 @@ import (
 
 // demanding is a probe that needs more of the host than programs.
 type demanding interface {
-	// Missing says what the host lacks, and what to do about it. What is "" where nothing is missing.
+	// Missing says what the host lacks, and what to do about it. what is "" if nothing is missing.
 	Missing(ctx context.Context, root fs.FS) (what, remedy string)
 }
 
-// installed fails with a *MissingError for the first program that this host does not have.
+// installed fails with a *MissingError for the first program that this host lacks.
 func installed(programs []scenario.Program) error {
 	for _, program := range programs {
 		if _, err := exec.LookPath(program.Name); err != nil {
@@ -30,7 +30,7 @@ func installed(programs []scenario.Program) error {
 	return nil
 }
 
-// lacks fails with a *MissingError where a probe cannot run on this host.
+// lacks fails with a *MissingError if a probe cannot run on this host.
 func lacks(ctx context.Context, p scenario.Probe, kinds []probe.Driver, root fs.FS) error {
 	if err := installed(p.Programs(kinds)); err != nil {
 		return err
@@ -43,8 +43,9 @@ func lacks(ctx context.Context, p scenario.Probe, kinds []probe.Driver, root fs.
 	return nil
 }
 
-// leaveOut decides from which cells of this boot optional probes are left out. That is decided once, before
-// the first run of these cells: all their blocks have the same probes. Cells of another boot are left to it.
+// leaveOut decides from which cells of this boot optional probes are left out. It does so once, before the
+// first run of these cells, so that all their blocks have the same probes. Cells of another boot are decided
+// there.
 func (r *runner) leaveOut(ctx context.Context, o Options, s *results.Session) error {
 	r.LeftOut = s.LeftOut
 	var cells []results.Cell
@@ -77,7 +78,7 @@ func (r *runner) leaveOut(ctx context.Context, o Options, s *results.Session) er
 			note = fmt.Sprintf("%s is left out in %d of %d cells: %s.", out.Probe, len(out.Cells), len(cells),
 				out.Because)
 		}
-		if !slices.Contains(s.Notes, note) { // of another boot
+		if !slices.Contains(s.Notes, note) { // from another boot
 			s.Notes = append(s.Notes, note)
 		}
 	}
@@ -85,7 +86,7 @@ func (r *runner) leaveOut(ctx context.Context, o Options, s *results.Session) er
 	return nil
 }
 
-// omit leaves a probe out of the cells in which it cannot run: of all where this host lacks something.
+// omit leaves a probe out of the cells in which it cannot run: out of all if this host lacks something.
 func (r *runner) omit(p scenario.Probe, cells []results.Cell, missing error) {
 	before := len(r.LeftOut)
 	for _, c := range cells {

@@ -15,8 +15,8 @@ import (
 // ErrNotHeld says that a lane was measured, and bounds of its objective are missed or unproven.
 var ErrNotHeld = errors.New("objective not held")
 
-// Record keeps what a session beside a lane in force has found, where isolane status finds it; dir is that of
-// the results. The error is ErrNotHeld where that is not all that the lane's objective asks for.
+// Record stores what a session beside a lane in force has found, where isolane status finds it. dir is that
+// of the results. It returns ErrNotHeld unless the lane's whole objective is held.
 func Record(ctx context.Context, o lanes.Options, dir string, s results.Session,
 	judged []lane.Judgement) error {
 	dir, err := filepath.Abs(dir)

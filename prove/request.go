@@ -21,19 +21,19 @@ import (
 
 // Request is a session as its user asks for it.
 type Request struct {
-	Scenario string   // name or file; "" is edge
-	Mode     string   // quick, standard or proof; "" is quick
+	Scenario string   // name or file; "": edge
+	Mode     string   // quick, standard or proof; "": quick
 	Cells    []string // see Options
 	Seed     uint64
 	Lane     string
 	Runtime  string           // of application and neighbours: pod, or "" for processes
-	Static   string           // of pods: a second node of this machine, whose kubelet gives CPUs; "": none
-	Dir      string           // of the results; "" is a new one, named by scenario and time
+	Static   string           // for pods: a second node of this machine, whose kubelet assigns CPUs; "": none
+	Dir      string           // of the results; "": a new one, named by scenario and time
 	Kinds    scenario.Drivers // that a scenario may name
-	Resume   string           // of the session to go on with, which has its own scenario and mode; "": a new one
+	Resume   string           // of the session to resume, which has its own scenario and mode; "": a new one
 }
 
-// Options read the scenario of a new session, or of the one to go on with.
+// Options reads the scenario of a new session, or of the one to resume.
 func (r Request) Options() (Options, error) {
 	if r.Resume != "" {
 		return r.resumed()
@@ -99,7 +99,7 @@ func (r Request) resumed() (Options, error) {
 	return o, err
 }
 
-// MissingError says what a session needs and this user or machine does not have.
+// MissingError says what a session needs that this user or machine does not have.
 type MissingError struct {
 	What   string
 	Remedy string // a command; "": the same one as root
@@ -109,10 +109,10 @@ func (e *MissingError) Error() string { return e.What }
 
 // needful is a factor that needs more of the host than programs.
 type needful interface {
-	Missing(level string, root fs.FS) (what, remedy string) // what is "" where nothing is
+	Missing(level string, root fs.FS) (what, remedy string) // what is "" if nothing is missing
 }
 
-// measured are the cells of the session and of its searches.
+// measured returns the cells of the session and of its searches.
 func (o Options) measured() ([]results.Cell, error) {
 	if o.Resume {
 		return o.stored, nil
@@ -127,7 +127,7 @@ func (o Options) measured() ([]results.Cell, error) {
 	return cells, err
 }
 
-// Ready checks what a session needs before the host is looked at. The error is a *MissingError.
+// Ready checks what a session needs before reading the host. It fails with a *MissingError.
 func (o Options) Ready(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return &MissingError{"prove needs root: it makes network namespaces and cpusets", ""}
@@ -165,10 +165,11 @@ func (o Options) Ready(ctx context.Context) error {
 	return nil
 }
 
-// VersionsOf are those of the programs that make the scenario's figures; isolane is that of this one.
+// VersionsOf returns the versions of the programs that make the scenario's figures. isolane is this
+// program's.
 func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]string {
 	found := map[string]string{"isolane": isolane}
-	state, err := os.MkdirTemp("", "isolane-versions-") // crun leaves a folder wherever it is asked
+	state, err := os.MkdirTemp("", "isolane-versions-") // crun leaves a folder wherever it is called
 	if err != nil {
 		return found
 	}

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// newSession is a fresh session, or with Resume the stored one. Its cells are those of around: the scenario,
-// or what of it can be varied around a lane in force.
+// newSession returns a new session, or with Resume the stored one. Its cells are those of around: the
+// scenario, or the part of it that can be varied around a lane in force.
 func newSession(o Options, around scenario.Scenario, now results.Environment) (results.Session, error) {
 	if o.Resume {
 		s, err := results.Read(o.Dir)
@@ -50,7 +50,7 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 	}, nil
 }
 
-// enter has the session begin or go on in this boot.
+// enter starts or continues the session in this boot.
 func (r *runner) enter(o Options, s *results.Session, now results.Environment) error {
 	var err error
 	if r.boots, err = schedule.NewBoots(r.Scenario, s.Environment, now); err != nil {

@@ -15,7 +15,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// newSearches are those of the mode, in those of their cells that were asked for.
+// newSearches returns the searches of the mode, in those of their cells that were asked for.
 func newSearches(s scenario.Scenario, mode scenario.Mode, asked []string) []results.Search {
 	if mode.Searches == nil {
 		return nil
@@ -46,7 +46,7 @@ func newSearch(s scenario.Scenario, q scenario.Search, t scenario.Trials) result
 	if q.Kind == results.Bounds {
 		found.Goals = search.LossGoals(each, sum, long)
 	} else {
-		m, _ := s.MetricOf(q) // it was read
+		m, _ := s.MetricOf(q) // it was checked when read
 		found.Metric, found.Goals = m.Name, search.Goals(q.Goal.Text(m), each, sum, long)
 	}
 	if q.Kind == results.Smallest {
@@ -58,7 +58,7 @@ func newSearch(s scenario.Scenario, q scenario.Search, t scenario.Trials) result
 	return found
 }
 
-// levelsOf are the numbers that a factor's levels are, the hardest last: that with the least.
+// levelsOf returns the levels of a factor as numbers, the hardest (the lowest) last.
 func levelsOf(s scenario.Scenario, name string) (points []float64) {
 	for _, f := range s.Spec.Factors {
 		for _, l := range f.Levels() {
@@ -72,7 +72,7 @@ func levelsOf(s scenario.Scenario, name string) (points []float64) {
 	return slices.Compact(points)
 }
 
-// dropCells takes the cells out of the searches that this machine cannot have.
+// dropCells removes the cells from the searches that this machine cannot have.
 func dropCells(s *results.Session, impossible map[string]error) {
 	for i := range s.Searches {
 		q := &s.Searches[i]
@@ -87,7 +87,7 @@ func dropCells(s *results.Session, impossible map[string]error) {
 	s.Searches = slices.DeleteFunc(s.Searches, func(q results.Search) bool { return len(q.Cells) == 0 })
 }
 
-// within is the search with the points that a cell can have.
+// within returns the search with only the points that a cell can have.
 func within(q results.Search, d results.Searched) results.Search {
 	if q.Kind == results.Smallest {
 		q.Points = slices.DeleteFunc(slices.Clone(q.Points), func(p float64) bool {
@@ -99,7 +99,7 @@ func within(q results.Search, d results.Searched) results.Search {
 	return q
 }
 
-// cellAt is the cell for a point.
+// cellAt returns the cell for a point.
 func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, bool) {
 	if q.Kind != results.Smallest {
 		return d.Cells[0], true
@@ -114,8 +114,8 @@ func cellAt(q results.Search, d results.Searched, point float64) (results.Cell, 
 	return d.Cells[k], true
 }
 
-// turn is the cell whose trial is next: of those that are not settled one with the fewest, so that what
-// drifts meets all alike. Each round begins with another cell.
+// turn returns the cell of the next trial: of the unsettled cells one with the fewest trials, so that drift
+// affects all alike. Each round begins with another cell.
 func turn(q results.Search, b schedule.Boots) (cell int, point float64, more bool) {
 	made, least := 0, -1
 	for _, d := range q.Cells {
@@ -133,7 +133,7 @@ func turn(q results.Search, b schedule.Boots) (cell int, point float64, more boo
 	return least, point, least >= 0
 }
 
-// search makes the trials of all searches, and stores each as it is made.
+// search makes the trials of all searches, and stores each one when it is made.
 func (r *runner) search(ctx context.Context, o Options, s *results.Session) error {
 	for i := range s.Searches {
 		q := &s.Searches[i]
@@ -171,7 +171,7 @@ func (r *runner) search(ctx context.Context, o Options, s *results.Session) erro
 	return results.Write(o.Dir, *s)
 }
 
-// searching is how long the searches may still take at most.
+// searching returns how long the searches may still take at most.
 func (r *runner) searching(s results.Session) (left time.Duration) {
 	for _, all := range s.Searches {
 		for _, d := range all.Cells {
@@ -192,7 +192,7 @@ func (r *runner) searching(s results.Session) (left time.Duration) {
 	return left
 }
 
-// specOf is the search as the scenario has it.
+// specOf returns the search as the scenario has it.
 func (r *runner) specOf(q results.Search) (scenario.Search, error) {
 	all := r.Scenario.Spec.Searches
 	k := slices.IndexFunc(all, func(o scenario.Search) bool { return o.Name == q.Name })

@@ -15,13 +15,13 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// ErrUnnoticed says that the self-test broke something, and the run did not say so.
+// ErrUnnoticed says that the self-test broke something, and the run did not report it.
 var ErrUnnoticed = errors.New("went unnoticed: do not trust the figures of this machine")
 
-// SelfTest breaks three things on purpose, each in a run of its own, and writes whether the run says so: it
-// freezes the responder for 500 ms, runs the application on the wrong CPU, and kills the neighbours. In pods
-// it widens the application's cpuset in place of the second. Where one goes unnoticed the error is
-// ErrUnnoticed. Nothing is stored.
+// SelfTest breaks three things on purpose, each in a run of its own, and prints whether the run reports it.
+// It freezes the responder for 500 ms, runs the application on the wrong CPU (in pods it widens the
+// application's cpuset instead), and kills the neighbours. If one goes unnoticed it returns ErrUnnoticed. It
+// stores nothing.
 func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 	dir, err := os.MkdirTemp("", "isolane-selftest-")
 	if err != nil {
@@ -38,7 +38,7 @@ func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r.Scenario.Spec.Probes = []scenario.Probe{p} // the only one whose figures are looked at
+	r.Scenario.Spec.Probes = []scenario.Probe{p} // the only one whose figures are read
 	r.Mode.Windows = map[string]scenario.Window{p.Kind: {Warmup: r.Mode.Windows[p.Kind].Warmup,
 		Measure: quantity.Duration(4 * testbed.Freeze)}}
 	h, err := host.Read(o.Root)
@@ -70,7 +70,7 @@ func SelfTest(ctx context.Context, o Options, w io.Writer) error {
 	return nil
 }
 
-// openLoop is the first probe that sends at a fixed rate from outside.
+// openLoop returns the first probe that sends at a fixed rate from outside.
 func openLoop(s scenario.Scenario) (scenario.Probe, error) {
 	for _, p := range s.Spec.Probes {
 		if m := p.Metrics(p.Name)[0]; m.Sampled && m.Loop == results.Open && !p.Inside() {
@@ -81,7 +81,7 @@ func openLoop(s scenario.Scenario) (scenario.Probe, error) {
 		ErrInput)
 }
 
-// pick is the first cell whose application has a cpuset and nothing else, or in a pod a lane.
+// pick returns the first cell whose application has a cpuset and nothing else, or in a pod a lane.
 func (r *runner) pick(cells []results.Cell, noisy bool) (results.Cell, error) {
 	place, what := factor.InCpuset, "a cpuset alone"
 	if r.Pods != nil {

@@ -23,27 +23,27 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// ErrInput says that what was asked cannot be, on any day: the user has to ask for something else.
+// ErrInput says that the user has asked for something impossible, and must ask for something else.
 var ErrInput = errors.New("bad input")
 
-// ErrInterrupted says that the session ended before its last run; what was measured is stored.
+// ErrInterrupted says that the session ended before its last run. What was measured is stored.
 var ErrInterrupted = errors.New("interrupted")
 
 // Options says what to prove, and with which drivers.
 type Options struct {
 	Scenario scenario.Scenario
 	Kinds    scenario.Drivers
-	Paths    []testbed.Path // that it may name
-	Lane     string         // in force on this host, beside which the probes run; "": that of the scenario
+	Paths    []testbed.Path // that the scenario may name
+	Lane     string         // in force on this host; the probes run beside it; "": the scenario's lane
 	Pods     bool           // the application and its neighbours are pods of this node
-	Static   string         // the node of the pods whose CPUs a kubelet gives; "": none
+	Static   string         // the node for pods whose kubelet assigns CPUs; "": none
 	Mode     string         // quick, standard or proof
-	Cells    []string       // names; none: those of the scenario; "all": all combinations
-	stored   []results.Cell // of a session that goes on, with those of its searches
+	Cells    []string       // names; none: the scenario's; "all": all combinations
+	stored   []results.Cell // of a resumed session, including those of its searches
 	Seed     uint64
 	Dir      string // of the results
-	Resume   bool   // go on with the session in Dir
-	Self     string // path of the isolane binary; "" is this program
+	Resume   bool   // resume the session in Dir
+	Self     string // path of the isolane binary; "": this program
 	Root     fs.FS  // of the host
 	Lanes    lanes.Options
 	Versions map[string]string // of the programs, for the record
@@ -65,28 +65,28 @@ type Estimate struct {
 	Takes               time.Duration
 	Boots               int // over which the blocks are spread
 	Searches            int
-	Most                time.Duration // that the searches take
+	Most                time.Duration // for the searches
 	Seed                uint64
 	Notes               []string
 	Awaits              []results.Await // cells that are measured in other boots
 }
 
-// Progress is where a session is.
+// Progress is how far a session is.
 type Progress struct {
 	Done, Runs    int
 	Block, Blocks int // block 0 is the warm-up block
 	Cell          string
 	Left          time.Duration
 	Void          int // runs so far
-	// Search is the one that is made, at Point; then Done and Runs count its trials in Cell, and Left is at
-	// most.
+	// Search is the search in progress, at Point. Then Done and Runs count its trials in Cell, and Left is an
+	// upper bound.
 	Search, Point string
-	Capacity      string // the probe whose capacity is measured; then Done and Runs count the runs for it
+	Capacity      string // the probe whose capacity is measured; then Done and Runs count those runs
 }
 
-// Run runs a session and stores it run by run in o.Dir. On interruption it returns what was
-// measured and ErrInterrupted, and where cells are left that want another boot, an *AwaitsError. The host is
-// left as it was found in every case, or the error says what could not be restored.
+// Run runs a session and stores each run in o.Dir. If interrupted it returns what was measured and
+// ErrInterrupted; if cells are left that need another boot, an *AwaitsError. It always leaves the host as it
+// found it, or the error says what could not be restored.
 func Run(ctx context.Context, o Options) (results.Session, error) {
 	s, r, err := open(ctx, o)
 	if err != nil {
@@ -99,7 +99,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		if s.Stopped.Interrupted {
 			s.Stopped.Why = context.Cause(ctx).Error()
 		}
-		_ = results.Write(o.Dir, s) // a disk that is full has its error already
+		_ = results.Write(o.Dir, s) // a full disk has its error already
 	}
 	return s, err
 }
@@ -125,7 +125,7 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 	}
 	began := time.Now()
 	failures := schedule.NewFailing(r.here(*s))
-	for i := 0; i < len(todo); i++ { // which grows
+	for i := 0; i < len(todo); i++ { // it grows
 		at := todo[i]
 		if o.Progress != nil {
 			o.Progress(progress(*s, r, todo, i, time.Since(began)))
@@ -160,7 +160,7 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 	return cmp.Or(r.unchanged(ctx, o.Dir, s), schedule.Counts(*s, r.Scenario.Spec.Probes))
 }
 
-// here is how many cells are measured in this boot.
+// here returns how many cells are measured in this boot.
 func (r *runner) here(s results.Session) (n int) {
 	for _, c := range s.Cells {
 		if r.boots.Here(c) {
@@ -170,7 +170,7 @@ func (r *runner) here(s results.Session) (n int) {
 	return n
 }
 
-// todo are the runs that are left to be made in this boot; the cells of the others wait.
+// todo returns the runs still to be made in this boot. The cells of the others wait.
 func (r *runner) todo(s *results.Session) []schedule.Slot {
 	now, later := schedule.Remaining(*s, r.boots)
 	s.Awaits = r.boots.Awaits(*s, later)
@@ -211,12 +211,12 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	}
 	o.Lanes = o.Lanes.Complete()
 	var pods *testbed.Pods
-	if o.Pods { // whose leftovers are taken away by the node's part, as long as it may
+	if o.Pods { // the node part removes their leftovers, while it may change lanes
 		if pods, err = testbed.FindPods(ctx, o.Static, o.Lanes); err != nil {
 			return s, nil, err
 		}
 	}
-	l, _, err := lanes.Open(ctx, o.Lanes) // waits for a session that runs
+	l, _, err := lanes.Open(ctx, o.Lanes) // waits for a running session
 	if err != nil {
 		return s, nil, err
 	}
@@ -231,7 +231,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	if err != nil {
 		return s, nil, err
 	}
-	if len(last.Pending()) > 0 { // also the CPUs that this process may use are those of the crash
+	if len(last.Pending()) > 0 { // even the CPUs that this process may use are as the crash left them
 		return s, nil, errors.New("a session that crashed has left changes on this host: run isolane recover")
 	}
 	j, err := l.Beside("prove")
@@ -313,7 +313,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 	return s, r, err
 }
 
-// close lets other processes change the host. An undo that did not end was reported by its run.
+// close lets other processes change the host. If an undo failed, its run has reported that.
 func (r *runner) close() {
 	_ = r.Journal.Close()
 	_ = r.Lanes.Close()

@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/report/metric"
 )
 
-// curvePictures are a chart of each metric over each factor of numbers.
+// curvePictures returns a chart of each metric over each numeric factor.
 func curvePictures(s *figures.Summary) (all []picture) {
 	for _, curve := range curves.Of(s) {
 		for _, m := range s.Ordered() {
@@ -44,8 +44,7 @@ func curveTitle(curve curves.Curve, m metric.Metric) string {
 	return strings.TrimSuffix(title, ", ")
 }
 
-// curveTable has a metric over a factor of numbers: a row for each line and statistic, a column for each
-// level.
+// curveTable has a metric over a numeric factor: a row for each line and statistic, a column for each level.
 func curveTable(curve curves.Curve, m metric.Metric, spread bool) table {
 	t := table{Title: curveTitle(curve, m) + ", " + m.Unit.Name,
 		Columns: append(heads(2, cmp.Or(curve.By, "cells"), ""), heads(0, curve.Levels...)...)}

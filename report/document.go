@@ -14,8 +14,8 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Document is what the table says, for programs: what `isolane report -o json` prints. The raw results are in
-// results.json.
+// Document has the content of the tables for programs: what `isolane report -o json` prints. The raw results
+// are in results.json.
 type Document struct {
 	APIVersion string         `json:"apiVersion"`
 	Kind       string         `json:"kind"` // Report
@@ -31,21 +31,21 @@ type Document struct {
 	Aims       []figures.Aim  `json:"aims"`
 	// Guards are the classic errors of measuring, and whether the session is free of them.
 	Guards []figures.Guard `json:"guards"`
-	// Objective is that of the lane that was proved, with the verdict on each of its bounds.
+	// Objective has the bounds of the proved lane's objective, with a verdict on each.
 	Objective []lane.Judgement `json:"objective,omitempty"`
-	// Searches are without their trials, which are in results.json.
+	// Searches come without their trials, which are in results.json.
 	Searches []documentSearch `json:"searches,omitempty"`
 	summary  figures.Summary
 }
 
-// Write writes the table.
+// Write prints the tables.
 func (d Document) Write(w io.Writer) {
-	// What cannot be written ends the command, see terminal.Checked.
+	// A failed write ends the command, see terminal.Checked.
 	_ = Text(w, d.summary, terminal.Of(w))
 	fmt.Fprintf(w, "\nreport: %s\n", d.Page)
 }
 
-// Summary is what the document was made from.
+// Summary returns what the document was made from.
 func (d Document) Summary() *figures.Summary { return &d.summary }
 
 // documentCell is what a document says of one cell.
@@ -54,7 +54,7 @@ type documentCell struct {
 	Used    int              `json:"usedRuns"`
 	Void    int              `json:"voidRuns"`
 	Figures []documentFigure `json:"figures"`
-	// Isolation is how well a disturbed cell is isolated from what disturbs it.
+	// Isolation says how well a disturbed cell is isolated from the disturbance.
 	Isolation []documentIsolation `json:"isolation,omitempty"`
 }
 
@@ -64,9 +64,9 @@ type documentIsolation struct {
 	Statistic string         `json:"statistic,omitempty"` // P50 or p99.9 of a distribution
 	Quiet     string         `json:"quietCell,omitempty"` // the same cell without the disturbance
 	ToQuiet   *documentRatio `json:"toQuiet,omitempty"`   // the ratio to it
-	Loser     string         `json:"loser,omitempty"`     // the disturbed cell that else is as the baseline
+	Loser     string         `json:"loser,omitempty"`     // the disturbed cell that is otherwise as the baseline
 	WonBack   *documentRatio `json:"wonBack,omitempty"`   // share of the loser's loss that is won back: 1 is all
-	Because   string         `json:"because,omitempty"`   // why nothing can be said of that
+	Because   string         `json:"because,omitempty"`   // why nothing can be said about that
 }
 
 // documentFigure is one quantity of a cell. What its sample does not support is null.
@@ -75,38 +75,39 @@ type documentFigure struct {
 	Quantity string         `json:"quantity"`
 	Unit     string         `json:"unit"`            // of what follows
 	Role     results.Role   `json:"role,omitempty"`  // primary, cost or check
-	Value    *float64       `json:"value,omitempty"` // the median of the blocks, of what gives one value a run
+	Value    *float64       `json:"value,omitempty"` // the median of the blocks, if a run has one value
 	P50      *float64       `json:"p50,omitempty"`   // of all runs merged
 	P99      *float64       `json:"p99,omitempty"`
 	P999     *float64       `json:"p999,omitempty"`
 	Max      *float64       `json:"max,omitempty"`
 	Samples  uint64         `json:"samples,omitempty"`
-	Lost     uint64         `json:"lost,omitempty"`  // longer than all samples; a percentile among it is null
+	Lost     uint64         `json:"lost,omitempty"`  // longer than all samples; a percentile among them is null
 	Ratio    *documentRatio `json:"ratio,omitempty"` // to the baseline
 	Verdict  stats.Verdict  `json:"verdict,omitempty"`
-	// Bound is "at least" or "at most" where the true figure may be better, and why.
+	// Bound is "at least" or "at most" if the true figure may be better, with the reason.
 	Bound string `json:"bound,omitempty"`
-	// Lowered is the guard that lowered the verdict, "at least: " and what limits the figure, or "another load",
-	// for which there is no verdict.
+	// Lowered is the guard that lowered the verdict, or "at least: " and what limits the figure, or "another
+	// load", for which there is no verdict.
 	Lowered string `json:"lowered,omitempty"`
-	// Needed is about how many blocks, or boots, a verdict needs that is inconclusive for no other reason.
+	// Needed is about how many blocks, or boots, an inconclusive verdict needs, if only these are missing.
 	Needed int `json:"needed,omitempty"`
 }
 
-// documentRatio is an estimate, with its interval of confidence; where the blocks are too few for one,
-// low and high are the least and the greatest ratio of a block.
+// documentRatio is an estimate with its confidence interval. If the blocks are too few for an interval, low
+// and high are the least and the greatest ratio of a block.
 type documentRatio struct {
 	Estimate   float64  `json:"estimate"`
 	Low        *float64 `json:"low"`
 	High       *float64 `json:"high"`
 	Confidence float64  `json:"confidence"` // 0: no interval
-	// Bound is "at least" or "at most" where a figure that it is of is a bound; of two bounds it says nothing.
+	// Bound is "at least" or "at most" if one of its two figures is a bound. If both are, the ratio says
+	// nothing.
 	Bound  string `json:"bound,omitempty"`
 	Blocks int    `json:"blocks"`
-	Boots  int    `json:"boots,omitempty"` // in place of blocks, of cells of different boots
+	Boots  int    `json:"boots,omitempty"` // instead of blocks, for cells of different boots
 }
 
-// newDocument says for programs what the table says; dir is that of the results.
+// newDocument returns the content of the tables for programs. dir is the directory of the results.
 func newDocument(s *figures.Summary, dir string) Document {
 	d := Document{APIVersion: results.APIVersion, Kind: "Report", Page: filepath.Join(dir, pageName),
 		Scenario: s.Session.Scenario.Name, Mode: s.Session.Scenario.Mode, Complete: s.Session.Complete,
@@ -150,8 +151,8 @@ func newFigure(m metric.Metric, f figures.Figure) documentFigure {
 	return r
 }
 
-// newRatio is nil where there is no estimate, or that is infinite, as of what was lost; of says what bound
-// it is.
+// newRatio returns nil if there is no estimate, or an infinite one, as after a loss. of says what bound it
+// is.
 func newRatio(c figures.Comparison, of figures.Figure) *documentRatio {
 	if known(c.Estimate) == nil || !c.Known() {
 		return nil
@@ -168,7 +169,7 @@ func newRatio(c figures.Comparison, of figures.Figure) *documentRatio {
 	return r
 }
 
-// isolation is what the tables say of a disturbed cell.
+// isolation returns what the tables say about a disturbed cell.
 func isolation(s *figures.Summary, cell string) (all []documentIsolation) {
 	for _, i := range s.Isolation {
 		for _, a := range i.Aspects {
@@ -192,7 +193,7 @@ func isolation(s *figures.Summary, cell string) (all []documentIsolation) {
 	return all
 }
 
-// known is nil for what is no number.
+// known returns nil for what is no number.
 func known(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil

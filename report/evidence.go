@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/report/format"
 )
 
-// threadTable shows where the threads ran: on the CPUs that were planned, or on which.
+// threadTable shows where the threads ran: on the planned CPUs, or on which others.
 func threadTable(s *figures.Summary) table {
 	type cpus = fmt.Stringer
 	on := func(part string, of func(figures.Cell) (seen, planned cpus)) column {
@@ -54,7 +54,7 @@ func rateTable(s *figures.Summary) table {
 		}})...)
 }
 
-// sourceTable shows what took time on the application's CPUs at all.
+// sourceTable shows everything that took time on the application's CPUs.
 func sourceTable(s *figures.Summary) table {
 	micros := func(d time.Duration) string { return orNone(d > 0, format.Times().Plain(float64(d))) }
 	t := table{

@@ -1,7 +1,7 @@
 // Package report shows the figures of a session: as text, as a page with charts, and as JSON for programs. It
-// reads nothing but a results directory, so a page can be made again from the raw results at any time.
+// reads only a results directory, so a page can be made again from the raw results at any time.
 //
-// Package figures computes; this one and package chart only print what it found.
+// Package figures computes; this one and package chart only print its results.
 package report
 
 import (

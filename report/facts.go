@@ -13,13 +13,13 @@ import (
 	"isolane.dev/isolane/report/metric"
 )
 
-// fact is something that a measuring program says of itself.
+// fact is something that a measuring program says about itself.
 type fact struct{ name, probe string }
 
-// factTable has what the measuring programs say of themselves, in used runs: the accelerator of a virtual
+// factTable has what the measuring programs say about themselves in used runs: the accelerator of a virtual
 // machine, the scale of a load, why a run was overloaded.
 func factTable(s *figures.Summary) table {
-	said, cells := map[fact]map[string]int{}, map[fact]map[string]bool{} // how often which value; by whom
+	said, cells := map[fact]map[string]int{}, map[fact]map[string]bool{} // how often which value; in which cells
 	for _, r := range s.Session.Runs {
 		for _, m := range r.Measured {
 			for name, value := range m.Facts {
@@ -58,7 +58,7 @@ func factTable(s *figures.Summary) table {
 	return t
 }
 
-// mostFrequent is the value that came most often, of equal ones the first, and how often all came.
+// mostFrequent returns the most frequent value, the first of equal ones, and the total count.
 func mostFrequent(values map[string]int) (most string, all int) {
 	for _, v := range slices.Sorted(maps.Keys(values)) {
 		if all += values[v]; most == "" || values[v] > values[most] {
@@ -68,7 +68,7 @@ func mostFrequent(values map[string]int) (most string, all int) {
 	return most, all
 }
 
-// spaced makes words of a name: congestionControl is congestion control, virtualCPUs are virtual CPUs.
+// spaced turns a name into words: congestionControl is congestion control, virtualCPUs are virtual CPUs.
 func spaced(name string) string {
 	var b strings.Builder
 	all := []rune(name)

@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// found says of each primary metric where it is best and where worst, and what searches found. Where there
-// are aims they say the former.
+// found says for each primary metric where it is best and worst, and what searches found. If there are aims,
+// these say the former.
 func found(s *figures.Summary) (all []string) {
 	if len(s.Aims) == 0 {
 		for _, m := range s.Primary() {
@@ -44,9 +44,9 @@ func found(s *figures.Summary) (all []string) {
 	return all
 }
 
-// extremes names the best and the worst cell of a metric, or the only one: "" for none with a figure. Cells
-// that were asked for another load than the baseline do not compete. Of samples it is by P99, where all cells
-// support it: the median flatters what noise disturbs now and then.
+// extremes names the best and the worst cell of a metric, or the only one; "" if none has a figure. Cells
+// with another load than the baseline do not count. Samples are compared by P99 if all cells support it: the
+// median flatters what noise disturbs now and then.
 func extremes(s *figures.Summary, m metric.Metric) string {
 	statistic := ""
 	if m.Sampled && !slices.ContainsFunc(s.Sampled(m), func(c figures.Cell) bool {
@@ -82,7 +82,7 @@ func extremes(s *figures.Summary, m metric.Metric) string {
 		atCell(s, m, statistic, cells[len(cells)-1]))
 }
 
-// atCell is a cell with its figure, its share of the baseline's, and the verdict, where that is about these.
+// atCell returns a cell with its figure, its share of the baseline's, and the verdict if that is about these.
 func atCell(s *figures.Summary, m metric.Metric, statistic string, c figures.Cell) string {
 	v, _ := c.Statistic(m, statistic)
 	f := c.Figure(m)

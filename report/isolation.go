@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/report/metric"
 )
 
-// aspectTable has a column of ratios for each aspect of the primary metrics, with their spread; add fills its
+// aspectTable has a column of ratios for each aspect of the primary metrics, with their spread. add fills its
 // rows.
 func aspectTable(s *figures.Summary, ratio ratioOf, first, title string, words ...any) table {
 	var all []figures.Comparison
@@ -36,7 +36,7 @@ func aspectTable(s *figures.Summary, ratio ratioOf, first, title string, words .
 
 type ratioOf func(figures.Isolated) figures.Comparison
 
-// add has the ratios of a cell; bound marks what is one.
+// add adds the ratios of a cell. bound marks those that are bounds.
 func (t *table) add(name string, i figures.Isolation, ratio ratioOf,
 	bound func(m metric.Metric, percent string) string, more ...string) {
 	row := []string{name}
@@ -79,7 +79,7 @@ func costTable(s *figures.Summary) table {
 	return t
 }
 
-// wonBack is a figure with the bound that its share of a loss is: what is better wins back more.
+// wonBack returns the bound that the won-back share is: if the figure may be better, so may the share.
 func wonBack(f figures.Figure) figures.Figure { return figures.Figure{Limit: f.Limit} }
 
 // winTable shows how much of what a disturbance takes from the baseline each disturbed cell wins back.

@@ -51,7 +51,7 @@ func (d Document) Markdown(w io.Writer) error {
 // Markdown writes GitHub's Markdown.
 type Markdown struct{ strings.Builder }
 
-// Line writes a paragraph. The texts in it are not markup.
+// Line writes a paragraph. Markup in its texts is escaped.
 func (m *Markdown) Line(form string, texts ...any) {
 	for i, t := range texts {
 		if text, is := t.(string); is {
@@ -61,7 +61,7 @@ func (m *Markdown) Line(form string, texts ...any) {
 	fmt.Fprintf(m, form+"\n\n", texts...)
 }
 
-// List writes items. They are not markup.
+// List writes items. Markup in them is escaped.
 func (m *Markdown) List(items []string) {
 	for _, i := range items {
 		m.WriteString("- " + verbatim(i) + "\n")
@@ -69,7 +69,7 @@ func (m *Markdown) List(items []string) {
 	m.WriteString("\n")
 }
 
-// Row writes one of a table, as wide as the table is. Its cells are not markup.
+// Row writes a row of a table, as wide as the table is. Markup in its cells is escaped.
 func (m *Markdown) Row(columns int, cells ...string) {
 	for k := range columns {
 		cell := ""
@@ -105,11 +105,11 @@ func (m *Markdown) table(t table) {
 	}
 }
 
-// verbatim keeps text from being markup, and in one line: ASCII punctuation that means something may be
-// written behind a backslash (CommonMark 0.31, section 2.4), a pipe as an entity also in a table.
+// verbatim escapes markup in text and puts it on one line. ASCII punctuation with a meaning is written behind
+// a backslash (CommonMark 0.31, section 2.4), and a pipe as an entity, also in a table.
 func verbatim(text string) string {
 	text = strings.Join(strings.Fields(terminal.Clean(text)), " ")
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "&#124;",
 		`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "#", `\#`, "~", `\~`,
-		"@", "@\u200b").Replace(text) // a name behind @ would be told of it
+		"@", "@\u200b").Replace(text) // GitHub would notify a name behind @
 }

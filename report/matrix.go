@@ -25,7 +25,7 @@ type matrixRow struct {
 	Cells []tinted
 }
 
-// tinted is a figure, large, with its percentage below. Class is the tint.
+// tinted is a large figure, with its percentage below. Class is the tint.
 type tinted struct{ Main, Sub, Class string }
 
 func newMatrix(s *figures.Summary) matrix {
@@ -58,7 +58,7 @@ func newMatrix(s *figures.Summary) matrix {
 	return t
 }
 
-// tintedFigures are those of a cell: what is compared, and of a distribution its tail.
+// tintedFigures returns the figures of a cell: what is compared, and for a distribution its tail.
 func tintedFigures(s *figures.Summary, c figures.Cell, m metric.Metric) []tinted {
 	f := c.Figure(m)
 	shown, ratio := c.Missing(m), math.NaN()
@@ -85,7 +85,7 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m metric.Metric) []tinted
 		}
 		all = append(all, tint(m, f.Bounded(m.Unit.Full(own)), percent, ratio, ""))
 	}
-	longest := tinted{Main: format.None} // not compared: a maximum is of a sample and a time
+	longest := tinted{Main: format.None} // not compared: a maximum depends on the sample's size and time
 	if d := f.Merged; d.N() > 0 {
 		longest.Main = f.Bounded(m.Unit.Full(d.Max()))
 		longest.Sub = fmt.Sprintf("of %s in %s", format.Count(d.N()),
@@ -94,7 +94,7 @@ func tintedFigures(s *figures.Summary, c figures.Cell, m metric.Metric) []tinted
 	return append(all, longest)
 }
 
-// around is what follows an estimate: its spread and the verdict.
+// around returns what follows an estimate: its spread and the verdict.
 func around(f figures.Figure) string {
 	text := f.Ratio.SpreadText()
 	if _, _, interval := f.Ratio.Spread(); text == format.None {
@@ -106,7 +106,7 @@ func around(f figures.Figure) string {
 	return strings.TrimSpace(text + " " + verdict(f))
 }
 
-// tint prints a figure and, where there is one, its ratio to the baseline.
+// tint prints a figure and, if there is one, its ratio to the baseline.
 func tint(m metric.Metric, shown, percent string, ratio float64, more string) tinted {
 	t := tinted{Main: shown}
 	if math.IsNaN(ratio) {

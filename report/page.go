@@ -27,7 +27,7 @@ const pageName = "report.html"
 // page is what the template prints.
 type page struct {
 	*figures.Summary
-	ObjectiveTitle  string // "" where no lane was proved
+	ObjectiveTitle  string // "" if no lane was proved
 	Bounds          []string
 	Matrix          matrix
 	Charts, Further []picture
@@ -84,8 +84,8 @@ func runNotes(s *figures.Summary) map[string]int {
 	return found
 }
 
-// sentences say what noise costs where, and what wins it back, in words: of many cells those of the aims; the
-// tables have the others.
+// sentences says in words what noise costs where, and what wins it back: with many cells only for those of
+// the aims; the tables have the others.
 func sentences(s *figures.Summary) []string {
 	var all []string
 	noise, aim := s.Disturbance(), ""
@@ -129,7 +129,7 @@ func sentences(s *figures.Summary) []string {
 	return all
 }
 
-// costWords say what a cell has under noise in one aspect. Of a distribution it is the highest percentile
+// costWords describes a cell under noise in one aspect. For a distribution that is the highest percentile
 // that both samples support.
 func costWords(noise *results.Factor, c figures.Isolation, a figures.Isolated) string {
 	if c.Quiet == nil {
@@ -170,7 +170,7 @@ func inDoubt(all ...figures.Figure) string {
 	return fmt.Sprintf(" (in doubt: %s)", strings.Join(once(guards), ", "))
 }
 
-// listed joins the factors' names as a sentence does.
+// listed joins the factors' names as in a sentence.
 func listed(factors []results.Factor) string {
 	var names []string
 	for _, f := range factors {

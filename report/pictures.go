@@ -19,13 +19,13 @@ type picture struct {
 	Minor bool // one of the further charts
 }
 
-// newPictures draws charts of all that the session has data for: first those of the primary metrics.
+// newPictures draws charts of all that the session has data for, primary metrics first.
 func newPictures(s *figures.Summary) []picture {
 	var all []picture
 	add := func(what string, m metric.Metric, data table, svg []byte) {
 		name := chartName(what, m)
 		if slices.ContainsFunc(all, func(p picture) bool { return p.File == name }) {
-			name = chartName(what+"-"+m.Name, m) // of several primary ones
+			name = chartName(what+"-"+m.Name, m) // if there are several primary ones
 		}
 		all = append(all, picture{name, svg, data, !m.IsPrimary()})
 	}
@@ -58,7 +58,7 @@ func newPictures(s *figures.Summary) []picture {
 	return append(all, curvePictures(s)...)
 }
 
-// better says which way.
+// better says in which direction the metric is better.
 func better(m metric.Metric) string {
 	if m.Margin.Goal == stats.LowerIsBetter {
 		return "Less"
@@ -66,14 +66,15 @@ func better(m metric.Metric) string {
 	return "More"
 }
 
-// whole says whether a metric is the only part of another, which shows the same.
+// whole reports whether a metric is the only part of another, which shows the same.
 func whole(s *figures.Summary, m metric.Metric) bool {
 	return slices.ContainsFunc(s.Metrics, func(o metric.Metric) bool {
 		return slices.Equal(o.MeanOf, []string{m.Name})
 	})
 }
 
-// chartName is that of its file: the primary ones by what they are, the others by their measurement too.
+// chartName returns the name of a chart's file: primary metrics by what they are, others by their measurement
+// too.
 func chartName(what string, m metric.Metric) string {
 	if !m.IsPrimary() {
 		what += "-" + strings.TrimPrefix(m.Name, what+"-")
@@ -86,7 +87,7 @@ func chartName(what string, m metric.Metric) string {
 	}, what) + ".svg"
 }
 
-// barsLabels are the title of a chart of bars, and the line that says how to read it.
+// barsLabels returns the title of a bar chart, and the line that says how to read it.
 func barsLabels(s *figures.Summary, m metric.Metric) chart.Labels {
 	title := capital(m.Value()) + " in percent of " + s.Baseline
 	if len(m.MeanOf) == 0 {

@@ -11,8 +11,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// publishedTable has the absolute figures of somebody else, ours beside them, and below, by source, what is
-// known to be wrong with theirs. The percentages stand in the tables of their metrics.
+// publishedTable has somebody else's absolute figures beside ours, and below, by source, what is known to be
+// wrong with theirs. Percentages are in the tables of their metrics.
 func publishedTable(s *figures.Summary) table {
 	var sources []string
 	t := table{Title: "Published figures beside ours", Columns: append(heads(2, "cell", "figure", "published",
@@ -56,7 +56,7 @@ func publishedTable(s *figures.Summary) table {
 	for i, source := range sources {
 		t.Notes = append(t.Notes, fmt.Sprintf("[%d] %s", i+1, source))
 		for _, d := range s.Session.Scenario.Doubts {
-			if d.Source == source || d.Source == "" && i == len(sources)-1 { // of an old session: of one of them
+			if d.Source == source || d.Source == "" && i == len(sources)-1 { // an old session does not say which one
 				t.Notes = append(t.Notes, d.Text)
 			}
 		}

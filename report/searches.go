@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// searchTable has a row for each search, cell and goal. Overload is named, and is no percentile.
+// searchTable has a row for each search, cell and goal. Overload is named; it is no percentile.
 func searchTable(s *figures.Summary) table {
 	t := table{Title: "Searches: up to where something holds, as brackets", Columns: append(heads(3,
 		"search and cell", "goal", "holds at"), heads(0, "carried", "of the first cell", "overloaded from", "gap",
@@ -57,7 +57,7 @@ func searchRows(q results.Search, d results.Searched) (rows [][]string) {
 	return rows
 }
 
-// bracket says where something holds and where it fails; where only one is known, it bounds from one side.
+// bracket says where something holds and where it fails. If only one is known, it bounds from one side.
 func bracket(q results.Search, b results.Bracket) string {
 	at := func(p float64) string { return loadText(q, p) }
 	easier, harder := "less than ", "at least "
@@ -75,7 +75,7 @@ func bracket(q results.Search, b results.Bracket) string {
 	return fmt.Sprintf("%s, not %s", at(*b.Holds), at(*b.Fails))
 }
 
-// ofFirst is what a bracket of a load is of that in the search's first cell: from the near ends of the two to
+// ofFirst compares a bracket of a load with that of the search's first cell: from the near ends of the two to
 // the far ones, as far as they are known.
 func ofFirst(q results.Search, d results.Searched, goal int) string {
 	first := q.Cells[0]
@@ -96,7 +96,7 @@ func ofFirst(q results.Search, d results.Searched, goal int) string {
 	return format.None
 }
 
-// loadText prints a load with four digits: points may be closer than three tell apart.
+// loadText prints a load with four digits, because three may not distinguish close points.
 func loadText(q results.Search, v float64) string {
 	if a := math.Abs(v); a < 1000 || a >= 1e9 {
 		return strconv.FormatFloat(v, 'g', 4, 64) + q.Unit
@@ -123,9 +123,9 @@ func trialsText(d results.Searched) string {
 	return text
 }
 
-// searchNotes are what the brackets of a cell do not say.
+// searchNotes returns what the brackets of a cell do not show.
 func searchNotes(q results.Search, d results.Searched) (notes []string) {
-	goals := map[string][]string{} // by what is said of them
+	goals := map[string][]string{} // by note
 	var said []string
 	for i, b := range d.Brackets {
 		for _, n := range b.Notes {
@@ -142,7 +142,7 @@ func searchNotes(q results.Search, d results.Searched) (notes []string) {
 	return notes
 }
 
-// documentSearch is what a document says of one goal of a search in one cell.
+// documentSearch is one goal of a search in one cell.
 type documentSearch struct {
 	Name       string       `json:"name"`
 	Cell       string       `json:"cell"`
@@ -177,7 +177,8 @@ func newSearches(s *figures.Summary) (all []documentSearch) {
 	return all
 }
 
-// overloaded is the easiest point of a search at which most trials of a cell were overloaded; nil for none.
+// overloaded returns the easiest point of a search at which most trials of a cell were overloaded; nil for
+// none.
 func overloaded(q results.Search, d results.Searched) *float64 {
 	for _, p := range q.Points {
 		over, counted := 0, 0
@@ -197,7 +198,7 @@ func overloaded(q results.Search, d results.Searched) *float64 {
 	return nil
 }
 
-// voidTrials counts the trials that say nothing, or nothing for certain.
+// voidTrials counts the void and doubtful trials.
 func voidTrials(d results.Searched) (n int) {
 	for _, t := range d.Trials {
 		if len(t.Void)+len(t.Doubts) > 0 {

@@ -18,16 +18,17 @@ type table struct {
 	Notes   []string
 }
 
-// column is one of figures, or of words, which stand left and may be wrapped. It says what it has of a cell.
+// column is a column of figures, or of words, which are left-aligned and may be wrapped. It says what it
+// shows of a cell.
 type column struct {
 	Name     string
 	Words    bool
-	Long     bool // words that need a line of their own where the page is narrow
-	optional bool // dropped where it says nothing
+	Long     bool // words that need a line of their own on a narrow page
+	optional bool // dropped if it says nothing
 	of       func(figures.Cell) string
 }
 
-// heads are columns of a table that fills its rows itself; the first ones hold words.
+// heads returns columns for a table that fills its rows itself; the first ones hold words.
 func heads(words int, names ...string) []column {
 	var all []column
 	for k, name := range names {
@@ -36,7 +37,8 @@ func heads(words int, names ...string) []column {
 	return all
 }
 
-// newTable has a row for each cell; missing, if given, says why there are no figures, or "".
+// newTable returns a table with a row for each cell. missing, unless nil, says why there are no figures, or
+// "".
 func newTable(
 	title string, cells []figures.Cell, missing func(figures.Cell) string, columns ...column,
 ) table {
@@ -71,7 +73,7 @@ func newTable(
 	return t
 }
 
-// drop leaves out the optional columns that say nothing.
+// drop removes the optional columns that say nothing.
 func (t *table) drop() {
 	for k := len(t.Columns) - 1; k > 0; k-- {
 		says := func(row []string) bool { return !t.Short(row) && row[k] != "" && row[k] != format.None }
@@ -87,10 +89,10 @@ func (t *table) drop() {
 	}
 }
 
-// Short says whether a row has a remark instead of figures.
+// Short reports whether a row has a remark instead of figures.
 func (t table) Short(row []string) bool { return len(row) < len(t.Columns) }
 
-// words says what some columns have, for those who do not see a chart.
+// words says what some columns have, for readers who do not see a chart.
 func (t table) words(title string, columns ...string) string {
 	var rows []string
 	for _, row := range t.Rows {
@@ -108,15 +110,16 @@ func (t table) words(title string, columns ...string) string {
 	return title + ": " + strings.Join(rows, "; ") + "."
 }
 
-// filled are the tables that say something.
+// filled returns the tables that say something.
 func filled(all ...table) []table {
 	return slices.DeleteFunc(all, func(t table) bool { return len(t.Rows)+len(t.Notes) == 0 })
 }
 
-// many cells without figures are named once for all tables, or in a note, and have no rows.
+// many is from how many on cells without figures have no rows, and are named once for all tables, or in a
+// note.
 const many = 3
 
-// unused are the cells without a run, where they are many.
+// unused returns the cells without a run, if they are many.
 func unused(s *figures.Summary) []string {
 	var names []string
 	for _, c := range s.Cells {
@@ -130,7 +133,7 @@ func unused(s *figures.Summary) []string {
 	return names
 }
 
-// withRuns is the session without its unused cells.
+// withRuns returns the session without its unused cells.
 func withRuns(s *figures.Summary) *figures.Summary {
 	unused, shown := unused(s), *s
 	shown.Cells = slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool {

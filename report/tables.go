@@ -68,7 +68,7 @@ func valueTable(s *figures.Summary, m metric.Metric) table {
 	return t
 }
 
-// limits say why figures are bounds, ours and published ones.
+// limits says why figures are bounds, ours and published ones.
 func limits(s *figures.Summary, m metric.Metric) (notes []string) {
 	for _, c := range s.Cells {
 		if note := c.Figure(m).BoundNote(); note != "" {
@@ -83,7 +83,7 @@ func limits(s *figures.Summary, m metric.Metric) (notes []string) {
 	return once(notes)
 }
 
-// verdict says with it what a guard has found.
+// verdict returns the verdict, with what a guard has found.
 func verdict(f figures.Figure) string {
 	if f.Lowered == "" {
 		return string(f.Verdict)
@@ -109,7 +109,7 @@ func medianColumn(m metric.Metric, head string) column {
 	}}
 }
 
-// mergedColumn has a value of the samples of all runs.
+// mergedColumn has a value computed from the samples of all runs.
 func mergedColumn(m metric.Metric, head string, value func(*samples.Distribution) float64) column {
 	return column{Name: head, of: func(c figures.Cell) string {
 		f := c.Figure(m)
@@ -121,7 +121,7 @@ func quantileColumn(m metric.Metric, p float64) column {
 	return mergedColumn(m, format.Quantile(p), func(d *samples.Distribution) float64 { return d.Quantile(p) })
 }
 
-// sampleNote says of how many samples the percentiles and the maximum are, and what was too few.
+// sampleNote says how many samples the percentiles and the maximum are of, and which samples were too small.
 func sampleNote(s *figures.Summary, m metric.Metric) string {
 	cells := s.Sampled(m)
 	if len(cells) == 0 {
@@ -153,7 +153,7 @@ func sampleNote(s *figures.Summary, m metric.Metric) string {
 	return note
 }
 
-// once leaves out what was said before.
+// once leaves out repetitions.
 func once(all []string) (left []string) {
 	for _, text := range all {
 		if !slices.Contains(left, text) {
@@ -199,11 +199,11 @@ func workTable(s *figures.Summary) table {
 	return t
 }
 
-// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them. Of
-// many it has a row each.
+// roleTable shows the metrics of a role that are not compared: what figures cost, or what checks them. If
+// there are many it has a row for each.
 func roleTable(s *figures.Summary, role results.Role, title string) table {
 	var columns []column
-	var about []string // figures that are only shown need it more than those that are compared, or checked
+	var about []string // figures that are only shown need an explanation more than compared or checked ones
 	for _, m := range s.Metrics {
 		if m.Role != role || !s.Has(m) {
 			continue
@@ -274,7 +274,7 @@ func distributionTable(s *figures.Summary, m metric.Metric) table {
 	return newTable(m.Name+", "+m.Unit.Name+", all used runs of a cell merged", s.Cells, lacking(m), columns...)
 }
 
-// tailRange is the range of P99.9 over the runs whose sample supports it.
+// tailRange returns the range of P99.9 over the runs whose sample supports it.
 func tailRange(m metric.Metric, f figures.Figure) string {
 	known := f.Values("p99.9")
 	if len(known) == 0 {

@@ -26,7 +26,8 @@ func tailName(t evidence.Tail) string {
 	return strings.Join(names, " and ")
 }
 
-// tailShares says what the samples met, in percent of the excess: four sources at most, the others together.
+// tailShares says what the samples met, in percent of the excess: at most four sources, and the others
+// together.
 func tailShares(t evidence.Tail) string {
 	if t.Excess == 0 {
 		return "nothing beyond the median"
@@ -49,12 +50,12 @@ func tailShares(t evidence.Tail) string {
 	return text
 }
 
-// tailShare is a part of the excess in percent.
+// tailShare returns a part of the excess in percent.
 func tailShare(t evidence.Tail, of time.Duration) int {
 	return int(math.Round(100 * float64(of) / float64(t.Excess)))
 }
 
-// tailSamples is how many there were, and how many of them are known.
+// tailSamples returns how many samples there were, and how many of them are known.
 func tailSamples(t evidence.Tail) string {
 	if t.Missing == 0 {
 		return format.Count(uint64(t.Samples))
@@ -62,7 +63,8 @@ func tailSamples(t evidence.Tail) string {
 	return fmt.Sprintf("%d of %d", t.Samples, t.Samples+t.Missing)
 }
 
-// metName tells softirqs, interrupts and IPIs, which are named after what they serve, from tasks.
+// metName names a source. It marks softirqs, interrupts and IPIs, which are named after what they serve, to
+// tell them from tasks.
 func metName(m results.Met) string {
 	name := m.Name
 	switch m.Kind {
@@ -94,7 +96,7 @@ const tailNote = "Shares of the time beyond the run's median that an interruptio
 	"the call that wakes a thread until it runs, beyond the usual. Steal is what the hypervisor reports " +
 	"to have taken from these runs and wake-ups."
 
-// tailCells are those whose worst samples were looked at.
+// tailCells returns the cells whose worst samples were examined.
 func tailCells(s *figures.Summary) []figures.Cell {
 	return slices.DeleteFunc(slices.Clone(s.Cells), func(c figures.Cell) bool { return c.Tail.Runs == 0 })
 }

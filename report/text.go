@@ -93,7 +93,7 @@ func (p *printer) figures(s *figures.Summary) {
 	}
 }
 
-// firstLines say what was measured, how much of it counts, and what it can show.
+// firstLines says what was measured, how much of it counts, and what it can show.
 func firstLines(s *figures.Summary) []string {
 	sc := s.Session.Scenario
 	mode := fmt.Sprintf("%s, %s, seed %d", sc.Mode, quantity.Count(sc.Blocks, "block"), sc.Seed)
@@ -169,7 +169,7 @@ func voidValues(s *figures.Summary) map[string]int {
 	return found
 }
 
-// withoutFigures is what a reason says before its figures, and without the instance that it is about.
+// withoutFigures returns the part of a reason before its figures, without the instance that it is about.
 func withoutFigures(why string) string {
 	first, rest, _ := strings.Cut(why, ": ")
 	if strings.HasPrefix(first, "instance ") && rest != "" {
@@ -181,7 +181,7 @@ func withoutFigures(why string) string {
 	return regexp.MustCompile(`^[0-9]+ of [0-9]+ `).ReplaceAllString(first, "")
 }
 
-// objectiveLines say of each bound what was found; the title is empty where no lane was proved.
+// objectiveLines says what was found for each bound. The title is empty if no lane was proved.
 func objectiveLines(s *figures.Summary) (title string, lines []string) {
 	if s.Session.Lane == nil {
 		return "", nil
@@ -195,7 +195,7 @@ func objectiveLines(s *figures.Summary) (title string, lines []string) {
 	return "Objective of lane " + s.Session.Lane.Name, lines
 }
 
-// shared says whether the neighbours of some cell have to live on the client's CPUs.
+// shared reports whether the neighbours of some cell share the client's CPUs for lack of others.
 func shared(s *figures.Summary) bool {
 	return slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Neighbours.Intersects(c.Client) })
 }
@@ -215,7 +215,7 @@ func aimSentence(a figures.Aim) string {
 	return text
 }
 
-// caveats are what a reader must know not to be misled by the figures.
+// caveats returns what a reader must know not to be misled by the figures.
 func caveats(s *figures.Summary) []string {
 	var all []string
 	if text := s.Undecided(); text != "" {
@@ -251,7 +251,7 @@ func caveats(s *figures.Summary) []string {
 	return once(all)
 }
 
-// tailCaveats name the noisy cells whose median flatters them.
+// tailCaveats names the noisy cells whose median flatters them.
 func tailCaveats(s *figures.Summary) []string {
 	base, m := s.Cell(s.Baseline), s.PrimaryDistribution()
 	if base == nil {
@@ -286,7 +286,7 @@ func (p *printer) title(text string) {
 	p.fold("", p.on.Bold(text))
 }
 
-// state has the colour of a verdict where it is one.
+// state prints the state of an aim, coloured if it is a verdict.
 func (p *printer) state(a figures.Aim) string {
 	text := fmt.Sprintf("%-12s ", strings.ToUpper(string(a.State)))
 	switch {

@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// Reading is what was found at a time: what `isolane watch -o json` prints each second and at the end.
+// Reading is what was found at a moment: what `isolane watch -o json` prints each second and at the end.
 type Reading struct {
 	APIVersion string              `json:"apiVersion"`
 	Kind       string              `json:"kind"` // Intruders
@@ -23,16 +23,16 @@ type Reading struct {
 	Evidence   string              `json:"evidence"` // bpf or procfs
 	CPUs       cpuset.Set          `json:"cpus"`
 	Final      bool                `json:"final"`
-	Window     results.Nanoseconds `json:"windowNanoseconds"` // since the document before
+	Window     results.Nanoseconds `json:"windowNanoseconds"` // since the previous document
 	// Sources are those of that window, the costliest first, the lanes' own last.
 	Sources    []witness.Source `json:"sources"`
 	SinceStart SinceStart       `json:"sinceStart"`
 	Traffic    []Traffic        `json:"traffic"` // of lanes with a path, in that window
-	Drift      []enforce.Drift  `json:"drift"`   // what is not as the lanes want it, or was put back just now
+	Drift      []enforce.Drift  `json:"drift"`   // what is not as the lanes want it, or was just repaired
 	Warnings   []string         `json:"warnings"`
 
-	Fresh []enforce.Drift `json:"-"` // what no reading before had
-	Timed bool            `json:"-"` // the trace has all times of this window, the longest too
+	Fresh []enforce.Drift `json:"-"` // that no earlier reading had
+	Timed bool            `json:"-"` // the trace has all times of this window, even the longest
 }
 
 // SinceStart is what was found since the watch began.
@@ -43,12 +43,12 @@ type SinceStart struct {
 	Traffic []Traffic           `json:"traffic"`
 }
 
-// Display shows readings for people: a table that renews itself on a terminal, a line a second elsewhere and
+// Display shows readings to people: on a terminal a table that is redrawn, elsewhere a line per second and
 // the table at the end.
 type Display struct {
 	w      io.Writer
-	screen bool     // a terminal's, of its own
-	drift  []string // the last that was found, for the terminal
+	screen bool     // the terminal's alternate screen
+	drift  []string // the last drift found, for the terminal
 	budget time.Duration
 }
 
@@ -56,12 +56,12 @@ type Display struct {
 func NewDisplay(w io.Writer, budget time.Duration) *Display {
 	d := &Display{w: w, screen: terminal.Height(w) > 0, budget: budget}
 	if d.screen {
-		fmt.Fprint(w, "\x1b[?1049h") // what was there comes back
+		fmt.Fprint(w, "\x1b[?1049h") // the alternate screen: Close brings the old one back
 	}
 	return d
 }
 
-// Close gives a terminal back.
+// Close restores the terminal.
 func (d *Display) Close() {
 	if d.screen {
 		fmt.Fprint(d.w, "\x1b[?1049l")
@@ -108,7 +108,7 @@ func (d *Display) Show(r Reading) error {
 	return err
 }
 
-// DriftText says in one line what was not as the lanes want it, who did it, and what came of it.
+// DriftText says in one line what was not as the lanes want it, who caused it, and what was done about it.
 func DriftText(at time.Time, d enforce.Drift) string {
 	text := fmt.Sprintf("%s drift: %s: expected %s, found %s", at.Local().Format(time.TimeOnly), d.Name,
 		d.Expected, d.Found)
@@ -124,7 +124,7 @@ func DriftText(at time.Time, d enforce.Drift) string {
 	return text
 }
 
-// Sum says in one line what took time, of what is not the lanes' own.
+// Sum says in one line what took time, without the lanes' own work.
 func Sum(sources []witness.Source) string {
 	var n, count uint64
 	var total results.Nanoseconds
@@ -137,7 +137,7 @@ func Sum(sources []witness.Source) string {
 		if s.Count != nil {
 			count += *s.Count
 		}
-		if s.Total != nil && s.Kind != results.Steal { // which is a part of the others, or of the lane's time
+		if s.Total != nil && s.Kind != results.Steal { // steal is part of the others, or of the lane's time
 			total += *s.Total
 		}
 		if s.Longest != nil && (longest.Longest == nil || *s.Longest > *longest.Longest) {
@@ -154,8 +154,8 @@ func Sum(sources []witness.Source) string {
 	return text
 }
 
-// picture is the table with what is above it, in a height that is not 0: the sources that took least are
-// left out.
+// picture returns the table with what is above it. If height is not 0, it leaves out the sources that took
+// least.
 func (d *Display) picture(t terminal.Terminal, r Reading, height int) string {
 	head := t.Bold("CPUs "+r.CPUs.String()) + "\n"
 	if d.screen {
@@ -214,8 +214,8 @@ func table(t terminal.Terminal, rows [][]string) string {
 	return t.Table(w)
 }
 
-// rows are a source each: those of the last second first while the watch goes on, and by all that they took
-// at its end.
+// rows returns a row per source. While the watch goes on those of the last second come first; at its end they
+// are ordered by their total time.
 func (d *Display) rows(t terminal.Terminal, r Reading) [][]string {
 	last := map[string]witness.Source{}
 	for _, s := range r.Sources {
@@ -239,7 +239,7 @@ func (d *Display) rows(t terminal.Terminal, r Reading) [][]string {
 		}
 	}
 	rows, above := append(now, before...), ""
-	for _, row := range rows { // what is to do about several in a row is said once
+	for _, row := range rows { // the same remedy of consecutive rows is printed once
 		if row[8] == above {
 			row[8] = ""
 		} else {
@@ -249,7 +249,7 @@ func (d *Display) rows(t terminal.Terminal, r Reading) [][]string {
 	return rows
 }
 
-// Times prints how often something has happened, where that is known.
+// Times prints how often something has happened, if known.
 func Times(n *uint64) string {
 	if n == nil {
 		return "–"
@@ -257,7 +257,7 @@ func Times(n *uint64) string {
 	return fmt.Sprint(*n)
 }
 
-// Took prints a time as people read it, in three digits.
+// Took prints a time for people, with three digits.
 func Took(ns *results.Nanoseconds) string {
 	if ns == nil {
 		return "–"
@@ -279,7 +279,7 @@ func Took(ns *results.Nanoseconds) string {
 	return fmt.Sprintf("%.*f %s", digits, v, unit)
 }
 
-// Title names a source with its kind, and what tells it from others of that name.
+// Title names a source with its kind, and what distinguishes it from others of that name.
 func Title(s witness.Source) string {
 	text := s.Kind
 	if s.IRQ != nil {

@@ -16,20 +16,20 @@ type Traffic struct {
 	netpath.Traffic
 }
 
-// String is for people.
+// String formats it for people.
 func (t Traffic) String() string {
 	return fmt.Sprintf("packets: %d received, %d sent, %d dropped, %d refused", t.Received, t.Sent, t.Dropped,
 		t.Refused)
 }
 
-// counters are those of lanes' paths, read again and again.
+// counters are those of lanes' paths, read repeatedly.
 type counters struct {
 	of          func(ctx context.Context, lane string) (*netpath.Traffic, error)
 	lanes       []string
 	last, since map[string]netpath.Traffic
 }
 
-// follow has the counters be those of the lanes with a path among these; what was read of them before counts.
+// follow makes the counters those of the given lanes that have a path. Earlier readings of them still count.
 func (c *counters) follow(lanes []enforce.LaneGroup) {
 	c.lanes = nil
 	for _, l := range lanes {
@@ -42,7 +42,7 @@ func (c *counters) follow(lanes []enforce.LaneGroup) {
 	maps.DeleteFunc(c.since, gone)
 }
 
-// read returns what the paths have carried since they were last read, and since they first were.
+// read returns what the paths have carried since the last reading, and since the first.
 func (c *counters) read(ctx context.Context) (window, since []Traffic, err error) {
 	window, since = []Traffic{}, []Traffic{}
 	for _, name := range c.lanes {

@@ -1,8 +1,8 @@
 // Package watch shows who takes time from the CPUs of lanes, and what drifts from what was put in force: a
 // Reading each second.
 //
-// The times are those of the trace in package witness, the drift is that of the guard. A Display shows them
-// as a table.
+// The times come from the trace in package witness, the drift from the guard. A Display shows them as a
+// table.
 package watch
 
 import (
@@ -27,18 +27,18 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// Options say what to watch. The zero value is all lanes in force, until the context ends.
+// Options say what to watch. The zero value means all lanes in force, until the context ends.
 type Options struct {
 	Lane   string        // to watch alone
-	CPUs   cpuset.Set    // to watch, in place of lanes
+	CPUs   cpuset.Set    // to watch, instead of lanes
 	Groups []string      // with CPUs: cgroup directories whose tasks belong there
 	For    time.Duration // 0: until the context ends
 	Budget time.Duration // the longest single intrusion allowed; 0: any
-	Repair bool          // put back what somebody else changes, unless they keep changing it
-	Follow bool          // what is watched changes with the lanes in force; there may be none
+	Repair bool          // undo changes by others, unless they keep making them
+	Follow bool          // follow changes of the lanes in force, of which there may be none
 }
 
-// Validate says which options contradict each other.
+// Validate returns an error if options contradict each other.
 func (o Options) Validate() error {
 	switch {
 	case o.For < 0 || o.Budget < 0:
@@ -64,19 +64,19 @@ type FoundError struct{ Err error }
 func (e *FoundError) Error() string { return e.Err.Error() }
 func (e *FoundError) Unwrap() error { return e.Err }
 
-// Watch is a trace of CPUs, with a guard of the lanes that have them.
+// Watch is a trace of CPUs, with a guard of their lanes.
 type Watch struct {
 	o     Options
 	host  string
 	now   guard.Watched
 	trace *witness.Trace // nil: there is no CPU to watch
-	guard *guard.Guard   // nil: CPUs that are no lane's
+	guard *guard.Guard   // nil: the CPUs are no lane's
 	paths counters
 
-	began, before time.Time // of the watch, and of the reading before: by a clock that nobody sets
+	began, before time.Time // of the watch, and of the last reading: by the monotonic clock
 }
 
-// Open begins to watch, and keeps all threads of this process off the CPUs for good. Errors: *CPUsError,
+// Open starts watching, and keeps all threads of this process off the CPUs for good. Errors: *CPUsError,
 // *enforce.NoLaneError.
 func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 	w := &Watch{o: o, paths: counters{last: map[string]netpath.Traffic{}, since: map[string]netpath.Traffic{}}}
@@ -109,7 +109,7 @@ func Open(of lanes.Options, o Options) (_ *Watch, err error) {
 	return w, err
 }
 
-// wanted is what there is to watch now. A trace begins on CPUs that are online.
+// wanted returns what there is to watch now. A trace starts on the online CPUs.
 func (w *Watch) wanted() (guard.Watched, error) {
 	now, err := w.guard.Watched(w.o.Lane)
 	if err != nil || !w.o.Follow {
@@ -120,7 +120,7 @@ func (w *Watch) wanted() (guard.Watched, error) {
 	return now, err
 }
 
-// begin watches this from now on, in the place of what was watched before.
+// begin replaces what is watched.
 func (w *Watch) begin(now guard.Watched) error {
 	if w.trace != nil {
 		if err := w.trace.Close(); err != nil {
@@ -148,7 +148,7 @@ func (w *Watch) begin(now guard.Watched) error {
 	return err
 }
 
-// follow begins anew where other CPUs, cgroups or interrupts are the lanes'.
+// follow starts again if other CPUs, cgroups or interrupts are the lanes' now.
 func (w *Watch) follow() error {
 	now, err := w.wanted()
 	if err != nil {
@@ -176,11 +176,11 @@ func (w *Watch) Close() error {
 	return err
 }
 
-// Lanes are those that are watched now: with Follow, those in force at the last reading.
+// Lanes returns the lanes that are watched now: with Follow, those in force at the last reading.
 func (w *Watch) Lanes() []enforce.LaneGroup { return w.now.Lanes }
 
-// Run calls show with what was found, each second and at the end. The error is a *FoundError where the watch
-// went well, but what it found is not as it should be.
+// Run calls show with what was found, each second and at the end. It fails with a *FoundError if watching
+// succeeded, but found what should not be.
 func (w *Watch) Run(ctx context.Context, show func(Reading) error) error {
 	end := w.began.Add(w.o.For)
 	if w.o.For > 0 {
@@ -197,7 +197,7 @@ func (w *Watch) Run(ctx context.Context, show func(Reading) error) error {
 			final = true
 		case now := <-second.C:
 			if w.o.For > 0 && end.Sub(now) < time.Second/5 {
-				continue // the end is the next second's
+				continue // the end is in the next second
 			}
 		}
 		var err error
@@ -215,8 +215,8 @@ func (w *Watch) Run(ctx context.Context, show func(Reading) error) error {
 	return w.verdict(r.SinceStart.Sources)
 }
 
-// Read returns what was found since it was called before; what has no error, such as the sources where lanes
-// cannot be compared with the host, is in the reading all the same.
+// Read returns what was found since the last call. Even if it fails, the reading has what could be read, such
+// as the sources if lanes cannot be compared with the host.
 func (w *Watch) Read(ctx context.Context) (Reading, error) {
 	now := time.Now()
 	r := Reading{APIVersion: plan.APIVersion, Kind: "Intruders", Host: w.host, CPUs: w.now.CPUs,
@@ -255,7 +255,7 @@ func (w *Watch) Read(ctx context.Context) (Reading, error) {
 }
 
 // verdict compares the longest intrusion with the budget, and the settings with those that the lanes want, as
-// isolane status does. Steal has no longest: the kernel counts only its sum, in ticks.
+// isolane status does. Steal has no longest intrusion: the kernel counts only its sum, in ticks.
 func (w *Watch) verdict(sources []witness.Source) error {
 	var exceeded, unsettled error
 	over, worst := 0, witness.Source{}

@@ -12,13 +12,13 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// How often /proc/schedstat is read, which is large on large machines: once in so many readings.
+// domainsEvery is how many readings pass until /proc/schedstat is read again: it is large on large machines.
 const domainsEvery = 10
 
-// balance is with whom the scheduler balances CPUs, and what else decides whether it does.
+// balance knows with which CPUs the scheduler balances each CPU, and what else decides whether it does.
 type balance struct {
-	looked   int                // how often it was asked for
-	domains  map[int]cpuset.Set // nil: not known
+	looked   int                // how often look was called
+	domains  map[int]cpuset.Set // nil: unknown
 	online   cpuset.Set
 	tickless cpuset.Set // nohz_full
 	v1       bool       // cpusets are of cgroup v1
@@ -29,7 +29,7 @@ func newBalance(root fs.FS) (b balance) {
 	return b
 }
 
-// look reads anew now and then, if the sources ask for it at all.
+// look reads again now and then, if the sources need it at all.
 func (b *balance) look(root fs.FS, all []Source) {
 	if !slices.ContainsFunc(all, func(s Source) bool { return s.Kind == results.Softirq && s.Name == sched }) {
 		return
@@ -42,8 +42,8 @@ func (b *balance) look(root fs.FS, all []Source) {
 	b.looked++
 }
 
-// remedy says what to do about the softirq SCHED on one of the watched CPUs, in which the kernel balances:
-// for the CPU itself, or where it is idle for all others (kernel/sched/fair.c, "NOHZ idle load balancing").
+// remedy says what to do about the softirq SCHED on a watched CPU. In it the kernel balances for the CPU
+// itself, or while that idles, for all others (kernel/sched/fair.c, "NOHZ idle load balancing").
 func (b *balance) remedy(cpu int, watched cpuset.Set) string {
 	with, known := b.domains[cpu]
 	among := known && with.IsSubsetOf(watched) && !b.online.IsSubsetOf(watched)
@@ -64,7 +64,7 @@ func (b *balance) remedy(cpu int, watched cpuset.Set) string {
 
 const sched = "SCHED"
 
-// tick says the same of the local timer's interrupt; "" where there is nothing special about the CPU.
+// tick says the same about the local timer's interrupt; "" if nothing is special about the CPU.
 func (b *balance) tick(cpu int) string {
 	if !b.tickless.Contains(cpu) {
 		return ""
@@ -73,8 +73,8 @@ func (b *balance) tick(cpu int) string {
 		"keep a single task on it"
 }
 
-// parseDomains returns for each CPU of /proc/schedstat (Documentation/scheduler/sched-stats.rst) those that
-// the scheduler balances it with, of its widest domain: of an isolated one none.
+// parseDomains returns, for each CPU of /proc/schedstat (Documentation/scheduler/sched-stats.rst), the CPUs
+// of its widest scheduling domain; none for an isolated CPU.
 func parseDomains(text string) (map[int]cpuset.Set, error) {
 	all := map[int]cpuset.Set{}
 	cpu := -1

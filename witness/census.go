@@ -8,8 +8,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// census is what every task of the machine had run at one moment: without eBPF the sources come
-// from two of them.
+// census is what each task of the machine had run at one moment. Without eBPF the sources are the difference
+// of two of them.
 type census map[taskID]tally
 
 type tally struct {
@@ -52,8 +52,8 @@ func readTally(root fs.FS, dir string) (t tally, err error) {
 	return t, err
 }
 
-// since returns the tasks that ran since an earlier census and were last on one of the CPUs.
-// How often and how long they were there is known only of those that may be nowhere else.
+// since returns the tasks that ran since an earlier census and were last on one of the CPUs. Count and time
+// there are known only for tasks that cannot run elsewhere.
 func (c census) since(before census, cpus cpuset.Set) []taskSource {
 	var stays []taskSource
 	for id, now := range c {

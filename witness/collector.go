@@ -24,23 +24,23 @@ import (
 //go:embed bpf/trace.o
 var traceObject []byte
 
-// errOwn says that the path given as own is no cgroup: an error of the caller, and no lack of eBPF.
+// errOwn says that a path given as own is no cgroup: an error of the caller, not a lack of eBPF.
 var errOwn = errors.New("own cgroup")
 
-// collector is bpf/trace.c at work.
+// collector runs the programs of bpf/trace.c.
 type collector struct {
 	root     fs.FS
 	scope    scope
 	coll     *ebpf.Collection
 	links    []link.Link
 	mount    *os.File          // of the cgroup hierarchy
-	cgroups  map[uint64]string // their paths by id, as they were met
+	cgroups  map[uint64]string // paths by ID, as they were met
 	keys     []sourceKey       // of this reading, with their values
 	values   []sourceValue
-	before   []sourceValue     // those of the reading before
-	at       map[sourceKey]int // where in it
+	before   []sourceValue     // those of the last reading
+	at       map[sourceKey]int // by key: the index in before
 	missed   uint64
-	unlisted uint64          // runs of own threads whose wake-ups have no room
+	unlisted uint64          // runs of own threads whose wake-ups had no room
 	lost     uint64          // notes, before this recording
 	notes    *ringbuf.Reader // nil: nothing is recorded
 	warnings []string
@@ -49,10 +49,10 @@ type collector struct {
 // scope is what a collector looks at.
 type scope struct {
 	measured cpuset.Set
-	counted  cpuset.Set // of other CPUs only the tasks
+	counted  cpuset.Set // on other CPUs only tasks count
 	own      Owned
-	keepOwn  bool // own tasks are counted too
-	room     int  // bytes of notes that a recording may leave, a power of two; 0: no recording
+	keepOwn  bool // own tasks count too
+	room     int  // bytes for the notes of a recording, a power of two; 0: no recording
 }
 
 // The structs of bpf/trace.c.
@@ -85,15 +85,15 @@ const (
 // initialPIDNamespace is PROC_PID_INIT_INO of include/linux/proc_ns.h, the same on every machine.
 const initialPIDNamespace = 0xEFFFFFFC
 
-// kinds are those of enum kind.
+// kinds returns the names of enum kind.
 func kinds() []string {
 	return []string{results.Task, results.KernelThread, results.Interrupt, results.Softirq, results.IPI,
 		results.Tick}
 }
 
-const rest = math.MaxUint64 // the id of the sources that found no room
+const rest = math.MaxUint64 // the ID of the sources that found no room
 
-// newCollector loads and attaches the programs; they count only from start on.
+// newCollector loads and attaches the programs. They count only after start.
 func newCollector(root fs.FS, sc scope) (c *collector, err error) {
 	var at syscall.Stat_t
 	if err = syscall.Stat("/proc/self/ns/pid", &at); err != nil {
@@ -136,8 +136,8 @@ func newCollector(root fs.FS, sc scope) (c *collector, err error) {
 	return c, nil
 }
 
-// configure sizes the maps: some ten kernel threads, interrupts, softirqs and IPIs to a measured CPU, and
-// room for tasks; where the tasks of all CPUs are counted, for short-lived ones too.
+// configure sizes the maps: for each measured CPU some ten kernel threads, interrupts, softirqs and IPIs, and
+// tasks; if the tasks of all CPUs count, short-lived ones too.
 func (c *collector) configure(spec *ebpf.CollectionSpec, own int, v1 bool) error {
 	sources := 2048 + 64*c.scope.measured.Len()
 	if !c.scope.counted.IsEmpty() {
@@ -155,7 +155,7 @@ func (c *collector) configure(spec *ebpf.CollectionSpec, own int, v1 bool) error
 	return errors.Join(spec.Variables["v1"].Set(v1), spec.Variables["keep_own"].Set(c.scope.keepOwn))
 }
 
-// leaveOut drops the programs whose tracepoints the kernel does not have; sched_switch must be there.
+// leaveOut drops the programs whose tracepoints the kernel lacks. sched_switch must exist.
 func (c *collector) leaveOut(spec *ebpf.CollectionSpec) error {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *collector) leaveOut(spec *ebpf.CollectionSpec) error {
 
 const switchPoint = "sched_switch"
 
-// cgroupIDs are the inode numbers of the directories, which is what the kernel calls a cgroup's id.
+// cgroupIDs returns the inode numbers of the directories: the kernel's cgroup IDs.
 func cgroupIDs(mount string, own []string) ([]uint64, error) {
 	var at syscall.Stat_t
 	if err := syscall.Stat(mount, &at); err != nil {
@@ -205,7 +205,7 @@ func cgroupIDs(mount string, own []string) ([]uint64, error) {
 	return ids, nil
 }
 
-// fill says which cgroups are own, and makes room for what finds none.
+// fill sets which cgroups are own, and adds the entries for sources that find no room.
 func (c *collector) fill(own []uint64) error {
 	for cpu := range c.scope.measured.All() {
 		for kind := range kinds() {
@@ -223,7 +223,7 @@ func (c *collector) fill(own []uint64) error {
 	return nil
 }
 
-// attach puts the programs in place, which interrupts all CPUs some 200 times.
+// attach attaches the programs, which interrupts all CPUs some 200 times.
 func (c *collector) attach(spec *ebpf.CollectionSpec) error {
 	for name, p := range spec.Programs {
 		if p.AttachTo == "" {
@@ -242,13 +242,13 @@ func (c *collector) attach(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// start begins to count, also the tasks that are on a CPU now.
+// start starts the counting, also of the tasks that are on a CPU now.
 func (c *collector) start() error {
 	return errors.Join(c.setMode(c.scope.counted.Difference(c.scope.measured), modeCounted),
 		c.setMode(c.scope.measured, modeMeasured))
 }
 
-// stop ends the counting, also of the tasks that are on a CPU now.
+// stop stops the counting, also of the tasks that are on a CPU now.
 func (c *collector) stop() error {
 	return c.setMode(c.scope.counted.Union(c.scope.measured), modeOff)
 }

@@ -15,9 +15,9 @@ import (
 // counts are numbers by source and CPU, as in /proc/interrupts and /proc/softirqs.
 type counts map[string]map[int]uint64
 
-// parseCounts reads a table whose head names the CPUs. A row counts only where it has a number for
-// each of them: shorter ones, such as ERR and MIS, are totals of the machine. A row whose label is
-// only a number takes the text at its end as part of its name: "31 virtio0-req.0".
+// parseCounts reads a table whose header names the CPUs. It ignores rows with fewer numbers, such as ERR and
+// MIS, which are totals of the machine. If the label of a row is only a number, the text at the row's end is
+// added to its name: "31 virtio0-req.0".
 func parseCounts(text string) (counts, error) {
 	head, rows, _ := strings.Cut(text, "\n")
 	table, err := host.ParseCountHead(head)
@@ -43,7 +43,7 @@ func parseCounts(text string) (counts, error) {
 	return all, nil
 }
 
-// total says whether a row is of the whole machine, which on one CPU only its label tells.
+// total reports whether a row is a total of the machine. With one CPU only its label shows that.
 func total(label string) bool { return label == "ERR" || label == "MIS" || label == "Err" }
 
 // since subtracts an earlier reading and returns, for one CPU, the sources that fired.
@@ -74,8 +74,8 @@ func readCounters(root fs.FS) (c counters, err error) {
 	return c, err
 }
 
-// since subtracts an earlier reading. The kernel lets idle time and iowait run backwards at times
-// (proc_stat(5)): that is 0 here.
+// since subtracts an earlier reading. Idle time and iowait sometimes run backwards (proc_stat(5)): then the
+// result is 0.
 func (c counters) since(before counters, on cpuset.Set, switches map[int]uint64) []results.CPU {
 	var all []results.CPU
 	for id := range on.All() {
@@ -95,16 +95,16 @@ func (c counters) since(before counters, on cpuset.Set, switches map[int]uint64)
 	return all
 }
 
-// power is how a CPU is clocked, how often and from how deep it has woken, and how often its heat has slowed
-// it down. What the kernel does not say is 0: a virtual machine has few of these files.
+// power is a CPU's clock, how often and from how deep it has woken, and how often its heat has slowed it
+// down. What the kernel does not report is 0: a virtual machine has few of these files.
 type power struct {
-	kilohertz uint64 // as cpufreq says
+	kilohertz uint64 // from cpufreq
 	exits     uint64 // from idle states
-	exit      uint64 // their latencies together, µs
+	exit      uint64 // their total latency, µs
 	throttled uint64
 }
 
-// readPower reads it of these CPUs: tens of files for each, so of those that are measured and no others.
+// readPower reads tens of files per CPU, so it is called only for the measured ones.
 func readPower(root fs.FS, cpus cpuset.Set) map[int]power {
 	all := map[int]power{}
 	for id := range cpus.All() {
@@ -123,14 +123,14 @@ func readPower(root fs.FS, cpus cpuset.Set) map[int]power {
 	return all
 }
 
-// number reads one, 0 where there is none.
+// number reads a number; 0 if there is none.
 func number(root fs.FS, path string) uint64 {
 	text, _ := fs.ReadFile(root, path)
 	n, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 	return n
 }
 
-// addTo adds to a CPU what has changed since an earlier reading: 0 where a count ran backwards.
+// addTo adds to a CPU what has changed since an earlier reading; 0 if a counter ran backwards.
 func (p power) addTo(cpu *results.CPU, before power) {
 	cpu.Frequency, cpu.IdleExits = p.kilohertz, p.exits-min(p.exits, before.exits)
 	cpu.IdleExit = results.Nanoseconds(1000 * (p.exit - min(p.exit, before.exit)))

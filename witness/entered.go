@@ -12,16 +12,16 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// entered are processes that came into a container in an own cgroup from outside: exec probes, kubectl exec.
-// They are no work of the lane. The kernel's program takes them for own tasks, so they are read from /proc,
-// and those that come and go between two readings are missed.
+// entered are processes that entered a container in an own cgroup from outside, such as exec probes and
+// kubectl exec. They are no work of the lane, but the kernel's program counts them as own tasks. So they are
+// read from /proc, which misses those that come and go between two readings.
 type entered struct {
-	came    map[taskID]bool // processes, as they were when first seen
+	came    map[taskID]bool // processes, as when first seen
 	ran     map[taskID]results.Nanoseconds
 	sources map[threadOn]Source
 }
 
-// threadOn is a thread on a CPU. What it ran is taken for that of the CPU on which it was last.
+// threadOn is a thread on a CPU. All that it ran is counted on the CPU on which it was last.
 type threadOn struct {
 	thread taskID
 	cpu    int
@@ -30,7 +30,7 @@ type threadOn struct {
 const enteredRemedy = "it came into the lane's container from outside (kubectl exec, an exec probe): leave " +
 	"it out, or ask by httpGet, tcpSocket or grpc"
 
-// look adds what such processes ran since it was called before.
+// look adds what such processes ran since the last call.
 func (e *entered) look(root fs.FS, groups []string, cpus cpuset.Set) {
 	came, ran := map[taskID]bool{}, map[taskID]results.Nanoseconds{}
 	if e.sources == nil {
@@ -61,10 +61,10 @@ func (e *entered) look(root fs.FS, groups []string, cpus cpuset.Set) {
 	e.came, e.ran = came, ran
 }
 
-// enter says of each process of a cgroup whether it came from outside: it is not the oldest, and its parent
-// is outside of the cgroup and of its PID namespace, or came from outside itself.
+// enter decides for each process of a cgroup whether it came from outside. It did if it is not the oldest,
+// and its parent is outside of the cgroup and of its PID namespace, or itself came from outside.
 func (e *entered) enter(root fs.FS, dir string, came map[taskID]bool) {
-	pids, _ := cgroup.Processes(root, dir) // none where it cannot be read: the collector says so
+	pids, _ := cgroup.Processes(root, dir) // none if it cannot be read: the collector reports that
 	var all []task.Stat
 	inside := map[int]taskID{}
 	for _, pid := range pids {
@@ -90,7 +90,7 @@ func (e *entered) enter(root fs.FS, dir string, came map[taskID]bool) {
 	}
 }
 
-// depth is how many PID namespaces a process is in (proc_pid_status(5), NSpid); 0 where it has ended.
+// depth returns how many PID namespaces a process is in (proc_pid_status(5), NSpid); 0 if it has ended.
 func depth(root fs.FS, pid int) int {
 	status, err := task.ReadStatus(root, task.Dir(pid))
 	if err != nil {

@@ -2,16 +2,16 @@ package witness
 
 import "isolane.dev/isolane/results"
 
-// nanoseconds are of a trace or since boot.
+// nanoseconds converts a time of a trace or since boot.
 func nanoseconds(v uint64) results.Nanoseconds { return results.Nanoseconds(v) }
 
 // measure sets the figures of a source.
 func measure(s *Source, v *sourceValue) {
-	count, total, longest := v.Count, nanoseconds(v.NS), nanoseconds(v.Longest) // v is used again
+	count, total, longest := v.Count, nanoseconds(v.NS), nanoseconds(v.Longest) // v is reused
 	s.Count, s.Total, s.Longest, s.P99 = &count, &total, &longest, v.p99()
 }
 
-// add counts one intrusion, as the function of that name of bpf/trace.c does.
+// add counts one intrusion, as the function of that name in bpf/trace.c does.
 func (v *sourceValue) add(ns uint64) {
 	v.Count++
 	v.NS += ns
@@ -23,7 +23,8 @@ func (v *sourceValue) add(ns uint64) {
 	v.Buckets[at]++
 }
 
-// upper is where a bucket ends: those below 8 are 64 ns wide, the others an eighth of a power of two.
+// upper returns the upper bound of a bucket. Buckets below 8 are 64 ns wide, the others an eighth of a power
+// of two.
 func upper(bucket int) uint64 {
 	if bucket < 8 {
 		return uint64(bucket+1) * 64
@@ -32,7 +33,7 @@ func upper(bucket int) uint64 {
 	return uint64(8+bucket%8+1) << e * 64
 }
 
-// p99 is the upper bound of the 99th percentile (nearest rank), nil of fewer than 100.
+// p99 returns the upper bound of the 99th percentile (nearest rank); nil for fewer than 100.
 func (v *sourceValue) p99() *results.Nanoseconds {
 	if v.Count < 100 {
 		return nil
@@ -49,9 +50,9 @@ func (v *sourceValue) p99() *results.Nanoseconds {
 	return &longest
 }
 
-// since is what was added to v after an earlier reading. A run that went on all the while is one in each
-// reading. How long the longest was is known exactly only where it is the longest of all; else the upper end
-// of its bucket is given, an eighth wide at most.
+// since returns what was added to v since an earlier reading. A run that continues counts as one in each
+// reading. The longest time is exact only if it is the longest of all readings. Otherwise it is the upper
+// bound of its bucket, at most an eighth wide.
 func (v *sourceValue) since(before *sourceValue) sourceValue {
 	d := *v
 	d.Count = less(v.Count, before.Count)
@@ -73,7 +74,7 @@ func (v *sourceValue) since(before *sourceValue) sourceValue {
 }
 
 func less[T uint32 | uint64](now, before T) T {
-	if now < before { // a run that went on had been counted in
+	if now < before { // a run that continued had been counted
 		return 0
 	}
 	return now - before

@@ -2,8 +2,8 @@ package witness
 
 import "isolane.dev/isolane/results"
 
-// added returns the sources that have more than in an earlier reading, with the difference. How long the
-// longest was is not known.
+// added returns the sources that have grown since an earlier reading, with the difference. The longest time
+// within the interval is unknown.
 func added(now, before []Source) []Source {
 	was := map[identity]Source{}
 	for _, s := range before {
@@ -29,7 +29,7 @@ func difference[T uint64 | results.Nanoseconds](now, before *T) *T {
 	return &d
 }
 
-// identity tells sources apart.
+// identity distinguishes sources.
 type identity struct {
 	cpu, tid, irq    int
 	kind, name, work string

@@ -10,20 +10,19 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// family follows a process with all that descend from it. Who once belonged to it still does when
-// its parent has died.
+// family follows a process with all its descendants. A descendant stays in the family when its parent dies.
 type family struct {
 	root    fs.FS
-	sampled bool // there is no eBPF: /proc tells where they run
+	sampled bool // without eBPF: /proc tells where they run
 	head    taskID
 	alive   bool
-	members map[taskID]ticks // CPU time when it was last seen
+	members map[taskID]ticks // CPU time when last seen
 	total   ticks
 	spent   results.Nanoseconds
 	seen    cpuset.Set
 }
 
-// newFamily follows nobody where pid is 0.
+// newFamily returns a family that is empty if pid is 0.
 func newFamily(root fs.FS, pid int, sampled bool) *family {
 	f := &family{root: root, sampled: sampled, head: taskID{id: pid}, members: map[taskID]ticks{}}
 	if pid == 0 {
@@ -37,9 +36,8 @@ func newFamily(root fs.FS, pid int, sampled bool) *family {
 	return f
 }
 
-// look finds the members and what they have spent. The time of a child that has ended moves to the
-// parent that waited for it, so that their sum grows by what they ran; it falls where one ends that
-// nobody of the family waits for.
+// look finds the members and what they have spent. The time of an ended child moves to the parent that waited
+// for it, so the sum grows by what they ran. It falls when one ends for which nobody in the family waits.
 func (f *family) look() {
 	if f.head.id == 0 {
 		return
@@ -60,7 +58,8 @@ func (f *family) look() {
 	f.total = total
 }
 
-// where notes on which CPUs the threads of a member are that has run: of several, those that run now.
+// where records the CPUs of the threads of a member that has run: if there are several, of those that run
+// now.
 func (f *family) where(st task.Stat) {
 	tids := task.Threads(f.root, st.ID)
 	for _, tid := range tids {
@@ -71,7 +70,7 @@ func (f *family) where(st task.Stat) {
 	}
 }
 
-// living returns the members that have a place in /proc, by process id.
+// living returns the members that are in /proc, by process ID.
 func (f *family) living() map[int]task.Stat {
 	others, in := map[int]task.Stat{}, map[int]task.Stat{}
 	pids, _ := task.Processes(f.root)
@@ -98,9 +97,9 @@ func (f *family) living() map[int]task.Stat {
 	return in
 }
 
-// attribute gives the stays to the family, also of members that came and went between two looks, and
-// says which were where they were not planned. Both ways to know the CPU time may miss some of
-// it, so the larger one holds.
+// attribute adds the stays to the family, also those of members that came and went between two looks, and
+// warns about those outside of the planned CPUs. Each of the two ways to measure CPU time may miss some, so
+// the larger value counts.
 func (f *family) attribute(stays []taskSource, planned cpuset.Set) (warnings []string) {
 	members := f.lineage(stays)
 	var ran results.Nanoseconds
@@ -122,10 +121,10 @@ func (f *family) attribute(stays []taskSource, planned cpuset.Set) (warnings []s
 	return warnings
 }
 
-// lineage returns the processes of the family, with those that only the stays know.
+// lineage returns the processes of the family, including those known only from stays.
 func (f *family) lineage(stays []taskSource) map[taskID]bool {
 	members := map[taskID]bool{}
-	born := map[int]ticks{} // of the youngest member with an id
+	born := map[int]ticks{} // of the youngest member with an ID
 	admit := func(t taskID) {
 		members[t] = true
 		born[t.id] = max(born[t.id], t.start)

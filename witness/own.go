@@ -10,18 +10,18 @@ import (
 
 // Owned is what belongs on the watched CPUs.
 type Owned struct {
-	// Cgroups are directories of the hierarchy that has the cpuset controller: the tasks in them, and below, are
-	// the lanes' own work and no sources, but for what came into a container from outside.
+	// Cgroups are directories in the hierarchy with the cpuset controller. The tasks in them, and below, are the
+	// lanes' own work and no sources, except for what entered a container from outside.
 	Cgroups []string
-	// CPUs are where the tasks of each of these belong; nil: on all that are watched.
+	// CPUs says, for each of these, where its tasks belong; nil: on all watched CPUs.
 	CPUs []cpuset.Set
-	// Interrupts are those of the lanes' own devices, and the CPU that each belongs on. They, their threads and
-	// their network softirqs are sources that are marked as own.
+	// Interrupts are the interrupts of the lanes' own devices, and the CPU that each belongs on. They, their
+	// threads and their network softirqs are sources marked as own.
 	Interrupts map[int]int
 }
 
-// mark finds the sources that are the lanes' own. Softirqs of the network are, where own interrupts fire and
-// those of no other device: the kernel does not tell who raised them.
+// mark finds the sources that are the lanes' own. A network softirq is own if own interrupts fire on its CPU
+// and no other device's do: the kernel does not say who raised it.
 func (o Owned) mark(all []Source) {
 	if len(o.Interrupts) == 0 {
 		return
@@ -51,10 +51,10 @@ func (o Owned) mark(all []Source) {
 	}
 }
 
-// belongs says whether tasks of a cgroup do on a CPU.
+// belongs reports whether tasks of a cgroup belong on a CPU.
 func (o Owned) belongs(group, cpu int) bool { return o.CPUs == nil || o.CPUs[group].Contains(cpu) }
 
-// places are a bit for each cgroup; where there are more than bits, the last have one together.
+// places returns a bit for each cgroup. If there are more cgroups than bits, the last ones share one.
 func (o Owned) places() []uint64 {
 	all := make([]uint64, len(o.Cgroups))
 	for group := range all {
@@ -63,7 +63,7 @@ func (o Owned) places() []uint64 {
 	return all
 }
 
-// placesOf are the bits of the cgroups whose tasks belong on a CPU.
+// placesOf returns the bits of the cgroups whose tasks belong on a CPU.
 func (o Owned) placesOf(cpu int) (bits uint64) {
 	for group, bit := range o.places() {
 		if o.belongs(group, cpu) {

@@ -15,12 +15,12 @@ type ticks uint64
 
 const tick = results.Nanoseconds(1e9 / 100)
 
-// duration is at most what fits, 292 years.
+// duration converts to nanoseconds, at most 292 years.
 func (t ticks) duration() results.Nanoseconds {
 	return results.Nanoseconds(min(t, ticks(math.MaxInt64/tick))) * tick
 }
 
-// since is the time from an earlier reading, 0 where the count ran backwards.
+// since returns the time since an earlier reading; 0 if the counter ran backwards.
 func (t ticks) since(before ticks) results.Nanoseconds {
 	if t < before {
 		return 0
@@ -28,7 +28,7 @@ func (t ticks) since(before ticks) results.Nanoseconds {
 	return (t - before).duration()
 }
 
-// taskID identifies a thread or process. Ids are used again, with the start time they are unique.
+// taskID identifies a thread or process. IDs are reused; together with the start time they are unique.
 type taskID struct {
 	id    int
 	start ticks // since boot
@@ -36,7 +36,7 @@ type taskID struct {
 
 func taskOf(s task.Stat) taskID { return taskID{s.ID, ticks(s.Start)} }
 
-// switches are context switches of a thread.
+// switches are the context switches of a thread.
 type switches struct{ voluntary, involuntary uint64 }
 
 func switchesOf(s task.Status) (switches, error) {
@@ -45,7 +45,7 @@ func switchesOf(s task.Status) (switches, error) {
 	return switches{voluntary, involuntary}, errors.Join(verr, ierr)
 }
 
-// readAs reads and parses one file; the error names it.
+// readAs reads and parses one file. The error names it.
 func readAs[T any](root fs.FS, path string, parse func(string) (T, error)) (T, error) {
 	text, err := fs.ReadFile(root, path)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// read returns the sums, and what was added since it was called before. A run that goes on still counts as
-// if it ended now: a task that never lets go would not be seen otherwise.
+// read returns the sums, and what was added since the last call. A run that continues counts as if it ended
+// now; otherwise a task that never yields would not be seen.
 func (c *collector) read(ownThreads func() func(tid, cpu int) bool) (
 	since []taskSource, last []Source, err error) {
 	if err = c.lookup(); err != nil {
@@ -53,7 +53,7 @@ func (c *collector) read(ownThreads func() func(tid, cpu int) bool) (
 	return since, last, nil
 }
 
-// remember keeps the values for the next reading to compare with.
+// remember keeps the values for comparison with the next reading.
 func (c *collector) remember() {
 	c.before, c.values = c.values, c.before[:0]
 	if c.at == nil {
@@ -65,7 +65,7 @@ func (c *collector) remember() {
 	}
 }
 
-// lookup fills keys and values, in few system calls.
+// lookup fills keys and values with few system calls.
 func (c *collector) lookup() error {
 	const batch = 256
 	var cursor ebpf.MapBatchCursor
@@ -128,7 +128,7 @@ func (c *collector) running(ownThreads func() func(tid, cpu int) bool) ([]cpuSta
 	return states, nil
 }
 
-// monotonic is the clock of bpf_ktime_get_ns, in nanoseconds.
+// monotonic returns the clock of bpf_ktime_get_ns, in nanoseconds.
 func monotonic() (uint64, error) {
 	var ts unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
@@ -165,7 +165,7 @@ func (c *collector) taskSource(k sourceKey, v *sourceValue) taskSource {
 	return s
 }
 
-// switchesOf returns how often each CPU has switched, to the idle task too.
+// switchesOf returns how often each CPU has switched, including switches to the idle task.
 func (c *collector) switchesOf() (map[int]uint64, error) {
 	var states []cpuState
 	err := c.coll.Maps["cpus"].Lookup(uint32(0), &states)
@@ -176,11 +176,11 @@ func (c *collector) switchesOf() (map[int]uint64, error) {
 	return all, err
 }
 
-// bootTicks turns a start time in the kernel into that which /proc shows (field 22 of proc_pid_stat(5)).
+// bootTicks converts a start time in the kernel to that of /proc (field 22 of proc_pid_stat(5)).
 func bootTicks(ns uint64) ticks { return ticks(ns / uint64(tick)) }
 
-// cgroup returns the path of a cgroup below its mount point, "" of one that has gone. The kernel
-// opens it by its id (FILEID_KERNFS of the kernel's file handles, open_by_handle_at(2)).
+// cgroup returns the path of a cgroup below its mount point; "" if it has gone. The kernel opens it by its ID
+// (FILEID_KERNFS of the kernel's file handles, open_by_handle_at(2)).
 func (c *collector) cgroup(id uint64) string {
 	if name, known := c.cgroups[id]; known || id == 0 {
 		return name

@@ -9,7 +9,7 @@ import (
 
 type remedyTable []struct{ kind, prefix, remedy string }
 
-// remedies are what to do about a source of some kind, by the begin of its name; the first match holds.
+// remedies says what to do about a source of some kind, by the prefix of its name. The first match counts.
 func remedies() remedyTable {
 	const (
 		bound  = "bound to its CPU: move what wakes it, "

@@ -10,13 +10,13 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// softirqs are the names that /proc/softirqs has, by vector (include/linux/interrupt.h).
+// softirqs returns the names in /proc/softirqs, by vector (include/linux/interrupt.h).
 func softirqs() []string {
 	return []string{"HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"}
 }
 
-// ipis are the interprocessor interrupts, by the numbers that bpf/trace.c gives them, with the labels
-// of /proc/interrupts (arch/x86/kernel/irq.c), where one stands for both calls.
+// ipis returns the interprocessor interrupts by the numbers of bpf/trace.c, with the labels of
+// /proc/interrupts (arch/x86/kernel/irq.c), where one label stands for both kinds of calls.
 func ipis() []struct{ name, label string } {
 	return []struct{ name, label string }{
 		{"reschedule", "RES"}, {"call function", "CAL"}, {"call function single", ""},
@@ -26,7 +26,7 @@ func ipis() []struct{ name, label string } {
 
 const localTimer, localTimerLabel = "local timer", "LOC"
 
-// interruptSource says what a row of /proc/interrupts is, from what parseCounts makes of its label.
+// interruptSource says what a row of /proc/interrupts is, by the label that parseCounts returns.
 func interruptSource(label string) Source {
 	number, name, _ := strings.Cut(label, " ")
 	if irq, err := strconv.Atoi(number); err == nil {
@@ -46,7 +46,7 @@ func interruptSource(label string) Source {
 	return Source{Kind: results.Interrupt, Name: label}
 }
 
-// tickDependency names why a tick cannot stop, TICK_DEP_BIT_* of include/linux/tick.h.
+// tickDependency says why a tick cannot stop, by TICK_DEP_BIT_* of include/linux/tick.h.
 func tickDependency(mask uint64) string {
 	var found []string
 	for bit, name := range []string{"POSIX CPU timers", "perf events", "more than one task to run",
@@ -58,7 +58,7 @@ func tickDependency(mask uint64) string {
 	return strings.Join(found, ", ")
 }
 
-// hierarchy returns where the cgroups of the cpuset controller are, and whether it is one of v1.
+// hierarchy returns where the cgroups with the cpuset controller are, and whether they are of v1.
 func hierarchy(root fs.FS) (dir string, v1 bool, err error) {
 	mounted, err := cgroup.Mounted(root)
 	dir, v2 := mounted.Cpuset()
@@ -68,9 +68,10 @@ func hierarchy(root fs.FS) (dir string, v1 bool, err error) {
 	return dir, !v2, err
 }
 
-// ownThreads returns the tasks in the own cgroups and those below, on the CPUs where they belong.
+// ownThreads returns a function that reports whether a task is in an own cgroup, or below one, and on a CPU
+// where it belongs.
 func (t *Trace) ownThreads() func(tid, cpu int) bool {
-	of := map[int]int{} // by thread id, the cgroup
+	of := map[int]int{} // by thread ID: the cgroup
 	for group, dir := range t.own.Cgroups {
 		tids, _ := cgroup.Threads(t.root, dir)
 		for _, tid := range tids {

@@ -16,26 +16,26 @@ import (
 // subjects follows the threads of the measured processes.
 type subjects struct {
 	root      fs.FS
-	sampled   bool // there is no eBPF: /proc tells where they run
+	sampled   bool // without eBPF: /proc tells where they run
 	processes []process
 	threads   map[taskID]*thread
 }
 
-// process is a subject that was found. Its start is 0 where it had ended before the first look.
+// process is a subject that was found. Its start is 0 if it had ended before the first look.
 type process struct {
 	Subject
 	start ticks
-	past  bool // it was there when the window began
+	past  bool // it existed when the window began
 	child bool // of another one
 }
 
 type thread struct {
 	results.Thread
-	base, last switches // at the begin of the window, at the last look
+	base, last switches // at the start of the window, at the last look
 }
 
-// add takes a process in. Threads of a process that is there when the window begins have a past,
-// which does not count.
+// add adds a process. Threads of a process that existed when the window began have a past, which does not
+// count.
 func (s *subjects) add(subject Subject, past bool) {
 	p := process{Subject: subject, past: past}
 	if st, err := task.ReadStat(s.root, task.Dir(subject.PID)); err == nil {
@@ -47,7 +47,7 @@ func (s *subjects) add(subject Subject, past bool) {
 	s.lookAt(p, past)
 }
 
-// look sees where the threads are now.
+// look reads where the threads are now.
 func (s *subjects) look() {
 	s.children()
 	for _, p := range s.processes {
@@ -55,7 +55,7 @@ func (s *subjects) look() {
 	}
 }
 
-// children takes in the processes that descend from subjects, as /proc has them.
+// children adds the processes that descend from subjects, according to /proc.
 func (s *subjects) children() {
 	if !slices.ContainsFunc(s.processes, func(p process) bool { return p.Tree }) {
 		return
@@ -70,9 +70,9 @@ func (s *subjects) children() {
 	s.descend(all)
 }
 
-// descend takes in the processes among the stays that descend from subjects.
+// descend adds the processes among the stays that descend from subjects.
 func (s *subjects) descend(stays []taskSource) {
-	for i := 0; i < len(s.processes); i++ { // which grows
+	for i := 0; i < len(s.processes); i++ { // it grows
 		p := s.processes[i]
 		for _, st := range stays {
 			child := process{Subject: p.Subject, start: st.process.start, child: true}
@@ -86,7 +86,7 @@ func (s *subjects) descend(stays []taskSource) {
 
 func (s *subjects) lookAt(p process, past bool) {
 	if st, err := task.ReadStat(s.root, task.Dir(p.PID)); err != nil || ticks(st.Start) != p.start {
-		return // it has ended; the id may be another's by now
+		return // it has ended; the ID may be reused by now
 	}
 	for _, tid := range task.Threads(s.root, p.PID) {
 		dir := task.ThreadDir(p.PID, tid)
@@ -114,7 +114,7 @@ func (s *subjects) lookAt(p process, past bool) {
 	}
 }
 
-// thread returns what is known of a thread, which now has the name comm.
+// thread returns what is known of a thread, whose present name is comm.
 func (s *subjects) thread(p process, id taskID, comm string) *thread {
 	t := s.threads[id]
 	if t == nil {
@@ -136,13 +136,13 @@ func (s *subjects) find(st taskSource) (process, bool) {
 	return s.processes[at], true
 }
 
-// role is that of the process that a source belongs to, "" of none.
+// role returns the role of the process that a source belongs to; "" if it belongs to none.
 func (s *subjects) role(st taskSource) string {
 	p, _ := s.find(st)
 	return p.Role
 }
 
-// attribute gives the stays to the threads, and says which were where they were not planned.
+// attribute adds the stays to the threads, and warns about those outside of the planned CPUs.
 func (s *subjects) attribute(stays []taskSource) (warnings []string) {
 	for _, st := range stays {
 		p, ok := s.find(st)
@@ -163,8 +163,8 @@ func (s *subjects) attribute(stays []taskSource) (warnings []string) {
 	return warnings
 }
 
-// missing says of which subjects nothing was seen, and which ended although they were there from
-// the begin of the window.
+// missing warns about subjects of which nothing was seen, and about those that existed from the start of the
+// window and ended.
 func (s *subjects) missing() (warnings []string) {
 	known := map[int]bool{}
 	for _, t := range s.threads {
@@ -184,7 +184,7 @@ func (s *subjects) missing() (warnings []string) {
 	return warnings
 }
 
-// found returns the threads in the order of their ids.
+// found returns the threads ordered by ID.
 func (s *subjects) found() []results.Thread {
 	order := slices.SortedFunc(maps.Keys(s.threads), func(a, b taskID) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.start, b.start))

@@ -19,10 +19,10 @@ import (
 	"isolane.dev/isolane/witness/tail"
 )
 
-// timelineRoom holds 200,000 notes: ten seconds with 20,000 a second.
+// timelineRoom holds 200,000 notes: ten seconds at 20,000 per second.
 const timelineRoom = 16 << 20
 
-// record begins to note single intrusions, without those noted before.
+// record starts recording single intrusions, and discards earlier notes.
 func (c *collector) record() error {
 	if c.notes == nil {
 		return nil
@@ -39,8 +39,8 @@ type sourceNote struct {
 	ID, Start, Begin, End, Woken, Stolen, Late uint64
 }
 
-// recorded ends the recording and returns what it found, and how many notes had no room. roles looks at all
-// stays, and says what an own task's process is.
+// recorded ends the recording. It returns what was found, and how many notes had no room. roles reads all
+// stays and returns a function that gives the role of an own task's process.
 func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (all []tail.Intrusion,
 	lost uint64, err error) {
 	if c.notes == nil {
@@ -72,7 +72,7 @@ func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (
 	if roles != nil {
 		role = roles(slices.Collect(maps.Values(known)))
 	}
-	c.notes.SetDeadline(time.Unix(0, 1)) // past: what is there now is read
+	c.notes.SetDeadline(time.Unix(0, 1)) // in the past: read only what is there now
 	ended := map[uint64]uint64{}         // the last run of a thread
 	var r ringbuf.Record
 	for {
@@ -87,7 +87,7 @@ func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (
 			return nil, 0, err
 		}
 		if n.Woken > 0 {
-			n.Woken = max(n.Woken, ended[n.ID]) // it may have been woken before it was asleep
+			n.Woken = max(n.Woken, ended[n.ID]) // it may have been woken before it slept
 		}
 		if ended[n.ID] = n.End; role != nil {
 			all = append(all, n.intrusion(known, role, string(bytes.TrimSpace(self))))
@@ -95,7 +95,7 @@ func (c *collector) recorded(roles func([]taskSource) func(taskSource) string) (
 	}
 }
 
-// intrusion is what was noted; self is the name of Isolane's own program.
+// intrusion returns the intrusion of a note. self is the name of Isolane's own program.
 func (n sourceNote) intrusion(known map[sourceKey]taskSource, role func(taskSource) string, self string) (
 	in tail.Intrusion) {
 	in = tail.Intrusion{CPU: int(n.CPU), Kind: tail.Own, Begin: nanoseconds(n.Begin), End: nanoseconds(n.End)}
@@ -117,8 +117,8 @@ func (n sourceNote) intrusion(known map[sourceKey]taskSource, role func(taskSour
 	return in
 }
 
-// sleepingRing says why a ring buffer must not be written from the scheduler: before Linux 6.12 its
-// lock sleeps in a real-time kernel (commit "bpf: Use raw_spinlock_t in ringbuf").
+// sleepingRing says why a ring buffer must not be written from the scheduler: before Linux 6.12 its lock
+// sleeps in a real-time kernel (commit "bpf: Use raw_spinlock_t in ringbuf").
 func sleepingRing(root fs.FS) error {
 	realtime, err := fs.ReadFile(root, "sys/kernel/realtime")
 	if err != nil || string(bytes.TrimSpace(realtime)) != "1" {

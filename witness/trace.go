@@ -19,14 +19,14 @@ import (
 // Source is what takes time from one CPU, added up since the trace began.
 type Source = results.Source
 
-// taskSource is a source with what tells whose task it is.
+// taskSource is a source, with the identity of its task.
 type taskSource struct {
 	Source
 	switches
 	start   ticks  // of the task, since boot
-	process taskID //  of which it is a thread
-	parent  int    // process id
-	own     bool   // it is a task of the own cgroups
+	process taskID // of the thread
+	parent  int    // process ID
+	own     bool   // the task is in an own cgroup
 }
 
 func (s taskSource) task() taskID { return taskID{s.TID, s.start} }
@@ -43,25 +43,25 @@ type Trace struct {
 	root     fs.FS
 	cpus     cpuset.Set // that are measured
 	own      Owned
-	kernel   *collector // nil: /proc
+	kernel   *collector // nil: /proc is used
 	before   counters
 	census   census // without a collector
 	tasks    map[taskID]taskSource
 	entered  entered
-	last     []Source // of the reading before, but for what the collector compares itself
+	last     []Source // of the last reading, except those that the collector compares itself
 	balance  balance
 	warnings []string
 }
 
-// Reading is what was found, the costliest first (by total time, or what it is at most, then by count), and
-// the lanes' own last.
+// Reading is what was found: the costliest first (by total time, or its upper bound, then by count), and the
+// lanes' own last.
 type Reading struct {
 	Since []Source // since the trace began
-	Last  []Source // since the reading before
+	Last  []Source // since the last reading
 }
 
-// NewTrace begins to watch. Attaching the programs interrupts every CPU of the machine, some 200 times,
-// before anything is counted.
+// NewTrace starts watching. Attaching the programs interrupts every CPU of the machine some 200 times, before
+// anything is counted.
 func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
 	online, err := host.Online(root)
 	if err != nil {
@@ -80,7 +80,8 @@ func NewTrace(root fs.FS, cpus cpuset.Set, own Owned) (*Trace, error) {
 	return t, nil
 }
 
-// newTrace attaches the programs, if they are wanted and the kernel takes them; nothing counts before begin.
+// newTrace attaches the programs, if they are wanted and the kernel accepts them. Nothing counts before
+// begin.
 func newTrace(root fs.FS, sc scope, noBPF bool) (*Trace, error) {
 	t := &Trace{root: root, cpus: sc.measured, own: sc.own, tasks: map[taskID]taskSource{},
 		balance: newBalance(root)}
@@ -102,12 +103,12 @@ func newTrace(root fs.FS, sc scope, noBPF bool) (*Trace, error) {
 	return t, nil
 }
 
-// begin begins to count. What reading the counters costs is before it.
+// begin starts counting. Reading the counters for the first time comes before that.
 func (t *Trace) begin() (err error) {
 	if t.before, err = readCounters(t.root); err != nil {
 		return err
 	}
-	t.entered.look(t.root, t.own.Cgroups, cpuset.Set{}) // who is there already counts from now on
+	t.entered.look(t.root, t.own.Cgroups, cpuset.Set{}) // processes already there count from now on
 	if t.kernel != nil {
 		return t.kernel.start()
 	}
@@ -117,7 +118,7 @@ func (t *Trace) begin() (err error) {
 	return nil
 }
 
-// Evidence is bpf or procfs.
+// Evidence returns "bpf" or "procfs".
 func (t *Trace) Evidence() string {
 	if t.kernel != nil {
 		return "bpf"
@@ -125,7 +126,7 @@ func (t *Trace) Evidence() string {
 	return "procfs"
 }
 
-// Warnings say what the trace cannot see, or has missed.
+// Warnings says what the trace cannot see, or has missed.
 func (t *Trace) Warnings() []string {
 	all := slices.Clip(t.warnings)
 	if t.kernel != nil && t.kernel.missed > 0 {
@@ -138,7 +139,7 @@ func (t *Trace) Warnings() []string {
 	return all
 }
 
-// Read returns the sources so far, and those since it was called before.
+// Read returns the sources so far, and those since the last call.
 func (t *Trace) Read() (r Reading, err error) {
 	var others []Source // those that the collector does not compare
 	if t.kernel != nil {
@@ -167,7 +168,7 @@ func (t *Trace) Read() (r Reading, err error) {
 	return r, nil
 }
 
-// end ends the counting.
+// end stops the counting.
 func (t *Trace) end() error {
 	if t.kernel == nil {
 		return nil
@@ -194,7 +195,7 @@ func sourcesOf(all []taskSource) []Source {
 	return found
 }
 
-// steal is what the hypervisor took of the measured CPUs.
+// steal returns what the hypervisor took of the measured CPUs.
 func (t *Trace) steal(times map[int]host.CPUTime) (all []Source) {
 	for cpu := range t.cpus.All() {
 		if stolen := ticks(times[cpu].Steal).since(ticks(t.before.times[cpu].Steal)); stolen > 0 {
@@ -204,7 +205,7 @@ func (t *Trace) steal(times map[int]host.CPUTime) (all []Source) {
 	return all
 }
 
-// finish says what is own and what to do about the others, and puts them in order.
+// finish marks what is own, adds remedies to the others, and sorts the sources.
 func (t *Trace) finish(all []Source) {
 	table := remedies()
 	t.own.mark(all)
@@ -238,7 +239,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// Close ends the trace. What was read before remains valid.
+// Close ends the trace. Earlier readings stay valid.
 func (t *Trace) Close() error {
 	if t.kernel == nil {
 		return nil
@@ -246,7 +247,7 @@ func (t *Trace) Close() error {
 	return t.kernel.close()
 }
 
-// readProc compares /proc with what it was at the begin.
+// readProc compares /proc with its state at the start.
 func (t *Trace) readProc() ([]taskSource, error) {
 	now, err := readCounters(t.root)
 	if err != nil {
@@ -269,7 +270,7 @@ func (t *Trace) readProc() ([]taskSource, error) {
 			continue
 		}
 		s.Cgroup = cgroup.PathOf(t.root, task.Dir(s.TID))
-		t.tasks[s.task()] = s // and stays there when it has ended
+		t.tasks[s.task()] = s // it stays there when it has ended
 	}
 	return slices.AppendSeq(all, maps.Values(t.tasks)), nil
 }

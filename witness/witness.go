@@ -32,35 +32,35 @@ import (
 	"isolane.dev/isolane/witness/tail"
 )
 
-// Subject is a measured process with all its threads. Planned are the CPUs that it may use: any
-// other contradicts the plan.
+// Subject is a measured process with all its threads. Planned are the CPUs that it may use: any other
+// contradicts the plan.
 type Subject struct {
 	Role    string
 	PID     int
 	Planned cpuset.Set
-	Tree    bool // with all that descend from it: a container's processes, a virtual machine's
+	Tree    bool // with all its descendants: a container's processes, a virtual machine's
 }
 
 // Watch says what to look at.
 type Watch struct {
 	Subjects   []Subject
 	Neighbours Neighbours
-	Cpusets    map[string]cpuset.Set // directory of a cgroup to the CPUs planned for it
+	Cpusets    map[string]cpuset.Set // by directory of a cgroup: the CPUs planned for it
 	CPUs       cpuset.Set            // those to count on
-	Measured   cpuset.Set            // the application's: there everything that takes time is a source
-	Client     cpuset.Set            // the same of the client
-	Own        []string              // directories of the cgroups that the subjects are in
-	Workload   bool                  // what else runs in these is no source
-	NoBPF      bool                  // sample /proc even where eBPF is available
+	Measured   cpuset.Set            // the application's: everything that takes time there is a source
+	Client     cpuset.Set            // the same for the client
+	Own        []string              // directories of the subjects' cgroups
+	Workload   bool                  // other tasks in these are no sources
+	NoBPF      bool                  // sample /proc even if eBPF is available
 }
 
-// Neighbours is the process that makes noise, with all that descend from it; PID 0 is none.
+// Neighbours is the process that makes noise, with all its descendants; PID 0 is none.
 type Neighbours struct {
 	PID     int
 	Planned cpuset.Set
 }
 
-// Session is a window that is being watched. End must be called, once.
+// Session is a window that is being watched. End must be called once.
 type Session struct {
 	watch    Watch
 	root     fs.FS
@@ -72,12 +72,12 @@ type Session struct {
 	cpusets  []results.Cpuset
 	power    map[int]power // of the measured CPUs, when the window began
 
-	mu         sync.Mutex // guards what the sampling looks at
+	mu         sync.Mutex // guards what the sampling reads
 	subjects   *subjects
 	neighbours *family
 }
 
-// sampling is how often /proc is looked at where there is no eBPF.
+// sampling is how often /proc is read without eBPF.
 const sampling = 250 * time.Millisecond
 
 // Begin opens the window. The end of ctx ends only the sampling.
@@ -108,8 +108,8 @@ func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 	return s, nil
 }
 
-// Record begins to note each intrusion on the measured CPUs that takes 2 µs or more, and each run of the
-// subjects there.
+// Record starts recording each intrusion of 2 µs or more on the measured CPUs, and each run of the subjects
+// there.
 func (s *Session) Record() {
 	if s.trace.kernel == nil {
 		return
@@ -119,8 +119,8 @@ func (s *Session) Record() {
 	}
 }
 
-// Recorded ends that and returns what was noted, and how many notes found no room; ok is false where nothing
-// could be noted.
+// Recorded stops recording. It returns what was recorded, and how many notes were lost for lack of room. ok
+// is false if recording was impossible.
 func (s *Session) Recorded() (all []tail.Intrusion, lost uint64, ok bool) {
 	if s.trace.kernel == nil || s.trace.kernel.notes == nil {
 		return nil, 0, false
@@ -138,7 +138,7 @@ func (s *Session) Recorded() (all []tail.Intrusion, lost uint64, ok bool) {
 // Warn adds a warning to the evidence.
 func (s *Session) Warn(text string) { s.warnings = append(s.warnings, text) }
 
-// sample looks at /proc in a goroutine until the returned function is called, or ctx ends.
+// sample reads /proc in a goroutine until the returned function is called, or ctx ends.
 func (s *Session) sample(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -175,8 +175,8 @@ func (s *Session) AddSubject(subject Subject) {
 	s.subjects.add(subject, false)
 }
 
-// SubjectDone looks at a process once more that is about to end, or has just ended. Without
-// eBPF its last state is lost otherwise.
+// SubjectDone reads a process a last time, when it is about to end or has just ended. Without eBPF its last
+// state would be lost.
 func (s *Session) SubjectDone(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,12 +218,12 @@ func (s *Session) End() (results.Witness, error) {
 	return w, errors.Join(failed, s.trace.Close())
 }
 
-// sources are what took the time of the measured CPUs, the costliest first. A subject is none where it
-// was planned.
+// sources returns what took the time of the measured CPUs, the costliest first. A subject on its planned CPUs
+// is not among them.
 func (s *Session) sources(stays []taskSource, times map[int]host.CPUTime) []Source {
 	all := s.trace.steal(times)
 	for _, st := range stays {
-		p, _ := s.subjects.find(st) // of none nothing is planned
+		p, _ := s.subjects.find(st) // if it belongs to none, nothing is planned
 		if s.trace.cpus.Contains(st.CPU) && !p.Planned.Contains(st.CPU) && (!st.own || !s.watch.Workload) {
 			all = append(all, st.Source)
 		}
@@ -233,11 +233,11 @@ func (s *Session) sources(stays []taskSource, times map[int]host.CPUTime) []Sour
 	return bound(all, s.watch.Client)
 }
 
-// maxSources bounds the sources of a window, but for the sums of the others.
+// maxSources bounds the number of sources of a window, not counting the sums of the others.
 const maxSources = 16
 
-// bound keeps the costliest and adds the others up, by kind and side, so that the sums stay whole: many
-// short programs are as bad as a long one.
+// bound keeps the costliest sources and adds the others up, by kind and side, so that the totals stay
+// complete: many short programs are as bad as a long one.
 func bound(all []Source, client cpuset.Set) []Source {
 	kept := all[:min(len(all), maxSources):min(len(all), maxSources)]
 	type group struct {
@@ -249,7 +249,7 @@ func bound(all []Source, client cpuset.Set) []Source {
 		g := group{o.Kind, client.Contains(o.CPU)}
 		sum := sums[g]
 		if sum == nil {
-			sum = &Source{CPU: o.CPU, Kind: o.Kind, Name: results.Others, Remedy: o.Remedy} // those of the costliest
+			sum = &Source{CPU: o.CPU, Kind: o.Kind, Name: results.Others, Remedy: o.Remedy} // remedy: the costliest's
 			sums[g], order = sum, append(order, sum)
 		}
 		sum.Count, sum.Total = plus(sum.Count, o.Count), plus(sum.Total, o.Total)
@@ -264,7 +264,7 @@ func bound(all []Source, client cpuset.Set) []Source {
 	return kept
 }
 
-// plus adds where something is known.
+// plus adds two values, either of which may be unknown.
 func plus[T uint64 | results.Nanoseconds](a, b *T) *T {
 	if a == nil || b == nil {
 		return cmp.Or(a, b)
@@ -285,8 +285,8 @@ func (s *Session) readCpusets() []results.Cpuset {
 	return all
 }
 
-// worseCpusets reads the cpusets again. Of one that was not as planned at the begin of the window or
-// is not at its end, that moment counts.
+// worseCpusets reads the cpusets again. If a cpuset was not as planned at the start of the window, or is not
+// at its end, it returns the state of that moment.
 func (s *Session) worseCpusets() []results.Cpuset {
 	now := s.readCpusets()
 	for i, before := range s.cpusets {

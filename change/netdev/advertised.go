@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// declares says that all addresses and routes of the device are declared. Without an address they are the
-// workload's business, by DHCP or whatever it has.
+// declares reports whether the lane declares the addresses and routes of the device. Without addresses the
+// workload sets them itself, by DHCP for example.
 func (p Peer) declares() bool { return p.Netns != "" && !p.Bare && len(p.Addresses) > 0 }
 
-// acceptRA says whether router advertisements give a device addresses and routes
-// (Documentation/networking/ip-sysctl.rst).
+// acceptRA returns the file that says whether the device takes addresses and routes from router
+// advertisements (Documentation/networking/ip-sysctl.rst).
 func (p Peer) acceptRA() string { return "/proc/sys/net/ipv6/conf/" + p.Name + "/accept_ra" }
 
-// refuseAdvertisements keeps router advertisements from giving the device addresses and routes, and takes
-// away what they gave before.
+// refuseAdvertisements keeps router advertisements from giving the device addresses and routes, and removes
+// those that they gave before.
 func (p Peer) refuseAdvertisements(h *netlink.Handle, l netlink.Link) error {
 	err := In(p.Netns, func() error { return os.WriteFile(p.acceptRA(), []byte("0"), 0) })
 	if errors.Is(err, fs.ErrNotExist) { // this kernel has no IPv6
@@ -39,14 +39,14 @@ func (p Peer) refuseAdvertisements(h *netlink.Handle, l netlink.Link) error {
 	return errors.Join(err, aerr, rerr)
 }
 
-// isAdvertised says whether the kernel made an IPv6 address of a router advertisement, or of such an address.
+// isAdvertised reports whether an IPv6 address comes from a router advertisement, or from such an address.
 func isAdvertised(a netlink.Addr) bool {
 	return a.IP.To4() == nil && a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0
 }
 
-// advertised says what router advertisements give the device, of whose addresses these are.
+// advertised says what router advertisements give the device, which has these addresses.
 func (p Peer) advertised(addresses []netlink.Addr) (what []string) {
-	_ = In(p.Netns, func() error { // where it cannot be read there is no IPv6
+	_ = In(p.Netns, func() error { // if it cannot be read there is no IPv6
 		if text, err := os.ReadFile(p.acceptRA()); err == nil && strings.TrimSpace(string(text)) != "0" {
 			what = append(what, p.Name+" accepts router advertisements")
 		}

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own returns the device that a Link of this target makes: the host's end, or that in the namespace where it
-// has no end on the host. It is nil where there is none.
+// own returns the device that a Link of this target makes: the host's end, or without one the device in the
+// namespace. It returns nil if there is none.
 func own(target string, spec Link) (*netlink.Handle, netlink.Link, error) {
 	if !spec.inside() {
 		return Find("", target)
@@ -25,11 +25,11 @@ func own(target string, spec Link) (*netlink.Handle, netlink.Link, error) {
 	if l != nil || err != nil {
 		return h, l, err
 	}
-	return Find(spec.Peer.Netns, target) // a crash has kept it from its name
+	return Find(spec.Peer.Netns, target) // a crash has left it with its first name
 }
 
-// Find opens the netlink socket of a namespace, which the caller closes, and finds a device there; without
-// one it opens nothing.
+// Find finds a device in a namespace. It returns the open netlink socket of the namespace, which the caller
+// closes. If there is no such device, both results are nil.
 func Find(netns, name string) (*netlink.Handle, netlink.Link, error) {
 	h, err := Open(netns)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,7 +49,7 @@ func Find(netns, name string) (*netlink.Handle, netlink.Link, error) {
 	return h, l, nil
 }
 
-// existing is Find of a device of the host that has to be there.
+// existing is like Find for a device of the host, but a missing device is an error.
 func existing(name string) (*netlink.Handle, netlink.Link, error) {
 	h, l, err := Find("", name)
 	if err == nil && l == nil {
@@ -67,7 +67,7 @@ func remove(target string, spec Link) error {
 	return h.LinkDel(l)
 }
 
-// add makes the device, marked by a group.
+// add makes the device and marks it by its device group.
 func (l Link) add(target string, group uint32) error {
 	h, err := Open("")
 	if err != nil {
@@ -77,8 +77,7 @@ func (l Link) add(target string, group uint32) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.Group = target, group
 	if l.Type == Bridge {
-		// One that looks who listens to multicast joins a group itself (RFC 4286), and says so on its ports with
-		// an address of the host.
+		// With snooping the bridge joins a multicast group itself (RFC 4286), and reports that from a host address.
 		return h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: new(bool)})
 	}
 	if l.Parent != "" {
@@ -105,9 +104,9 @@ func (l Link) addVLAN(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 	return err
 }
 
-// addPeer makes a device inside a namespace, or a pair with one. Without an end on the host it is made under
-// the name of the step, and gets its own in the namespace: kernels such as 6.12 refuse a name that a device
-// of the host has.
+// addPeer makes a device inside a namespace, or a pair with one end there. A device without a host end is
+// made under the name of the step, and renamed in the namespace: kernels such as 6.12 refuse to make it under
+// a name that a device of the host has.
 func (l Link) addPeer(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 	p := l.Peer
 	mac, err := net.ParseMAC(p.MAC)
@@ -142,7 +141,7 @@ func (l Link) addPeer(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 	return err
 }
 
-// configure sets what there is as it is wanted; what is so already stays.
+// configure sets up the devices as the Link wants them. It leaves alone what is right already.
 func (l Link) configure(target string) error {
 	set := l.configurePort
 	if l.inside() {
@@ -162,7 +161,7 @@ func (l Link) configure(target string) error {
 	return nil
 }
 
-// rename gives the device the name that it has in its namespace.
+// rename gives the device its final name in the namespace.
 func (l Link) rename(target string) error {
 	h, made, err := Find(l.Peer.Netns, target)
 	if made == nil || err != nil {
@@ -172,7 +171,7 @@ func (l Link) rename(target string) error {
 	return h.LinkSetName(made, l.Peer.Name)
 }
 
-// noIPv6Address has the kernel give a device no IPv6 address of its own.
+// noIPv6Address is the mode in which the kernel gives a device no IPv6 address by itself.
 const noIPv6Address = nl.IN6_ADDR_GEN_MODE_NONE
 
 func (l Link) configurePort(name string) error {
@@ -206,8 +205,8 @@ func (l Link) configurePort(name string) error {
 	return h.LinkSetUp(port)
 }
 
-// silence keeps a device of the host's from IPv6: it is no address of the host, and the kernel would give it
-// one, and join groups there that it tells everybody. The frames that pass it are not the host's.
+// silence disables IPv6 on a device of the host. The device only passes frames of others; with IPv6 the
+// kernel would give it an address of the host, and announce the groups that it joins.
 func silence(name string) error {
 	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	if errors.Is(err, fs.ErrNotExist) { // this kernel has no IPv6
@@ -216,7 +215,7 @@ func silence(name string) error {
 	return err
 }
 
-// setMTU sets the MTU, 0 leaves it.
+// setMTU sets the MTU; 0 leaves it as it is.
 func setMTU(h *netlink.Handle, l netlink.Link, mtu int) error {
 	if mtu == 0 || l.Attrs().MTU == mtu {
 		return nil
@@ -227,8 +226,8 @@ func setMTU(h *netlink.Handle, l netlink.Link, mtu int) error {
 	return nil
 }
 
-// Configure gives the device in the namespace its addresses and routes and sets it up. Duplicate address
-// detection would hold IPv6 back for a second, on a link where Isolane hands out all addresses.
+// Configure gives the device its addresses and routes and sets it up. It skips duplicate address detection,
+// which would hold IPv6 back for a second: Isolane hands out all addresses of the link.
 func (p Peer) Configure() error {
 	h, l, err := Find(p.Netns, p.Name)
 	if err != nil || l == nil {
@@ -282,7 +281,7 @@ func (p Peer) Configure() error {
 	return nil
 }
 
-// differs says what of a device that is ours is not as it was made; "" where all is.
+// differs says how a device of Isolane's differs from what it was made as; "" if it does not.
 func (l Link) differs(target string) (string, error) {
 	var what []string
 	if !l.inside() {
@@ -319,7 +318,7 @@ func (l Link) differs(target string) (string, error) {
 	return strings.Join(what, ", "), nil
 }
 
-// Differs says what of the device in the namespace is not as Configure makes it.
+// Differs says how the device in the namespace differs from what Configure sets.
 func (p Peer) Differs() (what []string, err error) {
 	h, l, err := Find(p.Netns, p.Name)
 	if err != nil || l == nil {
@@ -363,8 +362,8 @@ func (p Peer) Differs() (what []string, err error) {
 	return what, nil
 }
 
-// OfPCI is the name of the network device of a PCI function in the network namespace of this thread, see In;
-// "" where it has none there.
+// OfPCI returns the name of the network device of a PCI function, in the network namespace of this thread
+// (see In); "" if it has none there.
 func OfPCI(address string) (string, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -384,10 +383,10 @@ func OfPCI(address string) (string, error) {
 	return "", nil
 }
 
-// MoveTo brings a device into a named namespace, or into that of the host for "".
+// MoveTo moves a device to a named namespace, or to that of the host for "".
 func MoveTo(h *netlink.Handle, l netlink.Link, netns string) error {
 	name := Dir + "/" + netns
-	if netns == "" { // not that of the process: its first thread may have ended in another one, see In
+	if netns == "" { // not the process's own: its first thread may have ended in another namespace, see In
 		name = "/proc/thread-self/ns/net"
 	}
 	ns, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)

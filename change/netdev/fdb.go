@@ -18,21 +18,21 @@ import (
 
 // Entries of forwarding tables, bridge(8). Targets are DEVICE MAC, the values are "" or Present.
 const (
-	// kindUnicast is a MAC address beside its own for which a device of the host takes frames (dev_uc_add_excl,
+	// kindUnicast is a further MAC address for which a device of the host takes frames (dev_uc_add_excl,
 	// net/core/dev_addr_lists.c).
 	kindUnicast = "unicast"
-	// kindStation is a MAC address that is behind a port of a bridge, and stays there where frames from it come
-	// in by another one (BR_FDB_STICKY, net/bridge/br_fdb.c).
+	// kindStation is a MAC address that is behind a port of a bridge, and stays there even if frames from it
+	// arrive by another port (BR_FDB_STICKY, net/bridge/br_fdb.c).
 	kindStation = "station"
 )
 
-// UnicastStep is the step that has a device take frames for a MAC address. The driver may have no room for
-// it.
+// UnicastStep returns the step that makes a device take frames for a MAC address. The driver may have no room
+// for it.
 func UnicastStep(device, mac string) journal.Step {
 	return journal.Step{Kind: kindUnicast, Target: device + " " + mac, After: Present, Optional: true}
 }
 
-// StationStep is the step that has a bridge know what is behind a port.
+// StationStep returns the step that tells a bridge which MAC address is behind a port.
 func StationStep(port, mac string) journal.Step {
 	return journal.Step{Kind: kindStation, Target: port + " " + mac, After: Present}
 }
@@ -58,7 +58,7 @@ func (fdb) Check(s journal.Step) error {
 	return errors.Join(err, checkPresent(s))
 }
 
-// checkPresent says which value of a step that is in force or not is neither.
+// checkPresent returns an error unless Before and After are each "" or Present.
 func checkPresent(s journal.Step) (err error) {
 	for _, value := range []string{s.Before, s.After} {
 		if value != "" && value != Present {
@@ -68,8 +68,8 @@ func checkPresent(s journal.Step) (err error) {
 	return err
 }
 
-// entry finds the device of a target, whose handle the caller closes, and describes the entry. Without the
-// device there is no handle.
+// entry finds the device of a target and describes the entry. The caller closes the handle, which is nil if
+// there is no such device.
 func (f fdb) entry(target string) (*netlink.Handle, *netlink.Neigh, error) {
 	device, mac, _ := strings.Cut(target, " ")
 	h, l, err := Find("", device)
@@ -101,9 +101,9 @@ func (f fdb) Read(_ context.Context, s journal.Step) (string, error) {
 	return Present, nil
 }
 
-// entries are those of a device and of its port only: the header of a request for links has the kernel leave
-// out those of all others (valid_fdb_dump_legacy, net/core/rtnetlink.c), of which a bridge of many lanes has
-// many.
+// entries returns the entries of one device and of its bridge port. The request has the header of a link
+// request, because then the kernel leaves out the entries of other devices (valid_fdb_dump_legacy,
+// net/core/rtnetlink.c), of which a bridge with many lanes has many.
 func entries(index int) (all []*netlink.Neigh, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 	of := nl.NewIfInfomsg(unix.AF_BRIDGE)
@@ -132,16 +132,16 @@ func (f fdb) Write(_ context.Context, s journal.Step, value string) error {
 	if value == "" {
 		return h.NeighDel(n)
 	}
-	return h.NeighSet(n) // in place of what a bridge has learned
+	return h.NeighSet(n) // replaces what a bridge has learned
 }
 
-// Name says what is set.
+// Name says which setting the step changes.
 func (fdb) Name(s journal.Step) string {
 	device, mac, _ := strings.Cut(s.Target, " ")
 	return "address " + mac + " at " + device
 }
 
-// Shell is bridge(8).
+// Shell returns a bridge(8) command.
 func (f fdb) Shell(s journal.Step) string {
 	device, mac, _ := strings.Cut(s.Target, " ")
 	verb := "replace"

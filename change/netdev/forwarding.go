@@ -17,23 +17,23 @@ const (
 	blocking   = "4"
 )
 
-// longestLearning is what a port of a bridge with the spanning tree protocol takes at most until it forwards:
-// it listens and learns for the bridge's forward_delay each, 30 s at most (IEEE 802.1D, table 8-3).
+// longestLearning is longer than a bridge port with the spanning tree protocol takes until it forwards: it
+// listens and then learns for the bridge's forward_delay each, 30 s at most (IEEE 802.1D, table 8-3).
 const longestLearning = 65 * time.Second
 
-// longestDisabled is more than the kernel takes to tell a bridge that a port has a carrier, a second
+// longestDisabled is longer than the kernel takes to tell a bridge that a port has a carrier: a second
 // (net/core/link_watch.c).
 const longestDisabled = 2 * time.Second
 
-// portState is "" of what is no port.
+// portState returns the state of a bridge port; "" for a device that is none.
 func portState(port string) string { return attribute(port, "brport/state") }
 
 func attribute(device, name string) string {
-	text, _ := os.ReadFile("/sys/class/net/" + device + "/" + name) // none of a device that is gone
+	text, _ := os.ReadFile("/sys/class/net/" + device + "/" + name) // empty if the device is gone
 	return strings.TrimSpace(string(text))
 }
 
-// forwards says whether a port carries frames.
+// forwards reports whether a port forwards frames.
 func forwards(port string) bool {
 	state := portState(port)
 	return state == "" || state == forwarding
@@ -44,16 +44,16 @@ func isDown(bridge string) bool {
 	return err == nil && d.Flags&net.FlagUp == 0
 }
 
-// waitForwarding waits until a bridge lets its port carry frames, as long as it is on its way there.
+// waitForwarding waits until a bridge port forwards frames, as long as the port is still on the way there.
 func waitForwarding(ctx context.Context, port, bridge string) error {
 	for begun := time.Now(); !forwards(port); {
-		if isDown(bridge) { // all its ports are disabled
+		if isDown(bridge) { // then all its ports are disabled
 			return fmt.Errorf("%s is down: ip link set %[1]s up", bridge)
 		}
 		longest := longestDisabled
 		switch state := portState(port); {
 		case state == listening, state == learning,
-			state == blocking && attribute(bridge, "bridge/stp_state") == "2": // of a daemon, which knows no other
+			state == blocking && attribute(bridge, "bridge/stp_state") == "2": // a daemon's: it uses no other states
 			longest = longestLearning
 		}
 		if time.Since(begun) >= longest {

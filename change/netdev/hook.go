@@ -18,7 +18,7 @@ type Hook struct {
 	Filters []netlink.Filter
 }
 
-// OpenHook finds that of a device, which the caller closes; nil: there is no such device.
+// OpenHook opens the hook of a device, which the caller closes. It returns nil if there is no such device.
 func OpenHook(device string) (*Hook, error) {
 	h, l, err := Find("", device)
 	if l == nil || err != nil {
@@ -36,7 +36,7 @@ func hookOf(h *netlink.Handle, l netlink.Link) (*Hook, error) {
 	o := &Hook{Handle: h, Device: l}
 	qdiscs, err := h.QdiscList(l)
 	for _, q := range qdiscs {
-		if q.Attrs().Parent == netlink.HANDLE_CLSACT { // the ingress qdisc has the same
+		if q.Attrs().Parent == netlink.HANDLE_CLSACT { // the ingress qdisc has the same parent
 			o.Qdisc = q.Type()
 		}
 	}
@@ -51,7 +51,7 @@ func hookOf(h *netlink.Handle, l netlink.Link) (*Hook, error) {
 	return o, err
 }
 
-// Own is the filter whose name begins so; nil: there is none.
+// Own returns the filter whose name begins with prefix; nil if there is none.
 func (o *Hook) Own(prefix string) *netlink.BpfFilter {
 	for _, f := range o.Filters {
 		if b, ok := f.(*netlink.BpfFilter); ok && strings.HasPrefix(b.Name, prefix) {
@@ -61,7 +61,7 @@ func (o *Hook) Own(prefix string) *netlink.BpfFilter {
 	return nil
 }
 
-// Attach hands what enters the device to a program, in place of the one attached before, between two frames.
+// Attach has a program handle what enters the device. It replaces an attached one between two frames.
 func (o *Hook) Attach(p *ebpf.Program, name string) error {
 	if o.Qdisc == "" {
 		if err := o.QdiscAdd(o.clsact()); err != nil {
@@ -73,7 +73,7 @@ func (o *Hook) Attach(p *ebpf.Program, name string) error {
 		Fd: p.FD(), Name: name, DirectAction: true})
 }
 
-// Detach takes away a filter, nil for none, and the qdisc with it unless others have filters there.
+// Detach removes a filter, if it is not nil, and the qdisc unless others have filters there.
 func (o *Hook) Detach(f *netlink.BpfFilter) error {
 	switch {
 	case o.Qdisc == "" || f == nil && len(o.Filters) > 0:

@@ -16,54 +16,54 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindLink is a network device: the values are a Link as JSON. A device of that name that already exists and
-// is not exactly ours is an error, never taken over. Of a device with a peer the target is the host's end;
-// that of a macvlan, of a vlan with a peer or of a veth between namespaces, which have none, is a name for
-// the step only.
+// KindLink makes a network device. A value is a Link as JSON. If a device of that name exists and is not
+// exactly Isolane's, that is an error: it is never taken over. For a device with a peer, the target is the
+// host's end. Macvlans, VLANs with a peer and veths between namespaces have no host end; for them the target
+// is only the name of the step.
 const KindLink = "link"
 
 // The types of a Link, as ip-link(8) calls them.
 const (
 	Bridge  = "bridge"
-	Veth    = "veth"    // a pair: one end is the host's, the peer is in a namespace or the host's too
-	Macvlan = "macvlan" // the peer alone, with a MAC address of its own on the parent
-	VLAN    = "vlan"    // the frames of the parent that have a tag, without it; on the host, or the peer alone
+	Veth    = "veth"    // a pair: one end is the host's, the peer is in a namespace or also the host's
+	Macvlan = "macvlan" // only the peer, with its own MAC address on the parent
+	VLAN    = "vlan"    // the frames of the parent that have a tag, without it; on the host, or only a peer
 )
 
-// Link is a network device of the host, and of a veth its other end. It is the value of a step of
-// kind link, as JSON.
+// Link is a network device of the host, and for a veth its other end. As JSON it is the value of a step of
+// KindLink.
 type Link struct {
 	Type   string `json:"type"`
-	Master string `json:"master,omitempty"` // the bridge that it is a port of
-	Parent string `json:"parent,omitempty"` // the device below, of macvlan and vlan
-	Tag    int    `json:"tag,omitempty"`    // of a vlan
-	// Service says that the tag is an outer one (IEEE 802.1ad); else it is one of 802.1Q.
+	Master string `json:"master,omitempty"` // the bridge whose port it is
+	Parent string `json:"parent,omitempty"` // the device below a macvlan or VLAN
+	Tag    int    `json:"tag,omitempty"`    // of a VLAN
+	// Service selects an outer tag (IEEE 802.1ad) instead of an 802.1Q tag.
 	Service bool  `json:"service,omitempty"`
 	Peer    *Peer `json:"peer,omitempty"` // of veth, macvlan and vlan
-	Far     *Peer `json:"far,omitempty"`  // of a veth between two namespaces: in the place of the host's end
-	// GRO joins the frames that come out of the device before the host handles them (generic receive
-	// offload), as drivers of network cards do. A veth has none unless it is asked for.
+	Far     *Peer `json:"far,omitempty"`  // of a veth between two namespaces, instead of the host's end
+	// GRO joins the frames that come out of the device before the host handles them (generic receive offload),
+	// as drivers of network cards do. A veth does not do that by default.
 	GRO bool `json:"gro,omitempty"`
-	// WireFrames keeps frames to the size that a wire carries: TCP's segmentation is not left to a
-	// device that does not exist.
+	// WireFrames limits frames to the size that a wire carries: the kernel does TCP's segmentation itself, and
+	// does not leave it to a virtual device.
 	WireFrames bool `json:"wireFrames,omitempty"`
 }
 
 // Peer is the device inside a namespace.
 type Peer struct {
-	Netns      string         `json:"netns"` // "" is the host's, of veth only
+	Netns      string         `json:"netns"` // "" is the host's; only for a veth
 	Name       string         `json:"name"`
 	MAC        string         `json:"mac"`
 	Addresses  []netip.Prefix `json:"addresses"`
 	Gateways   []netip.Addr   `json:"gateways,omitempty"`  // default routes
-	MTU        int            `json:"mtu,omitempty"`       // 0: the kernel's, 1500 or that of the parent
-	GRO        bool           `json:"gro,omitempty"`       // as of a Link
-	WireFrames bool           `json:"wireFrames"`          // as of a Link
-	Checksums  bool           `json:"checksums,omitempty"` // its frames have them, as on a wire
-	Bare       bool           `json:"bare,omitempty"`      // it says nothing itself: its frames are a machine's
+	MTU        int            `json:"mtu,omitempty"`       // 0: the kernel's default, 1500 or the parent's
+	GRO        bool           `json:"gro,omitempty"`       // as in Link
+	WireFrames bool           `json:"wireFrames"`          // as in Link
+	Checksums  bool           `json:"checksums,omitempty"` // its frames have checksums, as on a wire
+	Bare       bool           `json:"bare,omitempty"`      // all its frames are a machine's: the host sends none
 }
 
-// LinkStep is the step that makes the device name.
+// LinkStep returns the step that makes the device name.
 func LinkStep(name string, l Link) (journal.Step, error) {
 	data, err := json.Marshal(l)
 	return journal.Step{Kind: KindLink, Target: name, After: string(data)}, err
@@ -77,17 +77,17 @@ func parseLink(s journal.Step) (Link, error) {
 	return l, nil
 }
 
-// inside says that the device has no end on the host.
+// inside reports whether the device has no end on the host.
 func (l Link) inside() bool {
 	return l.Peer != nil && (l.Type == Macvlan || l.Type == VLAN || l.Far != nil)
 }
 
 type link struct{}
 
-// deviceNameSize is the most that a device's name can have (IFNAMSIZ, include/uapi/linux/if.h).
+// deviceNameSize is the longest name of a device (IFNAMSIZ, include/uapi/linux/if.h).
 const deviceNameSize = unix.IFNAMSIZ - 1
 
-// CheckDevice says whether a name can be that of a network device.
+// CheckDevice returns an error unless name can be that of a network device.
 func CheckDevice(name string) error {
 	if err := CheckName(name); err != nil || len(name) <= deviceNameSize {
 		return err
@@ -121,8 +121,8 @@ func (link) Check(s journal.Step) error {
 	return err
 }
 
-// Read returns the asked value, or the one that it replaces, where the device carries the mark of that; so a
-// device of somebody else never looks like ours.
+// Read returns Replaced or After if the device carries the mark of that value. So a device of somebody else
+// never looks like Isolane's.
 func (link) Read(_ context.Context, s journal.Step) (string, error) {
 	found := ""
 	for _, value := range []string{s.Replaced, s.After} {
@@ -152,7 +152,7 @@ func (link) Read(_ context.Context, s journal.Step) (string, error) {
 	return found, nil
 }
 
-// InForce says whether the device is there and is set as it was made.
+// InForce reports whether the device exists and is set up as it was made.
 func (link) InForce(_ context.Context, s journal.Step, now string) (bool, error) {
 	if now != s.After {
 		return false, nil
@@ -165,7 +165,7 @@ func (link) InForce(_ context.Context, s journal.Step, now string) (bool, error)
 	return what == "" && err == nil, err
 }
 
-// Name says what it is.
+// Name says which device it is.
 func (link) Name(s journal.Step) string {
 	if spec, err := parseLink(s); err == nil && spec.Peer != nil && spec.Peer.Netns != "" {
 		return "device " + spec.Peer.Name + " in " + spec.Peer.Netns
@@ -173,7 +173,7 @@ func (link) Name(s journal.Step) string {
 	return "device " + s.Target
 }
 
-// Describe says what comes or goes.
+// Describe says which device appears or disappears.
 func (o link) Describe(s journal.Step) (name, from, to string) {
 	text := func(value string) string {
 		var l Link
@@ -182,13 +182,13 @@ func (o link) Describe(s journal.Step) (name, from, to string) {
 		}
 		return l.String()
 	}
-	if s.After == "" { // it is taken away
+	if s.After == "" { // the step removes it
 		return o.Name(s.Inverse()), text(s.Before), ""
 	}
 	return o.Name(s), text(s.Before), text(s.After)
 }
 
-// DescribeDrift says what is no longer as it was made.
+// DescribeDrift says what differs from how the device was made.
 func (o link) DescribeDrift(s journal.Step) (expected, found string) {
 	spec, err := parseLink(s)
 	if err != nil {
@@ -205,7 +205,7 @@ func (o link) DescribeDrift(s journal.Step) (expected, found string) {
 	return spec.String(), what
 }
 
-// String says in the words of ip-link(8) what it is.
+// String describes the device in the words of ip-link(8).
 func (l Link) String() string {
 	words := []string{l.Type}
 	if l.Parent != "" {
@@ -232,7 +232,7 @@ func (l Link) String() string {
 	return strings.Join(words, " ")
 }
 
-// Protocol is that of a tag, as ip-link(8) calls it and as the kernel knows it.
+// Protocol returns the kernel's protocol number of the tag. It prints as in ip-link(8).
 func (l Link) Protocol() netlink.VlanProtocol {
 	if l.Service {
 		return netlink.VLAN_PROTOCOL_8021AD
@@ -240,29 +240,29 @@ func (l Link) Protocol() netlink.VlanProtocol {
 	return netlink.VLAN_PROTOCOL_8021Q
 }
 
-// mark is the device group that says a device was made for this value. The group is set in the
-// call that makes the device, so there is no moment in which a crash leaves an unmarked one.
+// mark returns the device group that marks a device as made for this value. The group is set in the call that
+// makes the device, so a crash never leaves an unmarked one.
 func mark(value string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(value)) // never fails
 	return h.Sum32() | 1<<30
 }
 
-// leaving is the group of devices that are taken away together, and leaves the value of one that a crash has
-// left in it.
+// leaving is the device group of devices that are being deleted together. leaves is the value that Read
+// returns for a device that a crash has left in that group.
 const (
 	leaving = 1<<30 - 1
 	leaves  = "being taken away"
 )
 
-// Gathers says that a device with an end on the host goes with others: the kernel waits as long for one as
-// for many, until no CPU uses them any more.
+// Gathers reports whether the device has an end on the host: those are deleted together. The kernel waits
+// until no CPU uses a device any more, and for many that takes as long as for one.
 func (link) Gathers(s journal.Step) bool {
 	spec, err := parseLink(s)
 	return err == nil && !spec.inside() && s.Before == ""
 }
 
-// UndoTogether has the kernel take devices away at once, by their group.
+// UndoTogether has the kernel delete the devices in one request, by their group.
 func (o link) UndoTogether(ctx context.Context, steps []journal.Step) (n int) {
 	h, err := Open("")
 	if err != nil {
@@ -279,7 +279,7 @@ func (o link) UndoTogether(ctx context.Context, steps []journal.Step) (n int) {
 	if n == 0 {
 		return 0
 	}
-	del := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK) // rtnetlink(7), IFLA_GROUP without an index
+	del := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK) // rtnetlink(7): IFLA_GROUP without an index
 	del.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	del.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(leaving)))
 	if _, err = del.Execute(unix.NETLINK_ROUTE, 0); err != nil {
@@ -288,21 +288,21 @@ func (o link) UndoTogether(ctx context.Context, steps []journal.Step) (n int) {
 	return n
 }
 
-// MayOverwrite says that what a crash has left to be taken away is ours.
+// MayOverwrite reports whether a crash has left the device while it was being deleted. Then it is Isolane's.
 func (link) MayOverwrite(_ journal.Step, now string) bool { return now == leaves }
 
-// MadeAnew says that a device of another value is another device: a card gives its frames to a bridge only
-// when the last macvlan on it has gone.
+// MadeAnew says that a device of another value is another device. Its predecessor has to go first: a card
+// gives its frames to a bridge only when its last macvlan has gone.
 func (link) MadeAnew() {}
 
-// Write makes the device, sets one that is ours as it was made, or takes it away.
+// Write makes the device, sets it up again if it exists as Isolane's, or deletes it.
 func (o link) Write(ctx context.Context, s journal.Step, value string) error {
 	now, err := o.Read(ctx, s)
 	if err != nil {
 		return err
 	}
-	if now != value && (now == s.After || now == s.Replaced || now == leaves) && now != "" { // ours
-		var was Link // without a type where it leaves: none that is inside a namespace does
+	if now != value && (now == s.After || now == s.Replaced || now == leaves) && now != "" { // Isolane's
+		var was Link // stays empty for leaves: no device inside a namespace is in that group
 		if now != leaves {
 			if was, err = parseLink(journal.Step{Target: s.Target, After: now}); err != nil {
 				return err
@@ -333,13 +333,13 @@ func (o link) Write(ctx context.Context, s journal.Step, value string) error {
 		return err
 	}
 	err = waitForwarding(ctx, s.Target, spec.Master)
-	if err != nil && now == value && ctx.Err() == nil { // nobody's changes wait for a bridge
+	if err != nil && now == value && ctx.Err() == nil { // other changes need not wait for this bridge
 		return &journal.UnansweredError{Err: err}
 	}
 	return err
 }
 
-// Shell is ip-link(8).
+// Shell returns ip-link(8) commands.
 func (link) Shell(s journal.Step) string {
 	l, err := parseLink(s)
 	switch p := l.Peer; {

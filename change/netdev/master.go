@@ -10,8 +10,8 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindMaster makes a device of the host a port: the target is the device, the values are the bridge that it
-// is a port of, "" for none.
+// KindMaster makes a device of the host a bridge port. The target is the device; a value is its bridge, or ""
+// for none.
 const KindMaster = "master"
 
 type master struct{}
@@ -61,10 +61,10 @@ func (master) Write(_ context.Context, s journal.Step, value string) error {
 	return h.LinkSetMaster(l, m)
 }
 
-// Name says what is set.
+// Name says which setting the step changes.
 func (master) Name(s journal.Step) string { return "master of " + s.Target }
 
-// Shell is ip-link(8).
+// Shell returns an ip-link(8) command.
 func (master) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "ip link set " + s.Target + " nomaster"

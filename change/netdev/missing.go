@@ -2,7 +2,7 @@ package netdev
 
 import "io/fs"
 
-// Missing says that there is no such device, as fs.ErrNotExist: it may come again.
+// Missing returns the error that there is no such device. It matches fs.ErrNotExist.
 func Missing(netns, name string) error {
 	if netns != "" {
 		name += " in " + netns

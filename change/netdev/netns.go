@@ -1,4 +1,4 @@
-// Package netdev has the kinds of step that make network namespaces and devices, and set the latter.
+// Package netdev has the kinds of step that make network namespaces and devices, and set up devices.
 package netdev
 
 import (
@@ -19,14 +19,14 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Dir is where ip-netns(8) keeps its names.
+// Dir is where ip-netns(8) keeps the names of namespaces.
 const Dir = "/run/netns"
 
-// KindNamespace is a named network namespace: "", Present with its loopback up, or that of a process, as
-// OfProcess returns it.
+// KindNamespace is a named network namespace. A value is "", Present (a new one, with its loopback up), or
+// the namespace of a process, as OfProcess returns it.
 const KindNamespace = "netns"
 
-// Present is the value of a namespace that is there.
+// Present is the value of something that exists.
 const Present = "present"
 
 // Ops returns the operation of each kind.
@@ -49,7 +49,7 @@ func (netNS) Check(s journal.Step) error {
 type owner struct {
 	inode uint64
 	pid   int
-	start uint64 // see task.StartTime: its number may become another's
+	start uint64 // see task.StartTime: another process may get the same pid
 }
 
 func parseOwner(value string) (o owner, err error) {
@@ -59,7 +59,7 @@ func parseOwner(value string) (o owner, err error) {
 	return o, err
 }
 
-// OfProcess is the value of a step that names the network namespace which a process has.
+// OfProcess returns the value of a step that names the network namespace of a process: INODE:PID:START.
 func OfProcess(root fs.FS, pid int) (string, error) {
 	var inode uint64
 	dir := task.Dir(pid)
@@ -74,13 +74,13 @@ func OfProcess(root fs.FS, pid int) (string, error) {
 	return fmt.Sprintf("%d:%d:%d", inode, pid, start), err
 }
 
-// Inode is that of a namespace of OfProcess; 0 of others.
+// Inode returns the inode of a namespace as OfProcess returns it; 0 for other values.
 func Inode(value string) uint64 {
 	o, _ := parseOwner(value)
 	return o.inode
 }
 
-// NamedInode is that of a named namespace.
+// NamedInode returns the inode of a named namespace.
 func NamedInode(name string) (uint64, error) {
 	ns, err := openNamespace(name)
 	if err != nil {
@@ -90,7 +90,7 @@ func NamedInode(name string) (uint64, error) {
 	return inode, errors.Join(err, ns.Close())
 }
 
-// HasDevice says whether the namespace of a process, of OfProcess, has a device of this name.
+// HasDevice reports whether a namespace, as OfProcess returns it, has a device of this name.
 func HasDevice(of, device string) (bool, error) {
 	o, err := parseOwner(of)
 	if err != nil {
@@ -113,14 +113,14 @@ func HasDevice(of, device string) (bool, error) {
 	return err == nil, err
 }
 
-// open opens the namespace, if the process still has it.
+// open opens the namespace. It fails with fs.ErrNotExist if the process has ended or has left it.
 func (o owner) open() (netns.NsHandle, error) {
 	ns, err := netns.GetFromPid(o.pid)
 	if err != nil {
 		return ns, err
 	}
 	inode, err := inodeOf(ns)
-	start, serr := task.StartTime(os.DirFS("/"), o.pid) // after it is open: so it was of this process
+	start, serr := task.StartTime(os.DirFS("/"), o.pid) // after opening: so the namespace was this process's
 	if err = errors.Join(err, serr); err == nil && (inode != o.inode || start != o.start) {
 		err = fs.ErrNotExist
 	}
@@ -137,7 +137,7 @@ func inodeOf(ns netns.NsHandle) (uint64, error) {
 	return at.Ino, err
 }
 
-// CheckName says whether a name can be that of a network namespace or device, and no path.
+// CheckName returns an error unless name can be that of a network namespace or device, and is no path.
 func CheckName(name string) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	if strings.Trim(name, ".") == "" || len(name) > 80 || strings.Trim(name, allowed) != "" {
@@ -146,7 +146,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Shell is ip-netns(8).
+// Shell returns an ip-netns(8) command.
 func (netNS) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "ip netns del " + s.Target
@@ -157,7 +157,7 @@ func (netNS) Shell(s journal.Step) string {
 	return "ip netns add " + s.Target
 }
 
-// bare is what a crash before or after the mount leaves: a file at which no namespace is.
+// bare is the value of a file without a mounted namespace, which a crash leaves before or after the mount.
 const bare = "a file without a namespace"
 
 func (netNS) Read(_ context.Context, s journal.Step) (string, error) {
@@ -181,16 +181,16 @@ func (netNS) Read(_ context.Context, s journal.Step) (string, error) {
 	return "", nil
 }
 
-// MayOverwrite says that what a crash has left is ours.
+// MayOverwrite reports whether a crash has left the file. Then it is Isolane's.
 func (netNS) MayOverwrite(_ journal.Step, now string) bool { return now == bare }
 
-// Write makes the namespace as ip-netns(8) does, but with its loopback up before it has its name; that of a
-// process gets the name, and is left as it is.
+// Write makes the namespace as ip-netns(8) does, but sets its loopback up before giving it a name. The
+// namespace of a process only gets a name.
 func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 	file := filepath.Join(Dir, s.Target)
 	if value != Present {
 		if err := unix.Unmount(file, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil &&
-			!errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // what a crash has left
+			!errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // left by a crash
 			return err
 		}
 	}
@@ -223,12 +223,12 @@ func (netNS) Write(_ context.Context, s journal.Step, value string) error {
 	})
 }
 
-// shareDir makes the directory of names a mount of its own, which other mount namespaces follow, as the first
-// "ip netns add" does, and leaves it. After a name of ours that would mount over it, and nobody could take
-// the name away.
+// shareDir makes the directory of names a shared mount, as the first "ip netns add" does, and leaves it so.
+// If that first call came after Isolane had made a name, it would mount over the name, and nobody could
+// remove it.
 func shareDir() error {
 	err := unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
-	if errors.Is(err, unix.EINVAL) { // no mount yet
+	if errors.Is(err, unix.EINVAL) { // not a mount yet
 		if err = unix.Mount(Dir, Dir, "", unix.MS_BIND|unix.MS_REC, ""); err == nil {
 			err = unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
 		}
@@ -245,7 +245,7 @@ func bind(ns, file string) error {
 	return errors.Join(f.Close(), unix.Mount(ns, file, "", unix.MS_BIND, ""))
 }
 
-// openNamespace opens a namespace by its name; a file that is none is not there.
+// openNamespace opens a namespace by its name. It fails with fs.ErrNotExist for a file that is no namespace.
 func openNamespace(name string) (netns.NsHandle, error) {
 	ns, err := netns.GetFromPath(filepath.Join(Dir, name))
 	if err != nil {
@@ -261,8 +261,8 @@ func openNamespace(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// InNew calls f in a thread of its own inside a new namespace, which nobody else sees. There the functions of
-// package netlink act on it.
+// InNew calls f in a new network namespace, which nobody else sees, on a thread of its own. In f the
+// functions of package netlink act on that namespace.
 func InNew(f func() error) error {
 	return inThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -272,7 +272,7 @@ func InNew(f func() error) error {
 	})
 }
 
-// In calls f in a thread of its own inside the namespace.
+// In calls f inside the namespace, on a thread of its own.
 func In(name string, f func() error) error {
 	return inThread(func() error {
 		ns, err := openNamespace(name)
@@ -287,8 +287,8 @@ func In(name string, f func() error) error {
 	})
 }
 
-// inThread calls f in a thread of its own, which ends with it: what f changes of the thread, such
-// as its namespace, does not reach another goroutine.
+// inThread calls f on a thread that ends with f: so what f changes of the thread, such as its namespace,
+// affects no other goroutine.
 func inThread(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -298,7 +298,7 @@ func inThread(f func() error) error {
 	return <-done
 }
 
-// Open opens the netlink socket of a named namespace, or that of the host for "".
+// Open opens the netlink socket of a named namespace, or of the host for "".
 func Open(name string) (*netlink.Handle, error) {
 	if name == "" {
 		return netlink.NewHandle(unix.NETLINK_ROUTE)

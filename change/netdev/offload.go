@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// offloads sets what a new device does for the stack: gro has it join frames, and with wireFrames the kernel
-// cuts segments before it hands them over.
+// offloads sets how the kernel joins and splits frames for a new device. With gro it joins received frames;
+// with wireFrames it splits segments before the device gets them.
 func offloads(netns, device string, gro, wireFrames bool) error {
 	if gro {
 		if _, err := Offload(netns, device, unix.ETHTOOL_SGRO, 1); err != nil {
@@ -23,24 +23,24 @@ func offloads(netns, device string, gro, wireFrames bool) error {
 	return nil
 }
 
-// Offload sets or reads what a device does for the stack, as ethtool(8) does, and returns the value: command
-// is ETHTOOL_SGRO, ETHTOOL_GTXCSUM or another of include/uapi/linux/ethtool.h that takes a number. The device
-// is in a namespace, with "" in the host's.
+// Offload sets or reads an offload of a device, as ethtool(8) does, and returns its value. command is
+// ETHTOOL_SGRO, ETHTOOL_GTXCSUM or another of include/uapi/linux/ethtool.h that takes a number. With netns ""
+// the device is the host's.
 func Offload(netns, device string, command, number uint32) (uint32, error) {
 	value := struct{ command, data uint32 }{command, number}
 	err := Ethtool(netns, device, unsafe.Pointer(&value))
 	return value.data, err
 }
 
-// RestartLink has a device begin its link anew, as ethtool(8) with -r does. It is unix.EOPNOTSUPP where its
-// driver does not.
+// RestartLink restarts the link negotiation of a device, as ethtool -r does. It fails with unix.EOPNOTSUPP if
+// the driver cannot.
 func RestartLink(netns, device string) error {
 	command := uint32(unix.ETHTOOL_NWAY_RST)
 	return Ethtool(netns, device, unsafe.Pointer(&command))
 }
 
-// Ethtool does a request of include/uapi/linux/ethtool.h, which begins with its command, for a device of a
-// namespace, or of the host for "".
+// Ethtool performs a request of include/uapi/linux/ethtool.h for a device; data begins with the command. With
+// netns "" the device is the host's.
 func Ethtool(netns, device string, data unsafe.Pointer) error {
 	do := func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// addPair makes a veth with no end on the host.
+// addPair makes a veth between two namespaces, with no end on the host.
 func (l Link) addPair(h *netlink.Handle, attrs netlink.LinkAttrs, mac net.HardwareAddr) error {
 	far, err := net.ParseMAC(l.Far.MAC)
 	if err != nil {

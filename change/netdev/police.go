@@ -14,12 +14,12 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// KindPolice drops what enters a device of the host above a rate, by a program at its ingress (tc-bpf(8)):
-// who sends it, at the other end of the pair, can go round a queue of its own, but not round this. The target
-// is the device, the values are a rate, or "" for none.
+// KindPolice drops what enters a device of the host above a rate, by a program at its ingress (tc-bpf(8)).
+// The device is the host's end of a pair: the sender at the other end can bypass a queue there, but not this.
+// The target is the device; a value is a rate, or "" for no limit.
 const KindPolice = "police"
 
-// PoliceStep is the step that drops what enters a device above a rate. Kernels may have no such programs.
+// PoliceStep returns the step that drops what enters a device above a rate. A kernel may lack such programs.
 func PoliceStep(device string, r quantity.BitRate) journal.Step {
 	return journal.Step{Kind: KindPolice, Target: device, After: wholeBytes(r), Optional: true}
 }
@@ -27,9 +27,9 @@ func PoliceStep(device string, r quantity.BitRate) journal.Step {
 //go:embed bpf/police.o
 var policeObject []byte
 
-// HoldTo has a program that includes bpf/police.h hold what it sees to a rate; 0 is any. It lets through a
-// twentieth more, and at once what may have come together on its way, 100 milliseconds of the rate or two
-// joined frames: who is kept to the rate by a queue does not meet it.
+// HoldTo sets the rate to which a program that includes bpf/police.h limits its frames; 0 is no limit. The
+// program allows a twentieth more than the rate, and bursts of 100 milliseconds of the rate or two joined
+// frames, whichever is more. So a sender that a queue already limits to the rate loses nothing.
 func HoldTo(spec *ebpf.CollectionSpec, r quantity.BitRate) error {
 	second := uint64(r / 8)
 	second += second / 20
@@ -40,8 +40,8 @@ func HoldTo(spec *ebpf.CollectionSpec, r quantity.BitRate) error {
 
 type police struct{}
 
-// policePrefix begins the name of our filter, and is no name of path express. The rate follows, in bits a
-// second, and which object the program is from, by which InForce knows that of another version.
+// policePrefix begins the name of Isolane's filter; path express uses no such name. The rate follows, in bits
+// per second, and a hash of the program, by which InForce recognizes another version.
 const policePrefix = "police-"
 
 func policeName(r quantity.BitRate) string {
@@ -53,13 +53,13 @@ func (police) Check(s journal.Step) error { return errors.Join(CheckDevice(s.Tar
 func (police) Read(_ context.Context, s journal.Step) (string, error) {
 	name, err := policing(s.Target)
 	var r quantity.BitRate
-	if _, serr := fmt.Sscanf(name, policePrefix+"%d-", &r); err != nil || serr != nil { // none, or not ours
+	if _, serr := fmt.Sscanf(name, policePrefix+"%d-", &r); err != nil || serr != nil { // none of Isolane's
 		return "", err
 	}
 	return r.String(), nil
 }
 
-// policing is the name of the filter that polices a device; "": there is none.
+// policing returns the name of the filter that polices a device; "" if there is none.
 func policing(device string) (string, error) {
 	h, err := OpenHook(device)
 	if h == nil || err != nil {
@@ -72,7 +72,7 @@ func policing(device string) (string, error) {
 	return "", nil
 }
 
-// InForce says whether this version's program is there.
+// InForce reports whether this version's program polices the device.
 func (police) InForce(_ context.Context, s journal.Step, _ string) (bool, error) {
 	name, err := policing(s.Target)
 	if s.After == "" || err != nil {
@@ -110,10 +110,10 @@ func (police) Write(_ context.Context, s journal.Step, value string) error {
 	return h.Attach(coll.Programs["police"], policeName(r))
 }
 
-// Name says what is set.
+// Name says which setting the step changes.
 func (police) Name(s journal.Step) string { return "rate of what enters " + s.Target }
 
-// Shell is tc-bpf(8), which cannot set the program's constants.
+// Shell returns a tc-bpf(8) command. It cannot set the program's constants.
 func (police) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "tc qdisc del dev " + s.Target + " clsact"

@@ -10,12 +10,12 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// kindPromiscuous has a device of the host take all frames, whatever their addresses and tags: the target is
-// the device, the values are "" or Present. It is what `ip link set promisc` sets; what packet sockets ask
-// for the kernel counts apart and does not show there (dev_get_flags, net/core/dev.c).
+// kindPromiscuous makes a device of the host take all frames, whatever their addresses and tags. The target
+// is the device; a value is "" or Present. It is the flag that `ip link set promisc` sets. The kernel counts
+// requests of packet sockets separately and does not show them in that flag (dev_get_flags, net/core/dev.c).
 const kindPromiscuous = "promiscuous"
 
-// PromiscuousStep is the step that has a device take all frames.
+// PromiscuousStep returns the step that makes a device take all frames.
 func PromiscuousStep(device string) journal.Step {
 	return journal.Step{Kind: kindPromiscuous, Target: device, After: Present}
 }
@@ -50,10 +50,10 @@ func (promiscuous) Write(_ context.Context, s journal.Step, value string) error 
 	return h.SetPromiscOn(l)
 }
 
-// Name says what is set.
+// Name says which setting the step changes.
 func (promiscuous) Name(s journal.Step) string { return "all frames to " + s.Target }
 
-// Shell is ip-link(8).
+// Shell returns an ip-link(8) command.
 func (promiscuous) Shell(s journal.Step) string {
 	return fmt.Sprintf("ip link set dev %s promisc %s", s.Target,
 		map[bool]string{true: "off", false: "on"}[s.After == ""])

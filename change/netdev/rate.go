@@ -14,11 +14,11 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// kindRate limits what a device in a namespace sends, by tc-tbf(8). The target is NAMESPACE:DEVICE, the
-// values are a rate, or "" for none.
+// kindRate limits what a device in a namespace sends (tc-tbf(8)). The target is NAMESPACE:DEVICE; a value is
+// a rate, or "" for no limit.
 const kindRate = "rate"
 
-// RateStep is the step that limits a device to a rate, of which the kernel keeps whole bytes a second.
+// RateStep returns the step that limits a device to a rate. The kernel rounds it down to bytes per second.
 func RateStep(netns, device string, r quantity.BitRate) journal.Step {
 	return journal.Step{Kind: kindRate, Target: netns + ":" + device, After: wholeBytes(r)}
 }
@@ -41,7 +41,7 @@ func checkRates(s journal.Step) (err error) {
 	return err
 }
 
-// shaped finds the device of a target, whose handle the caller closes, and its shaper, nil where it has none.
+// shaped finds the device of a target, with an open handle that the caller closes, and its shaper or nil.
 func shaped(target string) (*netlink.Handle, netlink.Link, *netlink.Tbf, error) {
 	netns, device, _ := strings.Cut(target, ":")
 	h, l, err := Find(netns, device)
@@ -93,8 +93,7 @@ func (rate) Write(_ context.Context, s journal.Step, value string) error {
 	return h.QdiscReplace(shaper(l, r))
 }
 
-// shaper lets through at once as many bytes as in a millisecond, and ten packets at least; as many as in 50
-// milliseconds may wait.
+// shaper lets a burst of one millisecond pass, at least ten packets, and queues up to 50 milliseconds.
 func shaper(l netlink.Link, r quantity.BitRate) *netlink.Tbf {
 	bytes := uint64(r / 8)
 	burst := uint32(max(bytes/1000, 10*uint64(l.Attrs().MTU)))
@@ -103,8 +102,8 @@ func shaper(l netlink.Link, r quantity.BitRate) *netlink.Tbf {
 		Rate: bytes, Buffer: netlink.Xmittime(bytes, burst), Limit: uint32(bytes/20) + burst}
 }
 
-// CanShape says why this kernel cannot limit what a device sends, tried in a namespace that nobody sees. It
-// is nil for a user who may not try.
+// CanShape returns an error if this kernel cannot limit what a device sends. It tries that in a temporary
+// namespace. Without the right to try it returns nil.
 func CanShape() error {
 	err := InNew(func() error {
 		lo, err := netlink.LinkByName("lo")
@@ -122,13 +121,13 @@ func CanShape() error {
 	return nil
 }
 
-// Name says what is set.
+// Name says which setting the step changes.
 func (rate) Name(s journal.Step) string {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	return "rate of " + device + " in " + netns
 }
 
-// Shell is tc-tbf(8).
+// Shell returns a tc-tbf(8) command.
 func (rate) Shell(s journal.Step) string {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	if s.After == "" {

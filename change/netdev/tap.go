@@ -15,24 +15,24 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// kindTap is a tap device, for a virtual machine, that has all frames of another device in its namespace: a
-// program at the ingress of each hands them to the other one (tc-bpf(8)). The target is NAMESPACE:DEVICE, the
-// values are the tap's name, or "" for none.
+// kindTap makes a tap device for a virtual machine, through which all frames of another device of its
+// namespace pass: a program at the ingress of each device redirects its frames to the other one (tc-bpf(8)).
+// The target is NAMESPACE:DEVICE; a value is the tap's name, or "" for none.
 const kindTap = "tap"
 
-// TapOf is the name of the tap of a device in its namespace: tap0 of eth0.
+// TapOf returns the name of the tap of a device in its namespace: tap0 for eth0.
 func TapOf(device string) string {
 	return "tap" + strings.TrimLeftFunc(device, func(r rune) bool { return r < '0' || r > '9' })
 }
 
-// TapStep is the step that gives a device in a namespace its tap. It has the MTU of the device.
+// TapStep returns the step that gives a device in a namespace its tap, with the MTU of the device.
 func TapStep(netns, device string) journal.Step {
 	return journal.Step{Kind: kindTap, Target: netns + ":" + device, After: TapOf(device)}
 }
 
 type tap struct{}
 
-// unmarked is what a crash leaves, or somebody else's.
+// unmarked is the value of a device that a crash has left, or that is somebody else's.
 const unmarked = "a device of that name that isolane did not make"
 
 func (tap) Check(s journal.Step) error {
@@ -46,13 +46,13 @@ func (tap) Check(s journal.Step) error {
 	return err
 }
 
-// ends are the tap and the device whose frames it has; nil where there is none.
+// ends are the tap and the device whose frames it passes. Either is nil if it does not exist.
 type ends struct {
 	*netlink.Handle
 	tap, device netlink.Link
 }
 
-// open finds the ends of a target, which the caller closes; nil: there is no such namespace.
+// open finds both ends of a target, which the caller closes. It returns nil if there is no such namespace.
 func (tap) open(target string) (*ends, error) {
 	netns, device, _ := strings.Cut(target, ":")
 	h, err := Open(netns)
@@ -91,10 +91,11 @@ func (o tap) Read(_ context.Context, s journal.Step) (string, error) {
 	return e.tap.Attrs().Name, nil
 }
 
-// MayOverwrite says that what a crash has left is ours: Write makes none where there is one.
+// MayOverwrite reports whether an unmarked device is in the way. A crash has left it: Write makes no tap if
+// the name is taken.
 func (tap) MayOverwrite(_ journal.Step, now string) bool { return now == unmarked }
 
-// InForce says whether each of both has the other's frames.
+// InForce reports whether each of the two devices redirects its frames to the other.
 func (o tap) InForce(_ context.Context, s journal.Step, now string) (bool, error) {
 	if now != s.After || now == "" {
 		return now == s.After, nil
@@ -108,7 +109,7 @@ func (o tap) InForce(_ context.Context, s journal.Step, now string) (bool, error
 	return what == "" && err == nil, err
 }
 
-// differs says what of the tap is not as it was made.
+// differs says how the tap differs from how it was made.
 func (e *ends) differs() (string, error) {
 	if e.device == nil || e.tap == nil {
 		return "none", nil
@@ -132,10 +133,10 @@ func (e *ends) differs() (string, error) {
 	return strings.Join(what, ", "), nil
 }
 
-// handing is the name of the filter that hands frames to a device.
+// handing returns the name of the filter that redirects frames to a device.
 func handing(to netlink.Link) string { return fmt.Sprint("isolane-to-", to.Attrs().Index) }
 
-// handed says whether the frames that enter a device go to another one.
+// handed reports whether the frames that enter a device are redirected to another one.
 func (e *ends) handed(from, to netlink.Link) (bool, error) {
 	h, err := hookOf(e.Handle, from)
 	if err != nil {
@@ -145,7 +146,7 @@ func (e *ends) handed(from, to netlink.Link) (bool, error) {
 	return f != nil && f.Name == handing(to), nil
 }
 
-// hand has the frames that enter a device leave by another one (bpf-helpers(7), bpf_redirect).
+// hand redirects the frames that enter a device to another one (bpf-helpers(7), bpf_redirect).
 func (e *ends) hand(from, to netlink.Link) error {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R1, int32(to.Attrs().Index)), asm.Mov.Imm(asm.R2, 0),
@@ -193,8 +194,8 @@ func (o tap) Write(_ context.Context, s journal.Step, value string) error {
 	return err
 }
 
-// makeTap makes the tap, which stays while nobody has it open (tun(4)). A machine in the namespace may open
-// it, whoever it runs as.
+// makeTap makes a persistent tap, which exists while nobody has it open (tun(4)). A virtual machine in the
+// namespace may open it as any user.
 func (e *ends) makeTap(target string) (netlink.Link, error) {
 	netns, device, _ := strings.Cut(target, ":")
 	err := In(netns, func() error {
@@ -214,18 +215,18 @@ func (e *ends) makeTap(target string) (netlink.Link, error) {
 		err = e.LinkSetIP6AddrGenMode(l, noIPv6Address)
 	}
 	if err == nil {
-		err = e.LinkSetGroup(l, int(mark(target))) // last: with it the tap is ours
+		err = e.LinkSetGroup(l, int(mark(target))) // last: this marks the tap as Isolane's
 	}
 	return l, err
 }
 
-// Name says what it is.
+// Name says which device it is.
 func (tap) Name(s journal.Step) string {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	return "device " + TapOf(device) + " in " + netns
 }
 
-// Describe says whose frames it has.
+// Describe says whose frames the tap passes.
 func (o tap) Describe(s journal.Step) (name, from, to string) {
 	_, device, _ := strings.Cut(s.Target, ":")
 	text := func(value string) string {
@@ -237,7 +238,7 @@ func (o tap) Describe(s journal.Step) (name, from, to string) {
 	return o.Name(s), text(s.Before), text(s.After)
 }
 
-// DescribeDrift says what is no longer as it was made.
+// DescribeDrift says what differs from how the tap was made.
 func (o tap) DescribeDrift(s journal.Step) (expected, found string) {
 	_, found, expected = o.Describe(s)
 	if e, err := o.open(s.Target); e != nil && err == nil && s.Before == s.After {
@@ -247,7 +248,7 @@ func (o tap) DescribeDrift(s journal.Step) (expected, found string) {
 	return expected, found
 }
 
-// Shell is ip-tuntap(8); the programs are short enough to be told.
+// Shell returns an ip-tuntap(8) command, and says in a comment what the programs do.
 func (tap) Shell(s journal.Step) string {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	if s.After == "" {

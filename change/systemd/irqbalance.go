@@ -14,9 +14,9 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindIrqbalance is what irqbalance leaves alone where systemd starts it: CPUs, and after them the numbers of
-// interrupts, as in "2-3 24 25"; "" is nothing but what its own configuration says. It is a drop-in below
-// /run, so that it holds for each start of irqbalance until the next boot.
+// KindIrqbalance sets what irqbalance leaves alone if systemd starts it: CPUs, followed by the numbers of
+// interrupts, as in "2-3 24 25"; "" means only what its own configuration says. It is a drop-in below /run,
+// so it holds for each start of irqbalance until the next boot.
 const KindIrqbalance = "balancer"
 
 // BalancerTarget is the only target of steps of kind balancer.
@@ -44,9 +44,9 @@ func (balancer) Check(s journal.Step) error {
 
 const balancerMark = "# Written by isolane, which removes it with the last lane. Left alone: "
 
-// dropIn adds to what irqbalance's own configuration bans (irqbalance(1)). It is started again with each
-// change: systemd's limit for that would leave it stopped. Before 1.9.3 it leaves the foreground if nobody
-// says otherwise, and systemd would take that for its end.
+// dropIn returns a drop-in that adds to what irqbalance's own configuration bans (irqbalance(1)). It lifts
+// systemd's limit of starts, because each change restarts irqbalance. It keeps irqbalance in the foreground,
+// which versions before 1.9.3 leave by default: systemd would think that it has ended.
 func dropIn(value string) string {
 	cpus, interrupts, _ := strings.Cut(value, " ")
 	banned := ""
@@ -54,7 +54,7 @@ func dropIn(value string) string {
 		banned += " --banirq=" + irq
 	}
 	return balancerMark + value + "\n[Unit]\nStartLimitIntervalSec=0\n[Service]\n" +
-		"Environment=ISOLANE_CPUS=" + cpus + "\nExecStart=\n" + // which audit looks for
+		"Environment=ISOLANE_CPUS=" + cpus + "\nExecStart=\n" + // the audit looks for this
 		"ExecStart=/bin/sh -c 'export IRQBALANCE_BANNED_CPULIST=" +
 		"$${IRQBALANCE_BANNED_CPULIST:+$$IRQBALANCE_BANNED_CPULIST,}$$ISOLANE_CPUS; " +
 		"exec /usr/sbin/irqbalance --foreground" + banned + " $$IRQBALANCE_ARGS'\n"
@@ -73,7 +73,7 @@ func (b balancer) Read(context.Context, journal.Step) (string, error) {
 	return value, err
 }
 
-// Write waits for no irqbalance: at boot that may wait for the lanes itself.
+// Write does not wait for irqbalance to start: at boot irqbalance itself may wait for the lanes.
 func (b balancer) Write(ctx context.Context, _ journal.Step, value string) error {
 	err := os.MkdirAll(path.Dir(b.file()), 0o755)
 	switch {
@@ -83,17 +83,17 @@ func (b balancer) Write(ctx context.Context, _ journal.Step, value string) error
 		err = os.WriteFile(b.file(), []byte(dropIn(value)), 0o644)
 	default:
 		err = os.Remove(b.file())
-		_ = os.Remove(path.Dir(b.file())) // unless there is something else in it
+		_ = os.Remove(path.Dir(b.file())) // unless something else is in it
 	}
 	if err != nil || b.root != "/" {
 		return err
 	}
 	if _, err = systemctl(ctx, "daemon-reload"); err == nil {
-		_, _ = systemctl(ctx, "reset-failed", BalancerTarget) // its count of starts; fails where it is not loaded
+		_, _ = systemctl(ctx, "reset-failed", BalancerTarget) // its count of starts; fails if it is not loaded
 		_, err = systemctl(ctx, "--no-block", "try-restart", BalancerTarget)
 	}
 	return err
 }
 
-// Name says what is set.
+// Name says which setting the step changes.
 func (balancer) Name(journal.Step) string { return "CPUs and interrupts that irqbalance leaves alone" }

@@ -1,5 +1,5 @@
 // Package systemd has the kinds of step that systemd carries out: the CPUs and memory nodes of its units, and
-// what irqbalance, one of its services, leaves alone.
+// what its service irqbalance leaves alone.
 package systemd
 
 import (
@@ -19,17 +19,16 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// KindUnit is which CPUs or memory nodes a unit of systemd may use: a list, or "" where that is not set
-// (AllowedCPUs and AllowedMemoryNodes of systemd.resource-control(5)). It holds until the next boot. What
-// stays of one that is unset again is an empty drop-in below /run.
+// KindUnit sets which CPUs or memory nodes a unit of systemd may use: a list, or "" if that is not set
+// (AllowedCPUs and AllowedMemoryNodes of systemd.resource-control(5)). It holds until the next boot.
+// Unsetting it leaves an empty drop-in below /run.
 const KindUnit = "unit"
 
-// UnitTarget names a property of a unit of systemd for a step of kind unit; group is its cgroup, relative to
-// the root: system.slice/nginx.service.
+// UnitTarget names a property of a unit for a step of KindUnit. group is the unit's cgroup, relative to the
+// root: system.slice/nginx.service.
 func UnitTarget(group, property string) string { return group + ":" + property }
 
-// Ops returns the operation of each kind. Root is as of change.Ops; files is the kind that reads and writes
-// the kernel's files.
+// Ops returns the operation of each kind. root is as in change.Ops; files accesses the kernel's files.
 func Ops(root string, files journal.Op) map[string]journal.Op {
 	return map[string]journal.Op{KindIrqbalance: balancer{root}, KindUnit: unit{files, root == "/"}}
 }
@@ -39,7 +38,7 @@ type unit struct {
 	live  bool // else a directory stands in for the kernel's files, and there is no systemd
 }
 
-// unitOf returns the unit, the property, and the file in which the kernel is told of it.
+// unitOf returns the unit, the property, and the kernel's file for it.
 func unitOf(s journal.Step) (name, property, file string) {
 	at := max(0, strings.LastIndex(s.Target, ":"))
 	group, property := s.Target[:at], s.Target[min(at+1, len(s.Target)):]
@@ -47,8 +46,8 @@ func unitOf(s journal.Step) (name, property, file string) {
 	return path.Base(group), property, path.Join("/sys/fs/cgroup", group, attribute) // where systemd mounts it
 }
 
-// checkUnit says whether a cgroup can be that of a unit: slices, and in the last a service, scope or slice
-// (systemd.unit(5)).
+// checkUnit returns an error unless a cgroup can be that of a unit: slices, the last of which holds a
+// service, scope or slice (systemd.unit(5)).
 func checkUnit(group string) error {
 	parts := strings.Split(group, "/")
 	for i, name := range parts {
@@ -79,8 +78,8 @@ func (unit) Check(s journal.Step) error {
 	return nil
 }
 
-// Read asks systemd only where the kernel does not show what the step wants: isolane watch looks every
-// second. It fails with fs.ErrNotExist where there is no such unit any more.
+// Read asks systemd only if the kernel's file differs from what the step wants, because isolane watch reads
+// every second. It fails with fs.ErrNotExist if the unit no longer exists.
 func (u unit) Read(ctx context.Context, s journal.Step) (string, error) {
 	name, property, file := unitOf(s)
 	told, err := u.files.Read(ctx, journal.Step{Target: file})
@@ -97,7 +96,7 @@ func (u unit) Read(ctx context.Context, s journal.Step) (string, error) {
 		switch {
 		case key == property:
 			value = strings.ReplaceAll(v, " ", ",")
-		// A slice is made when it is needed.
+		// systemd makes a slice when it is needed.
 		case key == "LoadState" && v == "not-found" && path.Ext(name) != ".slice":
 			return "", fmt.Errorf("unit %s: %w", name, fs.ErrNotExist)
 		}
@@ -126,7 +125,7 @@ func (u unit) Write(ctx context.Context, s journal.Step, value string) error {
 	return err
 }
 
-// ended says whether a service does not run.
+// ended reports whether a service is not running.
 func (u unit) ended(ctx context.Context, name string) (bool, error) {
 	if path.Ext(name) != ".service" {
 		return false, nil
@@ -135,15 +134,15 @@ func (u unit) ended(ctx context.Context, name string) (bool, error) {
 	return state == "inactive" || state == "failed", err
 }
 
-// forget removes what set-property has written for a service that does not run: set-property itself would
-// make its cgroup, which then stays (bus_service_commit_properties in systemd's dbus-service.c; seen with
-// 257). A service that systemd still has in memory is read again.
+// forget removes what set-property has written for a service that is not running. set-property itself would
+// make its cgroup, which would then stay (bus_service_commit_properties in systemd's dbus-service.c; seen
+// with 257). If systemd has the service loaded, forget has it reread.
 func (u unit) forget(ctx context.Context, name, property string) error {
 	dir := path.Join("/run/systemd/system.control", name+".d")
 	if err := os.Remove(path.Join(dir, "50-"+property+".conf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = os.Remove(dir) // unless there is something else in it
+	_ = os.Remove(dir) // unless something else is in it
 	stale, err := systemctl(ctx, "show", "--property=NeedDaemonReload", "--value", "--", name)
 	if err == nil && stale == "yes" {
 		_, err = systemctl(ctx, "daemon-reload")
@@ -151,17 +150,18 @@ func (u unit) forget(ctx context.Context, name, property string) error {
 	return err
 }
 
-// widen gives a unit all there is. systemd lets go of the file as it is, and where others below have the
-// controller too, as Docker and libvirt do, the file stays and so did its CPUs (seen with systemd 257).
+// widen gives the cgroup of a unit all CPUs or nodes. Unsetting the property leaves systemd's last value in
+// the kernel's file. The file stays, with that value, while other cgroups below have the controller, as
+// Docker's and libvirt's do (seen with systemd 257).
 func (u unit) widen(ctx context.Context, file string) error {
 	err := u.files.Write(ctx, journal.Step{Target: file}, "")
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // nobody has it
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // no cgroup has it
 		return nil
 	}
 	return err
 }
 
-// systemctl speaks to systemd by its own program: what it sets is also set after a daemon-reload.
+// systemctl runs systemd's own program: what it sets survives a daemon-reload.
 func systemctl(ctx context.Context, args ...string) (string, error) {
 	root, err := rootOf("", "/proc/1/root")
 	if err != nil {
@@ -180,11 +180,11 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// program is also there where /bin is a link to /usr/bin.
+// program works also if /bin is a link to /usr/bin.
 const program = "/bin/systemctl"
 
-// rootOf is the root with the program: this process's own, or where this one is in a container, as
-// isolane-kube is, the first process's, which is the machine's.
+// rootOf returns the root directory that has the program: this process's own root, or in a container, such as
+// isolane-kube's, that of process 1, which is the machine's.
 func rootOf(own, first string) (string, error) {
 	for _, root := range []string{own, first} {
 		if _, err := os.Stat(root + program); err == nil {
@@ -194,7 +194,7 @@ func rootOf(own, first string) (string, error) {
 	return "", fmt.Errorf("%s: expected here or in %s: a unit of systemd is to be set", program, first)
 }
 
-// Shell is systemctl(1).
+// Shell returns a systemctl(1) command.
 func (unit) Shell(s journal.Step) string {
 	name, property, _ := unitOf(s)
 	return fmt.Sprintf("systemctl set-property --runtime %s %s=%s", name, property, s.After)

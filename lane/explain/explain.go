@@ -1,4 +1,4 @@
-// Package explain writes the reference of a file with lanes for people: its fields, and the examples.
+// Package explain prints the reference of lane files for people: their fields, and examples.
 package explain
 
 import (
@@ -13,10 +13,10 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// all is the topic that lists the examples; each is a topic below it.
+// all is the topic that lists the examples; each example is a topic below it.
 const all = "examples"
 
-// Topics are what Write can explain: lane.spec.cpus, examples/web.
+// Topics returns what Write can explain: lane.spec.cpus, examples/web.
 func Topics() []string {
 	topics := []string{"lane", all}
 	for _, f := range lane.Fields() {
@@ -25,8 +25,8 @@ func Topics() []string {
 	return append(topics, exampleNames()...)
 }
 
-// Write explains a topic; words are what fields may be that lane.Fields leaves to the caller, by field. The
-// error says what the topic could have been instead.
+// Write explains a topic. words has the values of fields for which lane.Fields leaves them to the caller, by
+// field. For an unknown topic the error suggests others.
 func Write(w io.Writer, topic string, words map[string][]string) error {
 	names, name := exampleNames(), strings.TrimSuffix(topic, ".yaml")
 	switch {
@@ -50,11 +50,11 @@ func Write(w io.Writer, topic string, words map[string][]string) error {
 	return nil
 }
 
-// exampleNames are the topics of single examples.
+// exampleNames returns the topics of single examples.
 func exampleNames() []string {
 	files, err := examples.Files.ReadDir(".")
 	if err != nil {
-		panic(err) // they are in the program
+		panic(err) // the examples are embedded in the program
 	}
 	var names []string
 	for _, f := range files {
@@ -66,12 +66,12 @@ func exampleNames() []string {
 func example(name string) string {
 	text, err := examples.Files.ReadFile(strings.TrimPrefix(name, all+"/") + ".yaml")
 	if err != nil {
-		panic(err) // it is in the program
+		panic(err) // it is embedded in the program
 	}
 	return string(text)
 }
 
-// writeLane writes one field and those inside of it.
+// writeLane prints one field and those inside of it.
 func writeLane(w io.Writer, topic lane.Field, words map[string][]string) {
 	fmt.Fprintf(w, "KIND:     %s\nVERSION:  %s\n\n", lane.Kind, lane.APIVersion)
 	if topic.Path == "" {
@@ -94,7 +94,7 @@ func writeLane(w io.Writer, topic lane.Field, words map[string][]string) {
 	}
 }
 
-// writeField writes one field: how it is written, what holds without it, what it means.
+// writeField prints one field: how it is written, its default, and what it means.
 func writeField(w io.Writer, f lane.Field, name string, words map[string][]string) {
 	form, values := f.Form, slices.Concat(f.Values, words[f.Path])
 	switch {

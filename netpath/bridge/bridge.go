@@ -18,7 +18,7 @@ import (
 // Path is the path "bridge", or with GRO "bridge-gro".
 type Path struct {
 	// GRO joins the frames of lanes before they enter the bridge, as the driver of a network card joins those of
-	// the uplink. Between containers hosts leave it off, as veth does.
+	// the uplink. Between containers hosts usually leave it off, as veth does.
 	GRO bool
 }
 
@@ -30,7 +30,7 @@ func (p Path) Name() string {
 	return "bridge"
 }
 
-// About says what it is.
+// About describes the path.
 func (p Path) About() string {
 	if p.GRO {
 		return "the same with generic receive offload on the wire, as network cards have it, and on the host's " +
@@ -39,17 +39,17 @@ func (p Path) About() string {
 	return "uplink, Linux bridge, veth: what most hosts use"
 }
 
-// WireGRO says whether the wire has GRO.
+// WireGRO reports whether the wire has GRO.
 func (p Path) WireGRO() bool { return p.GRO }
 
-// Policed says that lanes are held to their rate.
+// Policed marks that lanes are limited to their rate.
 func (Path) Policed() {}
 
-// Declared says what of a declaration cannot be.
+// Declared says what of a declaration is impossible.
 func (Path) Declared(n lane.Network) error { return netpath.AnySource(n) }
 
 // Possible says why a lane cannot have the path on this host as it is. A device that is no bridge becomes a
-// port of one, where its own addresses would no longer work.
+// port of one, and its own addresses would no longer work.
 func (Path) Possible(l netpath.Lane) error {
 	if err := netpath.PossibleQueues(l); err != nil || l.Uplink == "" {
 		return err
@@ -61,8 +61,8 @@ func (Path) Possible(l netpath.Lane) error {
 	return u.CheckPort(u.OwnBridge(), ", a bridge that has it as a port, or path macvlan")
 }
 
-// Steps return what makes the path of these lanes: a bridge for each uplink, with the uplink and the lanes as
-// its ports. A device that is a bridge itself gets the lanes as further ports.
+// Steps returns what makes the path of these lanes: a bridge for each uplink, with the uplink and the lanes
+// as its ports. If a device is a bridge itself, the lanes become further ports of it.
 func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	var made []string
@@ -70,7 +70,7 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		master, inside := netpath.Bridge(l.Uplink), l.Inside()
 		if l.Uplink != "" {
 			u, err := l.FindUplink()
-			// That it is gone is drift, and its routes may change while they are read.
+			// A missing device is reported as drift, and routes may change while they are read.
 			if err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) &&
 				!errors.Is(err, netlink.ErrDumpInterrupted) {
 				return nil, fmt.Errorf("lane %s: %w", l.Name, err)
@@ -107,8 +107,8 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// asItWas is the MTU of a lane's device whose uplink is gone: with another one it would be made anew, and
-// lanes would not reach each other meanwhile. It is 0 where there is none.
+// asItWas returns the MTU of a lane's device whose uplink is gone; 0 without one. With another MTU the device
+// would be made anew, and lanes would not reach each other meanwhile.
 func asItWas(port string) int {
 	h, l, err := netdev.Find("", port)
 	if l == nil || err != nil {

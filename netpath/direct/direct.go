@@ -1,5 +1,5 @@
-// Package direct is the way of packets that measurements compare others with: one veth pair from the client
-// to the application and nothing between, so the machine's limit. No lane can declare it.
+// Package direct is a path that measurements compare others with: one veth pair from the client to the
+// application, and nothing between. It shows the machine's limit. No lane can declare it.
 package direct
 
 import (
@@ -24,10 +24,10 @@ func (Path) About() string {
 		"machine's limit, and no path of a lane"
 }
 
-// WireGRO says that both ends join frames.
+// WireGRO returns true: both ends join frames.
 func (Path) WireGRO() bool { return true }
 
-// Whole are the steps of the pair.
+// Whole returns the steps of the pair.
 func (Path) Whole(w netpath.Wire, l netpath.Lane) ([]journal.Step, error) { return w.Direct(l) }
 
 // Declared refuses all lanes.

@@ -1,5 +1,5 @@
-// Package drivers has the network paths of this version, for the commands and for programs that use the
-// library as they do.
+// Package drivers lists the network paths of this version, for the commands and for programs that use the
+// library.
 package drivers
 
 import (
@@ -15,14 +15,14 @@ import (
 	"isolane.dev/isolane/netpath/vpp"
 )
 
-// Paths are the ways for packets to reach a workload. spec.network.path: auto takes the first that can be,
-// and a scenario without a path the last.
+// Paths returns the network paths. spec.network.path: auto takes the first possible one; a scenario without a
+// path takes the last.
 func Paths() []netpath.Path {
 	return []netpath.Path{sriov.Path{}, ovs.Path{DPDK: true}, express.Path{}, macvlan.Path{}, ovs.Path{},
 		bridge.Path{GRO: true}, vpp.Path{}, bridge.Path{}}
 }
 
-// Ops are the kinds of steps that they bring.
+// Ops returns the kinds of steps that the paths need.
 func Ops() map[string]journal.Op {
 	ops := ovs.Ops()
 	maps.Copy(ops, express.Ops())

@@ -1,6 +1,7 @@
-// Package express is a bridge with a short cut: an eBPF program where frames enter the host's ends of lanes'
-// devices and their uplink hands those for a lane straight to the inside of its namespace, and those for
-// anybody else to the uplink. What is for several, such as ARP, takes the bridge.
+// Package express is a bridge with a short cut. An eBPF program runs where frames enter the host, at the
+// host's ends of lanes' devices and at their uplink. It passes frames for a lane straight to the inside of
+// the lane's namespace, and all others to the uplink. Frames for several receivers, such as ARP, take the
+// bridge.
 package express
 
 import (
@@ -23,28 +24,27 @@ import (
 // Path is the path "express".
 type Path struct{}
 
-// below is the bridge. Frames are joined where they enter the host: those that are handed over are not joined
-// later.
+// below returns the bridge. It joins frames when they enter the host: those passed on are not joined later.
 func below() bridge.Path { return bridge.Path{GRO: true} }
 
 // Name returns "express".
 func (Path) Name() string { return "express" }
 
-// About says what it is.
+// About describes the path.
 func (Path) About() string {
 	return "the host only hands frames over, by eBPF from the uplink into the application's namespace and back"
 }
 
-// WireGRO says that the wire has GRO, as the driver of a network card does.
+// WireGRO returns true: the wire has GRO, as the driver of a network card does.
 func (Path) WireGRO() bool { return true }
 
-// Polled says that frames keep the number of the receive queue that they came by.
+// Polled marks that frames keep the number of their receive queue.
 func (Path) Polled() {}
 
-// Policed says that lanes are held to their rate.
+// Policed marks that lanes are limited to their rate.
 func (Path) Policed() {}
 
-// Declared refuses nothing.
+// Declared accepts everything.
 func (Path) Declared(lane.Network) error { return nil }
 
 // Possible says why a lane cannot have the path on this host as it is.
@@ -64,7 +64,7 @@ func (p Path) Possible(l netpath.Lane) error {
 	return free(l.Uplink)
 }
 
-// Supported says why this kernel cannot do it, or nil.
+// Supported says why this kernel cannot have the path; nil if it can.
 func (Path) Supported() error {
 	err := features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectPeer)
 	if err != nil {
@@ -73,20 +73,20 @@ func (Path) Supported() error {
 	return nil
 }
 
-// Ops are the kinds of step that the path brings.
+// Ops returns the kinds of step that the path needs.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{kindFilesystem: filesystem{}, kindTable: tables{}, kindPort: ports{}}
 }
 
-// Steps return what makes the path of these lanes: the bridge below, a table for each uplink, and a program
-// for each of its ports. The uplink comes after its lanes, so that no frame for one leaves by it meanwhile.
-// One that is a bridge itself stays as it is: what is for no lane goes its way.
+// Steps returns what makes the path of these lanes: the bridge below, a table for each uplink, and a program
+// for each of its ports. The uplink comes after its lanes, so that until then no frame for a lane leaves by
+// it. An uplink that is a bridge itself stays as it is: frames for no lane take that bridge.
 func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	steps, err := below().Steps(lanes)
 	if err != nil {
 		return nil, err
 	}
-	// The lanes' rates are the programs' business.
+	// The programs enforce the lanes' rates.
 	steps = slices.DeleteFunc(steps, func(s journal.Step) bool { return s.Kind == netdev.KindPolice })
 	lanes = slices.Clone(lanes)
 	slices.SortStableFunc(lanes, func(a, b netpath.Lane) int { return cmp.Compare(a.Uplink, b.Uplink) })
@@ -107,9 +107,9 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// guarded is the port of a lane, which sends from its addresses: those that are declared, the one that the
-// kernel gives it on the link (RFC 4291, appendix A), and those of others for whom it routes. Without a
-// declared address there is nothing to hold it to.
+// guarded returns the port of a lane. It may send from its declared addresses, from the one that the kernel
+// gives it on the link (RFC 4291, appendix A), and from those of others for whom it routes. Without a
+// declared address it may send from any.
 func guarded(l netpath.Lane, table string) port {
 	p := port{Table: table, Lane: l.MAC, Rate: l.Rate, Router: len(l.Sources) > 0}
 	for _, a := range l.Addresses {

@@ -12,11 +12,12 @@ import (
 	"isolane.dev/isolane/change/netdev"
 )
 
-// own is our filter; nil: there is none.
+// own returns Isolane's filter; nil if there is none.
 func own(h *netdev.Hook) *netlink.BpfFilter { return h.Own(prefix) }
 
-// overtaken fails where frames meet programs of somebody else's before ours: those by TCX (Linux 6.6) come
-// before the qdisc, which a frame reaches only if each of them says so. What they say nobody can ask them.
+// overtaken fails if frames meet somebody else's programs before Isolane's. TCX programs (Linux 6.6) run
+// before the qdisc, which a frame reaches only if each of them lets it, and it cannot be read whether they
+// do.
 func overtaken(h *netdev.Hook) error {
 	a := h.Device.Attrs()
 	found, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})
@@ -32,7 +33,7 @@ func overtaken(h *netdev.Hook) error {
 	return nil
 }
 
-// free fails where somebody else has taken the hook of a device.
+// free fails if somebody else uses the hook of a device.
 func free(device string) error {
 	h, err := netdev.OpenHook(device)
 	if h == nil || err != nil {

@@ -19,20 +19,20 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// kindPort is a device whose frames the program hands over, and its entry in the table, by which the programs
-// of other devices find it. The values are a port as JSON.
+// kindPort is a device whose frames the program passes on, and its entry in the table, by which the programs
+// of other devices find it. A value is a port as JSON.
 const kindPort = "express"
 
 // port is the host's end of a lane's device, or an uplink.
 type port struct {
 	Table string `json:"table"`
-	// Lane is the MAC address inside, the only one that may send here, and without VLAN tags; "" at the uplink,
-	// to which frames for nobody else in the table go.
+	// Lane is the MAC address inside, the only one that may send here, and only without VLAN tags. It is "" for
+	// the uplink, which gets frames for nobody in the table.
 	Lane string `json:"lane,omitempty"`
-	// Sources are the IP addresses that the lane may send from; none: all, and frames of other protocols too.
+	// Sources are the IP addresses that the lane may send from; none: any, and frames of other protocols too.
 	Sources []netip.Prefix `json:"sources,omitempty"`
-	Router  bool           `json:"router,omitempty"` // it may say that it is one
-	// Rate is the most that the lane sends; 0: as much as it can.
+	Router  bool           `json:"router,omitempty"` // it may announce itself as a router
+	// Rate limits what the lane sends; 0: no limit.
 	Rate quantity.BitRate `json:"rate,omitempty"`
 }
 
@@ -71,19 +71,19 @@ func (p port) String() string {
 	return text
 }
 
-// ports attach the program to the ingress hook of a device, and take it off again with the hook (clsact).
+// ports attaches the program to the ingress hook of a device, and removes it with the hook (clsact).
 type ports struct{}
 
-// prefix is that of a filter's name. What follows are digests: of the value, by which Read knows it, and of
-// the object that the program is from, by which InForce knows that of another version.
+// prefix begins a filter's name. Two digests follow: of the value, by which Read knows it, and of the
+// program's object, by which InForce recognizes another version.
 const prefix = "isolane-"
 
 func filterName(value string) string { return prefix + netpath.Digest(value) + "-" }
 
-// programName is the filter's of this version.
+// programName returns the name of this version's filter.
 func programName(value string) string { return filterName(value) + netpath.Digest(string(object)) }
 
-// Check says what in a step cannot be.
+// Check says what in a step is impossible.
 func (ports) Check(s journal.Step) error {
 	if err := netdev.CheckDevice(s.Target); err != nil {
 		return err
@@ -99,12 +99,11 @@ func (ports) Check(s journal.Step) error {
 	return nil
 }
 
-// left is what Read returns where the device has gone, and its entry has not, or where a crash came between
+// left is the value of what remains if the device has gone but its entry has not, or if a crash came between
 // the hook and its program.
 const left = "an entry or a hook without a program"
 
-// Read returns the step's value, or the one that it replaces, where our filter for that is attached, and ""
-// where there is nothing.
+// Read returns After or Replaced if Isolane's filter for that value is attached, and "" if there is nothing.
 func (ports) Read(_ context.Context, s journal.Step) (string, error) {
 	h, err := netdev.OpenHook(s.Target)
 	if err != nil {
@@ -136,15 +135,15 @@ func (ports) Read(_ context.Context, s journal.Step) (string, error) {
 	return "", nil
 }
 
-// values are those that a step's target may have.
+// values returns the values that a step's target may have.
 func values(s journal.Step) []string {
 	return slices.DeleteFunc([]string{s.Replaced, s.After, s.Before}, func(v string) bool { return v == "" })
 }
 
-// MayOverwrite says that what the kernel or a crash has left is ours.
+// MayOverwrite reports whether the kernel or a crash has left it. Then it is Isolane's.
 func (ports) MayOverwrite(_ journal.Step, now string) bool { return now == left }
 
-// entry is the number of the device that the table has for the port.
+// entry returns the number of the device that the table has for the port.
 func (p port) entry() (device uint32, is bool, err error) {
 	key, err := p.mac()
 	if err != nil {
@@ -162,8 +161,8 @@ func (p port) entry() (device uint32, is bool, err error) {
 	return device, err == nil, err
 }
 
-// InForce says whether this version's program is attached with the table and meets frames first, and the
-// table has the device by the number that it has now.
+// InForce reports whether this version's program is attached with the table and before any other, and the
+// table has the present number of the device.
 func (ports) InForce(_ context.Context, s journal.Step, now string) (bool, error) {
 	if now != s.After || now == "" {
 		return now == s.After, nil
@@ -185,7 +184,7 @@ func (ports) InForce(_ context.Context, s journal.Step, now string) (bool, error
 	return is && device == uint32(h.Device.Attrs().Index), err
 }
 
-// attached says whether a filter has this version's program, and that the table.
+// attached reports whether a filter has this version's program, with that table.
 func (p port) attached(f *netlink.BpfFilter, value string) (bool, error) {
 	if f == nil || f.Name != programName(value) {
 		return false, nil
@@ -213,8 +212,8 @@ func (p port) attached(f *netlink.BpfFilter, value string) (bool, error) {
 	return slices.Contains(ids, id), nil
 }
 
-// Write attaches the program, in place of one that is ours, and makes the entry; or takes the entry away and
-// then the program ("").
+// Write attaches the program, replacing one of Isolane's, and makes the entry. With "" it removes the entry
+// and then the program.
 func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	if value == "" || value == left {
 		return o.remove(s)
@@ -236,7 +235,7 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	if len(h.Filters) > 0 && own(h) == nil {
 		return fmt.Errorf("%s has a tc filter that isolane did not attach", s.Target)
 	}
-	if err = overtaken(h); err != nil { // a lane in force waits, so that others may change
+	if err = overtaken(h); err != nil { // a lane in force waits, so that changes of others go on
 		return &journal.UnansweredError{Err: err}
 	}
 	table, err := openTable(p.Table)
@@ -261,7 +260,7 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	return err
 }
 
-// attach puts the program at the hook of a device. It takes the place of one of ours between two frames.
+// attach puts the program at the hook of a device. It replaces one of Isolane's between two frames.
 func (p port) attach(h *netdev.Hook, table *ebpf.Map, value string) error {
 	prog, err := p.load(table)
 	if err != nil {
@@ -271,7 +270,7 @@ func (p port) attach(h *netdev.Hook, table *ebpf.Map, value string) error {
 	return h.Attach(prog, programName(value))
 }
 
-// remove takes the entry of a step's values away, and then our program with its hook.
+// remove removes the entries of a step's values, and then Isolane's program with its hook.
 func (ports) remove(s journal.Step) error {
 	for _, value := range values(s) {
 		if p, err := parse(value); err == nil {
@@ -288,7 +287,7 @@ func (ports) remove(s journal.Step) error {
 	return h.Detach(own(h))
 }
 
-// forget takes the port's entry away.
+// forget removes the port's entry.
 func (p port) forget() error {
 	key, err := p.mac()
 	if err != nil {
@@ -320,7 +319,7 @@ func words(value string) string {
 	return value
 }
 
-// DescribeDrift says what is no longer as it was made.
+// DescribeDrift says what differs from how it was made.
 func (ports) DescribeDrift(s journal.Step) (expected, found string) {
 	found = words(s.Before)
 	if s.Before == s.After {
@@ -335,7 +334,7 @@ func (ports) DescribeDrift(s journal.Step) (expected, found string) {
 	return words(s.After), found
 }
 
-// Shell is tc-bpf(8), which cannot set the program's constants.
+// Shell returns a tc-bpf(8) command. It cannot set the program's constants.
 func (ports) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "tc qdisc del dev " + s.Target + " clsact"

@@ -35,7 +35,7 @@ func (p port) mac() (mac, error) {
 	return mac(m), nil
 }
 
-// load puts the program for the port into the kernel.
+// load loads the program for the port into the kernel.
 func (p port) load(table *ebpf.Map) (*ebpf.Program, error) {
 	key, err := p.mac()
 	if err != nil {
@@ -72,7 +72,7 @@ type source struct {
 }
 
 func sourceOf(p netip.Prefix) source {
-	s := source{Length: uint32(32 + p.Bits()), Family: unix.ETH_P_IP} // with the bits of the family
+	s := source{Length: uint32(32 + p.Bits()), Family: unix.ETH_P_IP} // including the bits of the family
 	if p.Addr().Is6() {
 		s.Family = unix.ETH_P_IPV6
 	}

@@ -20,10 +20,10 @@ import (
 // mounted.
 const kindFilesystem = "bpffs"
 
-// pins is where systemd, bpftool(8) and tc-bpf(8) have that file system.
+// pins is where systemd, bpftool(8) and tc-bpf(8) mount that file system.
 const pins = "/sys/fs/bpf"
 
-// mounted is the value of a file system that is there.
+// mounted is the value of a mounted file system.
 const mounted = "mounted"
 
 type filesystem struct{}
@@ -43,7 +43,8 @@ func isMounted() (bool, error) {
 	return stat.Type == unix.BPF_FS_MAGIC, nil
 }
 
-// Read returns mounted only where nothing is pinned there: what others have there would go with the mount.
+// Read returns mounted only if nothing is pinned there, because unmounting would remove what others have
+// pinned.
 func (filesystem) Read(context.Context, journal.Step) (string, error) {
 	is, err := isMounted()
 	if !is || err != nil {
@@ -51,14 +52,14 @@ func (filesystem) Read(context.Context, journal.Step) (string, error) {
 	}
 	entries, err := os.ReadDir(pins)
 	for _, e := range entries {
-		if !strings.Contains(e.Name(), ".") { // the kernel's own have dots, and no others (kernel/bpf/inode.c)
+		if !strings.Contains(e.Name(), ".") { // only the kernel's own have dots (kernel/bpf/inode.c)
 			return fmt.Sprintf("%s, with %s in it", mounted, e.Name()), nil
 		}
 	}
 	return mounted, err
 }
 
-// InForce says whether it is mounted.
+// InForce reports whether it is mounted.
 func (filesystem) InForce(context.Context, journal.Step, string) (bool, error) { return isMounted() }
 
 func (filesystem) Write(_ context.Context, _ journal.Step, value string) error {
@@ -68,10 +69,10 @@ func (filesystem) Write(_ context.Context, _ journal.Step, value string) error {
 	return unix.Mount("bpf", pins, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700")
 }
 
-// Name says what it is.
+// Name says which file system it is.
 func (filesystem) Name(s journal.Step) string { return "file system of eBPF at " + s.Target }
 
-// Shell is mount(8).
+// Shell returns a command of mount(8).
 func (filesystem) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "umount " + s.Target
@@ -79,16 +80,16 @@ func (filesystem) Shell(s journal.Step) string {
 	return "mount -t bpf bpf " + s.Target
 }
 
-// kindTable is the table that the programs of one uplink share: the target is its name among the pinned eBPF
-// objects, the values are "" or netdev.Present.
+// kindTable is the table that the programs of one uplink share. The target is its name among the pinned eBPF
+// objects; a value is "" or netdev.Present.
 const kindTable = "express-table"
 
-// layout is the number of what the table's keys and values are. Programs with another one use a table of
-// another name, so that those of two versions of Isolane never share one.
+// layout is the version of the table's keys and values. Programs with another layout use a table of another
+// name, so that two versions of Isolane never share one.
 const layout = 1
 
-// tableName is that of an uplink's table; "" is none, where only lanes of this host reach each other. The
-// kernel takes no dots, and devices have no colons.
+// tableName returns the name of an uplink's table. "" is for no uplink: then only lanes of this host reach
+// each other. The kernel allows no dots, and devices have no colons.
 func tableName(uplink string) string {
 	name := fmt.Sprintf("isolane-express-%d", layout)
 	if uplink != "" {
@@ -108,7 +109,7 @@ func checkTable(name string) error {
 	return netdev.CheckDevice(strings.ReplaceAll(uplink, ":", "."))
 }
 
-// openTable opens a table; nil: there is none.
+// openTable opens a table. It returns nil if there is none.
 func openTable(name string) (*ebpf.Map, error) {
 	if is, err := isMounted(); !is || err != nil {
 		return nil, err
@@ -160,10 +161,10 @@ func (tables) Write(_ context.Context, s journal.Step, value string) error {
 	return errors.Join(m.Pin(file), m.Close())
 }
 
-// Name says what it is.
+// Name says which table it is.
 func (tables) Name(s journal.Step) string { return "table of lanes " + s.Target }
 
-// Shell is bpftool-map(8).
+// Shell returns a command of bpftool-map(8).
 func (tables) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "rm " + filepath.Join(pins, s.Target)

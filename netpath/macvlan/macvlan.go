@@ -1,5 +1,5 @@
-// Package macvlan is the path on which a lane has a device of its own on the uplink's: frames go by their MAC
-// address, without a bridge. The host itself cannot reach the lane through the uplink, nor the lane the host.
+// Package macvlan is the path on which a lane has a device of its own on that of the uplink. Frames are told
+// apart by their MAC address, without a bridge. Host and lane cannot reach each other through the uplink.
 package macvlan
 
 import (
@@ -19,18 +19,18 @@ type Path struct{}
 // Name returns "macvlan".
 func (Path) Name() string { return "macvlan" }
 
-// About says what it is.
+// About describes the path.
 func (Path) About() string {
 	return "a device on the uplink's with a MAC address of its own, without a bridge"
 }
 
-// WireGRO says that the wire has GRO, as the driver of a network card does.
+// WireGRO returns true: the wire has GRO, as the driver of a network card does.
 func (Path) WireGRO() bool { return true }
 
-// Polled says that frames keep the number of the receive queue that they came by.
+// Polled marks that frames keep the number of their receive queue.
 func (Path) Polled() {}
 
-// Declared says what of a declaration cannot be.
+// Declared says what of a declaration is impossible.
 func (Path) Declared(n lane.Network) error {
 	if n.Device == "" {
 		return errors.New("spec.network.device: path macvlan needs one, the uplink")

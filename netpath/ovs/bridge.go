@@ -15,14 +15,14 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// bridge joins lanes with an uplink. It is not made where the device is a bridge of somebody else, which then
-// is the lanes'.
+// bridge joins lanes with an uplink. If the device is somebody else's bridge, lanes use that one and none is
+// made.
 type bridge struct {
 	Device string `json:"device"` // "": none
-	// Outer is the tag of IEEE 802.1ad that the device's bridge puts around what leaves this one, which knows
-	// the inner tags: a provider edge bridge (IEEE 802.1Q) in two parts, joined by patch ports.
+	// Outer is the tag of IEEE 802.1ad that the device's bridge puts around frames that leave this one, which
+	// knows the inner tags. Together they are a provider edge bridge (IEEE 802.1Q), joined by patch ports.
 	Outer int `json:"outer,omitempty"`
-	// DPDK: it is for ports of DPDK, in the data path in user space.
+	// DPDK means that the bridge is in the user-space data path, for ports of DPDK.
 	DPDK bool `json:"dpdk,omitempty"`
 }
 
@@ -33,13 +33,13 @@ func (b bridge) name() string {
 	return netpath.DeviceName("islc-", fmt.Sprintf("%s.s%d", b.Device, b.Outer))
 }
 
-// patches are the ports that join this bridge with that of the device: here, and there.
+// patches returns the ports that join this bridge (here) with that of the device (there).
 func (b bridge) patches() (here, there string) {
 	id := fmt.Sprintf("%s.s%d", b.Device, b.Outer)
 	return netpath.DeviceName("islp-", id), netpath.DeviceName("islq-", id)
 }
 
-// String says what it is.
+// String describes the bridge.
 func (b bridge) String() string {
 	switch {
 	case b.Outer > 0:
@@ -53,7 +53,7 @@ func (b bridge) String() string {
 // userSpace is the data path that needs nothing of the kernel, and the only one with ports of DPDK.
 const userSpace = "netdev"
 
-// datapath is that of a new bridge. The kernel loads the module where it has one and is asked for it.
+// datapath returns the data path of a new bridge. Asking the kernel for its data path loads the module.
 func datapath(dpdk bool) string {
 	if dpdk {
 		return userSpace
@@ -106,10 +106,11 @@ func (b bridge) differs(ctx context.Context, r *reader, db database, target stri
 	return strings.Join(what, ", "), nil
 }
 
-// unopenedBridge is said of one that is in the database only: Open vSwitch has no other place for the reason.
+// unopenedBridge is the error for a bridge that is only in the database. Open vSwitch gives the reason
+// nowhere else.
 const unopenedBridge = "not opened by Open vSwitch: ovs-vswitchd.log in /var/log/openvswitch says why"
 
-// tunnel is the vlan_mode of a port that puts a tag around what enters there, tagged or not.
+// tunnel is the vlan_mode of a port that puts a tag around all frames that enter there, tagged or not.
 const tunnel = "dot1q-tunnel"
 
 // joint is a port that joins a bridge with its device or with another bridge.
@@ -172,17 +173,18 @@ func (b bridge) make(ctx context.Context, db database, target, mark string) erro
 	return makeFlows(ctx, db.base(b.Device, b.DPDK), there, b.flows(there))
 }
 
-// flows have Open vSwitch look at both tags of a frame from outside. Where the patch port takes off the outer
-// one it does not look at the inner one, and does with all frames that differ in that alone what it did with
-// the first: a customer had the broadcasts of another one behind the same router. A flow that takes the outer
-// tag off, be it of a copy that goes nowhere, makes it look (in Open vSwitch flow_pop_vlan, not xvlan_put).
+// flows makes Open vSwitch look at both tags of a frame from outside. Otherwise, where the patch port takes
+// the outer tag off, it ignores the inner one: it treats all frames that differ only in that tag like the
+// first, and one customer got the broadcasts of another behind the same router. A flow that takes the outer
+// tag off makes it look at the inner one, even on a copy that goes nowhere (in Open vSwitch flow_pop_vlan,
+// not xvlan_put).
 func (b bridge) flows(port string) string {
 	of := cookie(port)
 	return fmt.Sprintf("delete %s/-1\nadd %s,priority=%d,reg9=0,dl_vlan=%d,"+
 		"actions=clone(strip_vlan),%s\n", of, of, lowest-2, b.Outer, accept)
 }
 
-// remove leaves a bridge where somebody has put ports.
+// remove removes the bridge, unless somebody has added ports to it.
 func (b bridge) remove(ctx context.Context, db database, target string) error {
 	for _, p := range slices.Sorted(maps.Keys(db.bridges[target].ports)) {
 		if db.bridges[target].ports[p].mark == "" && p != target {

@@ -11,36 +11,36 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// database is what of Open vSwitch's a step can read or change.
+// database is what a step can read or change of Open vSwitch.
 type database struct {
 	bridges map[string]*bridgeRow
 	config  map[string]string // other_config
-	dpdk    bool              // ovs-vswitchd has begun with DPDK
+	dpdk    bool              // ovs-vswitchd has started with DPDK
 	cards   map[string]card   // by PCI address
 }
 
 type bridgeRow struct {
-	datapath string // "netdev" is the user-space one, "system" or "" the kernel's
+	datapath string // "netdev" is the user-space data path, "system" or "" the kernel's
 	opened   bool   // Open vSwitch has a data path for it
-	mark     string // "": not of isolane
+	mark     string // "": not Isolane's
 	ports    map[string]*portRow
 }
 
 type portRow struct {
 	mark   string
-	flows  string // the digest of its flows, as makeFlows notes it
+	flows  string // the digest of its flows, as makeFlows records it
 	mode   string
 	tag    int    // -1: none
-	number int    // of OpenFlow, below 1 as long as it has none
+	number int    // of OpenFlow; below 1 if it has none yet
 	failed string // why Open vSwitch cannot open it
-	mtu    int    // of a network device that is no bridge's own, else 0
-	kind   string // type of the interface, "" is a network device
-	socket string // of one for vhost-user
-	wanted int    // MTU that was asked for, -1: none
+	mtu    int    // of a network device that is not a bridge's own, else 0
+	kind   string // type of the interface; "" is a network device
+	socket string // of a vhost-user port
+	wanted int    // the MTU asked for; -1: none
 }
 
-// mtu is the least of a bridge's ports that are not Isolane's, 0 where it has none. That of its own device
-// follows all its ports.
+// mtu returns the smallest MTU of a bridge's ports that are not Isolane's; 0 if there are none. The bridge's
+// own device follows all its ports.
 func (b bridgeRow) mtu() (least int) {
 	for _, p := range b.ports {
 		if p.mark == "" && p.mtu > 0 && (least == 0 || p.mtu < least) {
@@ -50,7 +50,7 @@ func (b bridgeRow) mtu() (least int) {
 	return least
 }
 
-// port finds a port, and the bridge that has it; "" and nil where there is none.
+// port finds a port, and the bridge that has it; "" and nil if there is none.
 func (db database) port(name string) (bridge string, p *portRow) {
 	for at, b := range db.bridges {
 		if p = b.ports[name]; p != nil {
@@ -60,7 +60,7 @@ func (db database) port(name string) (bridge string, p *portRow) {
 	return "", nil
 }
 
-// base is the bridge that a device is, or that it is a port of.
+// base returns the bridge that a device is, or that it is a port of.
 func (db database) base(device string, dpdk bool) string {
 	if db.bridges[device] != nil {
 		return device
@@ -68,8 +68,8 @@ func (db database) base(device string, dpdk bool) string {
 	return own(device, dpdk)
 }
 
-// leftovers are the commands that remove what is Isolane's of an earlier boot: the database outlives it, the
-// journal does not.
+// leftovers returns the commands that remove what Isolane made in an earlier boot: the database survives a
+// reboot, the journal does not.
 func (db database) leftovers() (commands [][]string) {
 	for name, b := range db.bridges {
 		for p, row := range b.ports {
@@ -85,7 +85,7 @@ func (db database) leftovers() (commands [][]string) {
 	return commands
 }
 
-// RemoveLeftovers removes what is there of an earlier boot. Both paths have one database.
+// RemoveLeftovers removes what Isolane made in an earlier boot. Both paths use the same database.
 func (p Path) RemoveLeftovers(ctx context.Context) (removed []string, err error) {
 	if p.DPDK {
 		return nil, nil
@@ -132,7 +132,7 @@ func read(ctx context.Context) (database, error) {
 	names := map[string]string{} // of ports, by UUID
 	for _, r := range tables[1] {
 		name, ids := text(r["name"]), pairs(r["external_ids"])
-		i := interfaces[name] // none of a bond
+		i := interfaces[name] // a bond has none
 		names[text(r["_uuid"])] = name
 		ports[name] = &portRow{mark: ids[markKey], flows: ids[flowsKey], mode: text(r["vlan_mode"]),
 			tag: number(r["tag"]), number: number(i["ofport"]), failed: text(i["error"]), kind: text(i["type"]),
@@ -156,10 +156,10 @@ func read(ctx context.Context) (database, error) {
 	return db, nil
 }
 
-// row is one of a table, by column, in the form of RFC 7047, section 5.1.
+// row is a row of a table, by column, in the form of RFC 7047, section 5.1.
 type row map[string]any
 
-// list reads columns of tables, each given as its name and theirs.
+// list reads columns of tables. Each table is given as its name and the names of its columns.
 func list(ctx context.Context, tables ...[]string) (all [][]row, err error) {
 	args := []string{"--format=json"}
 	for _, t := range tables {
@@ -191,7 +191,7 @@ func list(ctx context.Context, tables ...[]string) (all [][]row, err error) {
 	return all, nil
 }
 
-// set is the elements of a value: one alone is written without ["set", ...].
+// set returns the elements of a value. A single one is written without ["set", ...].
 func set(v any) (all []string) {
 	pair, _ := v.([]any)
 	if len(pair) != 2 || pair[0] != "set" {
@@ -204,7 +204,7 @@ func set(v any) (all []string) {
 	return all
 }
 
-// text is a string or a UUID; "" is none.
+// text returns a string or a UUID; "" if there is none.
 func text(v any) string {
 	if pair, ok := v.([]any); ok && len(pair) == 2 && pair[0] == "uuid" {
 		v = pair[1]
@@ -213,7 +213,7 @@ func text(v any) string {
 	return s
 }
 
-// number is -1 where there is none.
+// number returns a number; -1 if there is none.
 func number(v any) int {
 	if f, ok := v.(float64); ok {
 		return int(f)

@@ -14,19 +14,20 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// Kinds of the steps of Ops. The target of a bridge is its name, that of a port the host's end of a
-// lane's device.
+// Kinds of the steps of Ops. The target of a bridge is its name; that of a port is the host's end of a lane's
+// device.
 const (
 	KindBridge = "ovs-bridge"
 	KindPort   = "ovs-port"
 )
 
-// part is a bridge or a port: the value of a step, as JSON.
+// part is a bridge or a port. As JSON it is the value of a step.
 type part interface {
 	check(target string) error
-	// marked is the mark of what has that name; with there false there is none. own says that none is needed.
+	// marked returns the mark of what has that name. there is false if nothing has. own means that none is
+	// needed, because the device is a bridge of somebody else.
 	marked(db database, target string) (mark string, there, own bool)
-	// differs says what is not as it was made, of one that has its mark; "" where all is.
+	// differs says how a part with the right mark differs from how it was made; "" if it does not.
 	differs(ctx context.Context, r *reader, db database, target string) (string, error)
 	make(ctx context.Context, db database, target, mark string) error
 	remove(ctx context.Context, db database, target string) error
@@ -60,23 +61,23 @@ func parse(kind, value string) (p part, err error) {
 	return p, err
 }
 
-// Ops are the operations of all kinds.
+// Ops returns the operations of all kinds.
 func Ops() map[string]journal.Op {
 	by := asking{&reader{}}
 	return map[string]journal.Op{KindBridge: op{by}, KindPort: op{by}, KindSocket: socketOp{},
 		KindConfig: configOp{by}, KindRxq: rxqOp{by}}
 }
 
-// asking is an operation that asks Open vSwitch what there is.
+// asking is an operation that asks Open vSwitch for the present state.
 type asking struct{ reader *reader }
 
-// MayOverwrite lets a step be taken back of which it is not known whether it is in force.
+// MayOverwrite lets a step be undone whose state is unknown.
 func (asking) MayOverwrite(_ journal.Step, now string) bool { return netpath.IsUnread(now) }
 
-// op makes bridges and ports, and takes them away.
+// op makes bridges and ports, and removes them.
 type op struct{ asking }
 
-// open reads what a step makes, or takes away, and what there is.
+// open reads what a step makes or removes, and the present state.
 func (o op) open(ctx context.Context, s journal.Step) (part, database, error) {
 	p, err := parse(s.Kind, cmp.Or(s.After, s.Before))
 	if err != nil {
@@ -86,7 +87,7 @@ func (o op) open(ctx context.Context, s journal.Step) (part, database, error) {
 	return p, db, err
 }
 
-// Check says what in a step cannot be.
+// Check says what in a step is impossible.
 func (op) Check(s journal.Step) error {
 	p, err := parse(s.Kind, cmp.Or(s.After, s.Before))
 	if err != nil {
@@ -95,7 +96,7 @@ func (op) Check(s journal.Step) error {
 	return p.check(s.Target)
 }
 
-// Read returns the step's value where what there is has the mark of that.
+// Read returns the step's value if what exists has the mark of that value.
 func (o op) Read(ctx context.Context, s journal.Step) (string, error) {
 	p, db, err := o.open(ctx, s)
 	if err != nil {
@@ -120,7 +121,7 @@ func present(p part, db database, s journal.Step) string {
 	return "one that isolane did not make"
 }
 
-// InForce says whether all is as it was made.
+// InForce reports whether all is as it was made.
 func (o op) InForce(ctx context.Context, s journal.Step, _ string) (bool, error) {
 	what, err := o.differs(ctx, s)
 	return what == "" && err == nil, err
@@ -144,7 +145,7 @@ func (o op) differs(ctx context.Context, s journal.Step) (string, error) {
 	return what, nil
 }
 
-// Write makes what is not there, sets what is ours as it was made, or takes it away.
+// Write makes what does not exist, sets up again what is Isolane's, or removes it.
 func (o op) Write(ctx context.Context, s journal.Step, value string) error {
 	o.reader.forget()
 	defer o.reader.forget()
@@ -156,7 +157,7 @@ func (o op) Write(ctx context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err = version(ctx); err != nil { // at once, before anything waits for it
+	if _, _, err = version(ctx); err != nil { // fail at once, before anything waits for it
 		return err
 	}
 	found, there, _ := p.marked(db, s.Target)
@@ -178,7 +179,7 @@ func (o op) Write(ctx context.Context, s journal.Step, value string) error {
 	return p.make(ctx, db, s.Target, mark(value))
 }
 
-// removeTap takes away what is left of a bridge in user space whose Open vSwitch is gone: its device stays.
+// removeTap removes the device that a bridge in user space leaves behind when its Open vSwitch is gone.
 func removeTap(name string) error {
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -190,12 +191,12 @@ func removeTap(name string) error {
 	return err
 }
 
-// Name says what it is.
+// Name says which part it is.
 func (op) Name(s journal.Step) string {
 	return "Open vSwitch " + strings.TrimPrefix(s.Kind, "ovs-") + " " + s.Target
 }
 
-// Describe says what comes or goes.
+// Describe says what appears or disappears.
 func (o op) Describe(s journal.Step) (name, from, to string) {
 	if to = words(s.Kind, s.After); to != "" {
 		to += untested(context.Background())
@@ -203,7 +204,7 @@ func (o op) Describe(s journal.Step) (name, from, to string) {
 	return o.Name(s), words(s.Kind, s.Before), to
 }
 
-// words are a value for people.
+// words describes a value for people.
 func words(kind, value string) string {
 	if p, err := parse(kind, value); err == nil {
 		return p.String()
@@ -211,7 +212,7 @@ func words(kind, value string) string {
 	return value
 }
 
-// DescribeDrift says what is no longer as it was made.
+// DescribeDrift says what differs from how it was made.
 func (o op) DescribeDrift(s journal.Step) (expected, found string) {
 	found, err := o.differs(context.Background(), s)
 	if err != nil {
@@ -220,7 +221,8 @@ func (o op) DescribeDrift(s journal.Step) (expected, found string) {
 	return words(s.Kind, s.After), found
 }
 
-// Shell is ovs-vsctl(8) and ovs-ofctl(8). Without an answer of the database it is as if all had to be made.
+// Shell returns commands of ovs-vsctl(8) and ovs-ofctl(8). If the database does not answer, it assumes that
+// nothing exists.
 func (o op) Shell(s journal.Step) string {
 	p, db, _ := o.open(context.Background(), s)
 	switch {

@@ -1,7 +1,7 @@
-// Package ovs are the paths by Open vSwitch: the host's end of a lane's device, or with DPDK the socket of
-// its workload, is a port of one of its bridges, which puts the lane's tags on and takes them off. It is
-// driven by Open vSwitch's own tools, as ovs-vsctl(8) and ovs-ofctl(8); what is Isolane's in its database is
-// marked in external_ids, and nothing else is changed.
+// Package ovs has the paths through Open vSwitch. The host's end of a lane's device, or with DPDK the
+// vhost-user socket of its workload, is a port of a bridge, which adds and removes the lane's tags. The
+// package uses Open vSwitch's own tools, such as ovs-vsctl(8) and ovs-ofctl(8). It marks what it makes in the
+// database in external_ids, and changes nothing else.
 package ovs
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // Path is the path "ovs", or with DPDK "ovs-dpdk".
 type Path struct {
-	// DPDK: the lane has no network device, its workload speaks vhost-user with poll-mode threads.
+	// DPDK means that the lane has no network device: its workload uses vhost-user with poll-mode threads.
 	DPDK bool
 }
 
@@ -30,7 +30,7 @@ func (p Path) Name() string {
 	return "ovs"
 }
 
-// About says what it is.
+// About describes the path.
 func (p Path) About() string {
 	if p.DPDK {
 		return "uplink, Open vSwitch with DPDK as it runs on this host, vhost-user to a virtual machine"
@@ -38,15 +38,15 @@ func (p Path) About() string {
 	return "uplink, Open vSwitch as it runs on this host, veth"
 }
 
-// WireGRO says whether the wire has GRO, as the driver of a network card does. The data path in user space
-// takes no frames that are longer than the wire's.
+// WireGRO reports whether the wire has GRO, as the driver of a network card does. The user-space data path
+// takes no frames longer than the wire's.
 func (p Path) WireGRO() bool { return !p.WireChecksums() }
 
-// WireChecksums says whether frames have to come with their checksums, as by a cable: the data path in user
-// space hands them on as they are.
+// WireChecksums reports whether frames must arrive with checksums, as from a cable: the user-space data path
+// forwards them as they are.
 func (p Path) WireChecksums() bool { return datapath(p.DPDK) == userSpace }
 
-// Supported says why this host cannot do it, or nil.
+// Supported says why this host cannot have the path; nil if it can.
 func (p Path) Supported() error {
 	db, err := read(context.Background())
 	if err == nil {
@@ -58,7 +58,8 @@ func (p Path) Supported() error {
 	return err
 }
 
-// Declared says what of a declaration cannot be: flows check the sender of ARP and neighbour discovery only.
+// Declared says what of a declaration is impossible: flows check the sender only of ARP and neighbour
+// discovery.
 func (p Path) Declared(n lane.Network) error {
 	if p.DPDK {
 		if err := declaredDPDK(n); err != nil {
@@ -92,7 +93,7 @@ func (p Path) Possible(l netpath.Lane) error {
 	if l.Device == "" {
 		return nil
 	}
-	l.Uplink = l.Device // of which Open vSwitch takes all frames, whatever their tags
+	l.Uplink = l.Device // Open vSwitch takes all its frames, whatever their tags
 	b := db.bridges[l.Device]
 	var u netpath.Uplink
 	switch {
@@ -124,11 +125,11 @@ func (p Path) Possible(l netpath.Lane) error {
 	return u.CheckPort("", ", or a bridge that has it as a port")
 }
 
-// Bypasses says whether the card may be one of DPDK.
+// Bypasses reports whether the card may be driven by DPDK.
 func (p Path) Bypasses() bool { return p.DPDK }
 
-// Mixed says whether a lane can be on the device of one with another path: ports of DPDK and network devices
-// can be of one bridge in user space. Isolane's own bridges are one path's.
+// Mixed reports whether a lane can share a device with a lane of another path. A user-space bridge can have
+// both DPDK ports and network devices; Isolane's own bridges are for one path each.
 func (p Path) Mixed(l, other netpath.Lane) (can bool, instead string) {
 	if other.Path != (Path{DPDK: !p.DPDK}).Name() {
 		return false, ""
@@ -145,8 +146,8 @@ func (p Path) Mixed(l, other netpath.Lane) (can bool, instead string) {
 	return true, ""
 }
 
-// Beside says why a lane cannot be on the uplink of another one: Open vSwitch tells outer tags apart by their
-// number alone.
+// Beside says why a lane cannot be on another lane's uplink: Open vSwitch tells outer tags apart only by
+// number.
 func (Path) Beside(l, other netpath.Lane) error {
 	if l.VLAN.Outer == 0 || l.VLAN.Outer != other.VLAN.Outer || (l.VLAN.Inner > 0) == (other.VLAN.Inner > 0) {
 		return nil
@@ -157,8 +158,8 @@ func (Path) Beside(l, other netpath.Lane) error {
 
 const most = 65535
 
-// tags are the bytes of two tags that count as payload where frames leave by a device: the kernel's data path
-// takes the outer one off (ovs_vport_send), packet sockets only one of 802.1Q (packet_snd).
+// tags returns how many bytes of two tags count as payload in frames that leave by a device. The kernel's
+// data path takes the outer tag off (ovs_vport_send); packet sockets do so only for 802.1Q (packet_snd).
 func (db database) tags(device string, dpdk bool) int {
 	with := datapath(dpdk)
 	if b := db.bridges[db.base(device, dpdk)]; b != nil {
@@ -170,8 +171,8 @@ func (db database) tags(device string, dpdk bool) int {
 	return 4
 }
 
-// Steps return what makes the path of these lanes: a bridge for each uplink that is none itself; one more for
-// each outer tag around others; and the lanes as ports.
+// Steps returns what makes the path of these lanes: a bridge for each uplink that is not one itself, another
+// one for each outer tag around inner ones, and the lanes' ports.
 func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	made := map[string]bool{}
@@ -211,7 +212,7 @@ func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// own is the bridge that lanes with this uplink share where it is none itself; "" is none.
+// own returns Isolane's bridge for lanes with this uplink, unless that is a bridge itself; "" for none.
 func own(device string, dpdk bool) string {
 	prefix := "islovs"
 	if dpdk {

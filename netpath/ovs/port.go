@@ -16,25 +16,25 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// port is a lane's port, with flows that keep out what the lane may not send.
+// port is a lane's port, with flows that drop what the lane may not send.
 type port struct {
-	Device string `json:"device"`          // the lane's uplink, a bridge or a port of one
-	Outer  int    `json:"outer,omitempty"` // as that of bridge
-	// Tag is that of frames on the bridge, none of which has it in the lane. With 0 these have none: frames with
-	// tags neither reach the lane nor leave it.
+	Device string `json:"device"`          // the lane's uplink: a bridge or a port of one
+	Outer  int    `json:"outer,omitempty"` // as in bridge
+	// Tag is the tag of the lane's frames on the bridge; in the lane they have none. With 0 they are untagged,
+	// and tagged frames neither reach the lane nor leave it.
 	Tag  int    `json:"tag,omitempty"`
 	Lane string `json:"lane"`
 	MAC  string `json:"mac"` // the only one that may send
-	// Addresses are those of which alone it may speak by ARP and neighbour discovery; none: any.
+	// Addresses are those that the lane may use in ARP and neighbour discovery; none: any.
 	Addresses []netip.Addr `json:"addresses"`
-	// Socket is where the workload listens, with a port for vhost-user; "": it has a network device.
+	// Socket is where the workload of a vhost-user port listens; "": the lane has a network device.
 	Socket string `json:"socket,omitempty"`
-	MTU    int    `json:"mtu,omitempty"` // of a port for vhost-user
-	// Netns is that of the lane's device; "": the lane's own.
+	MTU    int    `json:"mtu,omitempty"` // of a vhost-user port
+	// Netns is the namespace of the lane's device; "": the lane's own.
 	Netns string `json:"netns,omitempty"`
 }
 
-// bridge is the one that the port is to be of.
+// bridge returns the bridge that the port belongs on.
 func (p port) bridge(db database) string {
 	if p.Outer > 0 {
 		return bridge{Device: p.Device, Outer: p.Outer}.name()
@@ -42,7 +42,7 @@ func (p port) bridge(db database) string {
 	return db.base(p.Device, p.Socket != "")
 }
 
-// String says what it is.
+// String describes the port.
 func (p port) String() string {
 	text := "port of the bridge"
 	if p.Device != "" {
@@ -120,18 +120,18 @@ func (p port) differs(ctx context.Context, r *reader, db database, target string
 	return strings.Join(what, ", "), nil
 }
 
-// access is the vlan_mode of a port that has one tag's frames, without it.
+// access is the vlan_mode of a port that gets the frames of one tag, without it.
 const access = "access"
 
-// A port for vhost-user whose server is the workload, so that this one and ovs-vswitchd may start anew, and
+// A vhost-user port whose server is the workload, so that the workload and ovs-vswitchd may each restart, and
 // the option with its socket (ovs-vswitchd.conf.db(5)).
 const (
 	vhostUser = "dpdkvhostuserclient"
 	socketKey = "vhost-server-path"
 )
 
-// offloads says whether the lane's device would leave checksums to a bridge that makes none: packet sockets
-// get frames as they are.
+// offloads reports whether the lane's device would leave checksums to a bridge that computes none: packet
+// sockets get frames as they are.
 func (p port) offloads(db database, on string) bool {
 	return p.Socket == "" && db.bridges[on].datapath == userSpace
 }
@@ -162,7 +162,7 @@ func (p port) make(ctx context.Context, db database, target, mark string) error 
 	return p.addFlows(ctx, on, target)
 }
 
-// columns are those of the interface of a port for vhost-user.
+// columns returns the columns of the interface of a vhost-user port.
 func (p port) columns() []string {
 	return []string{"type=" + vhostUser, "options:" + socketKey + "=" + p.Socket,
 		fmt.Sprint("mtu_request=", p.MTU)}
@@ -185,7 +185,7 @@ func (p port) shell(db database, target string) string {
 		target, access, p.Tag, set, ofctl, on, p.MAC)
 }
 
-// addFlows makes the port's flows, in place of those that it has.
+// addFlows replaces the port's flows.
 func (p port) addFlows(ctx context.Context, on, name string) error {
 	db, err := read(ctx)
 	if err != nil {
@@ -215,8 +215,8 @@ func (p port) unopened(name string, found *portRow) error {
 	return errors.New("not opened by Open vSwitch: " + why)
 }
 
-// makeFlows makes the flows of a port, and notes these, as another version makes others, with how they read
-// back.
+// makeFlows makes the flows of a port, and records them as made and as they read back, because other versions
+// make others.
 func makeFlows(ctx context.Context, on, name, flows string) error {
 	if _, err := tool(ctx, ofctl, flows, versions, "--bundle", "add-flows", on, "-"); err != nil {
 		return err
@@ -233,15 +233,16 @@ func makeFlows(ctx context.Context, on, name, flows string) error {
 	return err
 }
 
-// lowest is the priority of the least of a port's flows for what its lane sends.
+// lowest is the lowest priority of a port's flows for what its lane sends.
 const lowest = 65000
 
-// accept has a frame take the other flows of its bridge.
+// accept passes a frame to the other flows of its bridge.
 const accept = "set_field:1->reg9,resubmit(,0)"
 
-// flows are what ovs-ofctl(8) makes of a port: it may send from its MAC address, without tags, and where it
-// has addresses speak by ARP and neighbour discovery of these only, and not as a router. What may pass is
-// marked, and takes the other flows of its bridge, so nothing passes that these keep out.
+// flows returns the flows of a port for ovs-ofctl(8). The lane may send only from its MAC address and without
+// tags. If it has addresses, it may use only these in ARP and neighbour discovery, and may not act as a
+// router. Permitted frames are marked and go on to the bridge's other flows, so nothing that is not permitted
+// passes.
 func (p port) flows(name string, number int) (string, error) {
 	mac, err := net.ParseMAC(p.MAC)
 	if err != nil || len(mac) != 6 {
@@ -256,7 +257,7 @@ func (p port) flows(name string, number int) (string, error) {
 	from := ",dl_src=" + p.MAC
 	add(0, "", "drop")
 	add(1, from, accept)
-	// A tag with a priority only is none to an access port, which would hand on what another one in it hides.
+	// An access port does not count a tag that has only a priority, and would pass on what is hidden behind it.
 	add(4, ",vlan_tci=0x1000/0x1000", "drop")
 	arp := from + ",arp,arp_sha=" + p.MAC
 	if len(p.Addresses) == 0 {
@@ -267,7 +268,7 @@ func (p port) flows(name string, number int) (string, error) {
 		for _, a := range append(slices.Clone(p.Addresses), netpath.LinkLocal(mac)) {
 			if a.Is4() {
 				add(3, arp+",arp_spa="+a.String(), accept)
-				add(3, arp+",arp_spa=0.0.0.0,arp_tpa="+a.String(), accept) // whether somebody has it (RFC 5227)
+				add(3, arp+",arp_spa=0.0.0.0,arp_tpa="+a.String(), accept) // asks whether somebody has it (RFC 5227)
 				continue
 			}
 			add(3, own(133)+",ipv6_src="+a.String(), accept)
@@ -275,13 +276,13 @@ func (p port) flows(name string, number int) (string, error) {
 			add(3, own(135)+",ipv6_src=::,nd_target="+a.String(), accept) // the same for IPv6 (RFC 4862)
 			add(3, own(136)+",nd_target="+a.String(), accept)
 		}
-		for kind := 133; kind <= 137; kind++ { // 134 and 137 are those of routers (RFC 4861)
+		for kind := 133; kind <= 137; kind++ { // 134 and 137 are for routers (RFC 4861)
 			add(2, nd(kind), "drop")
 		}
 	}
 	add(2, ",arp", "drop")
-	// Frames from elsewhere with its MAC address, also its own broadcasts where a card hands them back, would
-	// teach the bridge that the address is there.
+	// Frames from elsewhere with the lane's MAC address would teach the bridge that it is there. They may even
+	// be its own broadcasts, which a card sends back.
 	lines = append(lines, fmt.Sprintf("add %s,priority=%d,%s%s,actions=drop", cookie(name), lowest-1, unmarked,
 		from))
 	return strings.Join(lines, "\n") + "\n", nil

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// reader reads for all steps at once what each of them asks for: with many lanes the tools would otherwise
-// take most of a CPU to look each second.
+// reader reads once what all steps ask for. Otherwise, with many lanes, the tools would take most of a CPU
+// for the look in each second.
 type reader struct {
 	sync.Mutex
 	at    time.Time
@@ -17,7 +17,7 @@ type reader struct {
 	flows map[string][]string // by bridge
 }
 
-// fresh is how long what was read is used again.
+// fresh is how long a reading is reused.
 const fresh = 200 * time.Millisecond
 
 func (r *reader) database(ctx context.Context) (database, error) {
@@ -33,22 +33,22 @@ func (r *reader) database(ctx context.Context) (database, error) {
 	return db, err
 }
 
-// forget is called where something is changed.
+// forget drops the reading when something is changed.
 func (r *reader) forget() {
 	r.Lock()
 	defer r.Unlock()
 	r.at = time.Time{}
 }
 
-// versions are those of OpenFlow that a bridge may be limited to.
+// versions lets a bridge that is limited to some versions of OpenFlow use any.
 const versions = "--protocols=OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
 
 const isol = "49534f4c" // begins the cookies of Isolane's flows
 
-// cookie is that of a port's flows, as ovs-ofctl(8) matches and prints it.
+// cookie returns the cookie of a port's flows, as ovs-ofctl(8) matches and prints it.
 func cookie(name string) string { return "cookie=0x" + isol + digest(name)[1:] }
 
-// dump returns a port's flows, without what they count.
+// dump returns a port's flows, without their counters.
 func (r *reader) dump(ctx context.Context, on, name string) (string, error) {
 	r.Lock()
 	defer r.Unlock()

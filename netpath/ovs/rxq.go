@@ -13,12 +13,12 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// KindRxq are the receive queues of a card that DPDK has, and the CPUs of those that poll them
+// KindRxq sets the receive queues of a card that DPDK drives, and the CPUs of the threads that poll them
 // (ovs-vswitchd.conf.db(5), options:n_rxq and other_config:pmd-rxq-affinity of Interface). The target is the
-// card's PCI address, the values are "N" or "N QUEUE:CPU,...", "" is neither.
+// card's PCI address. A value is "N" or "N QUEUE:CPU,...", "" for neither.
 const KindRxq = "ovs-rxq"
 
-// rxqStep is the step of a switch's lane with a card.
+// rxqStep returns the step for the card of a switch's lane.
 func rxqStep(l plan.Lane) []journal.Step {
 	n := l.Spec.Network.Queues
 	if n == 0 || len(l.Devices) == 0 {
@@ -31,7 +31,7 @@ func rxqStep(l plan.Lane) []journal.Step {
 // card is an interface of type dpdk.
 type card struct{ name, rxq, affinity string }
 
-// rxqOp sets them, and puts back what they were.
+// rxqOp sets the queues, and restores their earlier values.
 type rxqOp struct{ asking }
 
 func (rxqOp) Check(s journal.Step) error {
@@ -73,7 +73,7 @@ func (o rxqOp) Write(ctx context.Context, s journal.Step, value string) error {
 	}
 	c, is := db.cards[s.Target]
 	switch {
-	case !is && value == s.Before: // its port was taken away
+	case !is && value == s.Before: // its port was removed
 		return nil
 	case !is:
 		return fmt.Errorf("spec.network.queues: Open vSwitch has no port with %s: expected %s add-port BRIDGE "+
@@ -84,7 +84,7 @@ func (o rxqOp) Write(ctx context.Context, s journal.Step, value string) error {
 	return change(ctx, commands)
 }
 
-// settings are commands of ovs-vsctl(8).
+// settings returns ovs-vsctl(8) commands.
 func (c card) settings(value string) (commands [][]string) {
 	rxq, affinity, _ := strings.Cut(value, " ")
 	for _, o := range []struct{ column, key, value string }{
@@ -99,10 +99,10 @@ func (c card) settings(value string) (commands [][]string) {
 	return commands
 }
 
-// Name says what it is.
+// Name says which setting it is.
 func (rxqOp) Name(s journal.Step) string { return "Open vSwitch receive queues of " + s.Target }
 
-// Shell is ovs-vsctl(8), for the port whatever it is called.
+// Shell returns an ovs-vsctl(8) command for the port, whatever its name.
 func (rxqOp) Shell(s journal.Step) string {
 	var words []string
 	for _, command := range (card{name: "PORT"}).settings(s.After) {

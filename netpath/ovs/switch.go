@@ -15,20 +15,21 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// KindConfig is a key of other_config of Open vSwitch (ovs-vswitchd.conf.db(5)); "" is none.
+// KindConfig is a key of other_config of Open vSwitch (ovs-vswitchd.conf.db(5)). The value "" means that it
+// is not set.
 const KindConfig = "ovs-config"
 
-// Keys of a KindConfig. Poll-mode threads follow theirs at once; DPDK reads the others when it begins.
+// Keys of a KindConfig. Poll-mode threads follow theirs at once; DPDK reads the others when it starts.
 const (
 	pmdMask   = "pmd-cpu-mask"
 	lcoreMask = "dpdk-lcore-mask"
 	socketMem = "dpdk-socket-mem"
 )
 
-// IsSwitch says whether it is one: ovs-dpdk is.
+// IsSwitch reports whether the path is a switch with lanes: ovs-dpdk is.
 func (p Path) IsSwitch() bool { return p.DPDK }
 
-// PossibleSwitch says why Open vSwitch cannot be asked for its database. It need not run with DPDK yet.
+// PossibleSwitch says why Open vSwitch's database cannot be reached. It need not run with DPDK yet.
 func (Path) PossibleSwitch([]string) error {
 	if _, err := read(context.Background()); err != nil {
 		return fmt.Errorf("spec.switch: %w", err)
@@ -36,10 +37,10 @@ func (Path) PossibleSwitch([]string) error {
 	return nil
 }
 
-// SwitchSteps tell Open vSwitch the CPUs and memory of all its lanes together.
+// SwitchSteps returns the steps that tell Open vSwitch the joint CPUs and memory of all its lanes.
 func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error) {
 	var pmd cpuset.Set
-	var mib []uint64 // of hugepages by node, up to the last that has memory
+	var mib []uint64 // of hugepages by node, up to the last node with memory
 	all := make([]uint64, max(0, h.MemoryNodes().Last())+1)
 	var rxq []journal.Step
 	for _, l := range lanes {
@@ -53,8 +54,8 @@ func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error) 
 	}
 	steps := []journal.Step{
 		{Kind: KindConfig, Target: pmdMask, After: "0x" + strings.ReplaceAll(pmd.Mask(), ",", "")},
-		// DPDK ends with its process where it may not run on these CPUs. Without them it takes one that it may,
-		// so Open vSwitch begins in its lane and, after a crash, outside of it.
+		// DPDK ends its process if it may not run on these CPUs. Without the setting it takes one that it may use,
+		// so Open vSwitch can start in its lane and, after a crash, outside of it.
 		{Kind: KindConfig, Target: lcoreMask},
 	}
 	if len(mib) > 0 {
@@ -65,7 +66,7 @@ func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error) 
 	return append(steps, rxq...), nil
 }
 
-// configOp sets keys, and puts back what they were.
+// configOp sets keys, and restores their earlier values.
 type configOp struct{ asking }
 
 func (configOp) Check(s journal.Step) error {
@@ -101,7 +102,7 @@ func (o configOp) Write(ctx context.Context, s journal.Step, value string) error
 	return err
 }
 
-// setting is a command of ovs-vsctl(8). A value of several numbers has quotes of its own.
+// setting returns an ovs-vsctl(8) command. A value of several numbers needs quotes of its own.
 func setting(key, value string) []string {
 	if value == "" {
 		return []string{"remove", "Open_vSwitch", ".", "other_config", key}
@@ -109,10 +110,10 @@ func setting(key, value string) []string {
 	return []string{"set", "Open_vSwitch", ".", fmt.Sprintf("other_config:%s=%q", key, value)}
 }
 
-// Name says what it is.
+// Name says which setting it is.
 func (configOp) Name(s journal.Step) string { return "Open vSwitch other_config:" + s.Target }
 
-// Shell is ovs-vsctl(8).
+// Shell returns a command of ovs-vsctl(8).
 func (configOp) Shell(s journal.Step) string {
 	return vsctl + " --no-wait " + strings.Join(setting(s.Target, s.After), " ")
 }

@@ -23,14 +23,14 @@ const (
 	ofctl = "ovs-ofctl"
 )
 
-// tool runs one of Open vSwitch's and returns its output. A change waits until ovs-vswitchd has made it, but
-// not for ever.
+// tool runs a tool of Open vSwitch and returns its output. A change waits until ovs-vswitchd has made it, for
+// a limited time.
 func tool(ctx context.Context, name, stdin string, args ...string) (string, error) {
 	const seconds = "10"
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, append([]string{"--timeout=" + seconds}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
-	runtime.LockOSThread() // whose end is that of the tool: it changes nothing after a SIGKILL of Isolane
+	runtime.LockOSThread() // the tool dies with this thread: so it changes nothing after a SIGKILL of Isolane
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err := cmd.Run()
@@ -48,7 +48,7 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 		err = unanswered(errors.New(said + ": is it running? systemctl start openvswitch-switch"))
 	case strings.Contains(said, "is not a bridge") || strings.Contains(said, "cannot read pidfile"):
 		err = unanswered(errors.New(said + ": is ovs-vswitchd running? systemctl start openvswitch-switch"))
-	case said == "" || strings.Contains(said, "Alarm clock"): // the time is over
+	case said == "" || strings.Contains(said, "Alarm clock"): // it took too long
 		err = unanswered(fmt.Errorf("%s: no answer within %s s: is ovs-vswitchd running?", name, seconds))
 	default:
 		err = errors.New(said)
@@ -58,13 +58,13 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 
 func unanswered(why error) error { return &journal.UnansweredError{Err: why} }
 
-// nobody says why nothing was there that could be asked for the database.
+// nobody says why the database could not be asked.
 type nobody string
 
 func (n nobody) Error() string { return string(n) }
 
-// removed says of an error of tool that this host has no database of Open vSwitch any more: neither a server,
-// nor the file in its usual place (ovsdb-server(1)). What was in it is gone too.
+// removed reports from an error of tool whether this host no longer has a database of Open vSwitch: neither a
+// server, nor the file in its usual place (ovsdb-server(1)). Then its content is gone too.
 func removed(err error) bool {
 	if !errors.As(err, new(nobody)) {
 		return false
@@ -86,7 +86,7 @@ func change(ctx context.Context, commands [][]string) error {
 	return err
 }
 
-// version asks ovs-vswitchd, which makes what is in the database.
+// version asks ovs-vswitchd, the daemon that puts the database into effect, for its version.
 func version(ctx context.Context) (major, minor int, err error) {
 	out, err := tool(ctx, "ovs-appctl", "", "--target=ovs-vswitchd", "version")
 	if err == nil {
@@ -97,7 +97,7 @@ func version(ctx context.Context) (major, minor int, err error) {
 	return major, minor, err
 }
 
-// untested says of a version before 2.17, a release with long support of 2022, that nobody has tried it.
+// untested warns of a version before 2.17, a long-term release of 2022: nobody has tried it.
 func untested(ctx context.Context) string {
 	major, minor, err := version(ctx)
 	if err != nil || major > 2 || major == 2 && minor >= 17 {
@@ -112,16 +112,16 @@ const (
 	flowsKey = "isolane-flows"
 )
 
-// mark says of what is in the database that Isolane has made it for this value, since the last boot.
+// mark returns the mark for what Isolane has made for this value since the last boot.
 func mark(value string) string { return boot() + "." + digest(value) }
 
-// leftover says of a mark that it is of an earlier boot.
+// leftover reports whether a mark is from an earlier boot.
 func leftover(mark string) bool { return mark != "" && !strings.HasPrefix(mark, boot()+".") }
 
 func boot() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without it all boots are one
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // if it cannot be read all boots look the same
 	return digest(string(id))
 }
 
-// digest begins with a letter, so that ovs-vsctl(8) takes it for a word.
+// digest returns a digest that begins with a letter, so that ovs-vsctl(8) takes it for a word.
 func digest(value string) string { return "x" + netpath.Digest(value) }

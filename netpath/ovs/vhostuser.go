@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// sockets has a directory for each lane that speaks vhost-user. With the longest name of one the socket's
-	// path has 93 of the 107 bytes that unix(7) allows.
+	// sockets has a directory for each lane that uses vhost-user. With the longest lane name the socket's path
+	// has 93 of the 107 bytes that unix(7) allows.
 	sockets    = "/run/isolane-vhost"
 	socketName = "vhost.sock"
 )
@@ -29,10 +29,10 @@ func socket(of string) string { return filepath.Join(sockets, of, socketName) }
 
 const (
 	minMTU   = 68   // RTE_ETHER_MIN_MTU
-	mostDPDK = 9702 // NETDEV_DPDK_MAX_PKT_LEN of Open vSwitch, less Ethernet's frame with two tags
+	mostDPDK = 9702 // NETDEV_DPDK_MAX_PKT_LEN of Open vSwitch, minus the Ethernet header with two tags
 )
 
-// declaredDPDK says what of a declaration a port for vhost-user does not do.
+// declaredDPDK says what of a declaration a vhost-user port cannot do.
 func declaredDPDK(n lane.Network) error {
 	switch {
 	case n.Rate > 0:
@@ -52,7 +52,7 @@ func declaredDPDK(n lane.Network) error {
 var errNoDPDK = errors.New("ovs-vswitchd runs without DPDK: expected ovs-vsctl set Open_vSwitch . " +
 	"other_config:dpdk-init=true, and ovs-vswitchd of package openvswitch-switch-dpdk started anew")
 
-// possibleDPDK says why Open vSwitch, which runs with DPDK, has no ports for vhost-user on the lane's device.
+// possibleDPDK says why Open vSwitch, running with DPDK, cannot have vhost-user ports on the lane's device.
 func (db database) possibleDPDK(l netpath.Lane) error {
 	if b := db.bridges[l.Device]; b != nil && b.datapath != userSpace {
 		return fmt.Errorf("spec.network.device: the bridge %s is in the kernel's data path, which has no ports of "+
@@ -61,13 +61,13 @@ func (db database) possibleDPDK(l netpath.Lane) error {
 	return nil
 }
 
-// VhostUser is the port of a lane.
+// VhostUser returns the port of a lane.
 func (p Path) VhostUser(l netpath.Lane) (netpath.VhostUser, bool) {
 	return netpath.VhostUser{Socket: socket(l.Name), MAC: l.MAC, MTU: cmp.Or(l.MTU, netpath.VethMTU)}, p.DPDK
 }
 
-// Traffic is what has passed the port of a lane that speaks vhost-user; nil where there is none, or Open
-// vSwitch does not answer.
+// Traffic returns the traffic of a lane's vhost-user port; nil if there is none, or Open vSwitch does not
+// answer.
 func (Path) Traffic(ctx context.Context, l netpath.Lane) (*netpath.Traffic, error) {
 	name := netpath.Port(l.Name)
 	db, err := read(ctx)
@@ -86,7 +86,8 @@ func (Path) Traffic(ctx context.Context, l netpath.Lane) (*netpath.Traffic, erro
 	return traffic(ports, flows), nil
 }
 
-// traffic reads what ovs-ofctl(8) says of a port, which sends what the lane receives, and of its flows.
+// traffic parses the counters that ovs-ofctl(8) prints of a port and of its flows. What the port sends, the
+// lane receives.
 func traffic(ports, flows string) *netpath.Traffic {
 	t := &netpath.Traffic{}
 	number := func(text string) uint64 {
@@ -109,8 +110,8 @@ func traffic(ports, flows string) *netpath.Traffic {
 	return t
 }
 
-// KindSocket is the directory of a lane in which its workload makes the socket: "" or netdev.Present. It is
-// root's; who runs the workload as another user gives it to that one.
+// KindSocket is the directory of a lane in which its workload makes the socket: "" or netdev.Present. It
+// belongs to root; whoever runs the workload as another user has to give it to that user.
 const KindSocket = "vhost-socket"
 
 func socketStep(of string) journal.Step {
@@ -141,7 +142,7 @@ func (socketOp) Read(_ context.Context, s journal.Step) (string, error) {
 	return netdev.Present, nil
 }
 
-// Write makes the directory, or takes it away with the socket in it.
+// Write makes the directory, or removes it with the socket in it.
 func (socketOp) Write(_ context.Context, s journal.Step, value string) error {
 	if value == netdev.Present {
 		err := os.Mkdir(sockets, 0o755)
@@ -160,10 +161,10 @@ func (socketOp) Write(_ context.Context, s journal.Step, value string) error {
 	return err
 }
 
-// Name says what it is.
+// Name says which directory it is.
 func (socketOp) Name(s journal.Step) string { return "directory of a vhost-user socket " + s.Target }
 
-// Shell is mkdir(1) or rm(1).
+// Shell returns a command of mkdir(1) or rm(1).
 func (socketOp) Shell(s journal.Step) string {
 	if s.After == "" {
 		return "rm -f " + filepath.Join(s.Target, socketName) + " && rmdir " + s.Target

@@ -58,7 +58,7 @@ func (c card) number(name string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// functions are the addresses of the virtual functions that there are.
+// functions returns the addresses of the existing virtual functions.
 func (c card) functions() []string {
 	var all []string
 	for {
@@ -70,7 +70,7 @@ func (c card) functions() []string {
 	}
 }
 
-// untested says of a card's driver that nobody has tried it.
+// untested warns of a card's driver that nobody has tried.
 func (c card) untested() string {
 	driver, err := os.Readlink(c.file("driver"))
 	if name := path.Base(driver); err == nil && name != "igb" {
@@ -79,7 +79,7 @@ func (c card) untested() string {
 	return ""
 }
 
-// kindPool is how many virtual functions a card has: the target is its PCI address, the value the content of
+// kindPool is how many virtual functions a card has. The target is its PCI address. A value is the content of
 // sriov_numvfs (Documentation/ABI/testing/sysfs-bus-pci), with those that are in use.
 const kindPool = "vfs"
 
@@ -93,7 +93,7 @@ func (pool) Check(s journal.Step) error {
 	return fmt.Errorf("vfs %s %q: expected a PCI address and a number", s.Target, s.After)
 }
 
-// Read adds who uses functions: these are not taken away.
+// Read adds who uses functions: functions in use are not removed.
 func (pool) Read(_ context.Context, s journal.Step) (string, error) {
 	c := card{address: s.Target}
 	n, err := c.number("sriov_numvfs")
@@ -106,13 +106,13 @@ func (pool) Read(_ context.Context, s journal.Step) (string, error) {
 	return text, err
 }
 
-// InForce compares the number.
+// InForce compares only the number.
 func (pool) InForce(_ context.Context, s journal.Step, now string) (bool, error) {
 	number, _, _ := strings.Cut(now, ",")
 	return number == s.After, nil
 }
 
-// Write makes functions where there are none, or takes all away, as the kernel lets it be done.
+// Write makes functions if there are none, or removes all: the kernel allows nothing else.
 func (pool) Write(ctx context.Context, s journal.Step, value string) error {
 	c := card{address: s.Target}
 	now, err := c.number("sriov_numvfs")
@@ -127,7 +127,7 @@ func (pool) Write(ctx context.Context, s journal.Step, value string) error {
 	if err = os.WriteFile(c.file("sriov_numvfs"), []byte(value), 0); err != nil || value == "0" {
 		return err
 	}
-	return wait(ctx, func() bool { // their drivers, which make the devices
+	return wait(ctx, func() bool { // wait for their drivers, which make the devices
 		for _, vf := range c.functions() {
 			if host.FunctionInUse(os.DirFS("/"), vf) != "" {
 				return false
@@ -137,7 +137,7 @@ func (pool) Write(ctx context.Context, s journal.Step, value string) error {
 	})
 }
 
-// wait asks again and again, until it is so or five seconds are over, which is no error.
+// wait repeats until is returns true, or five seconds have passed, which is no error.
 func wait(ctx context.Context, is func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -154,10 +154,10 @@ func wait(ctx context.Context, is func() bool) error {
 	return nil
 }
 
-// Name says what is set.
+// Name says which setting it is.
 func (pool) Name(s journal.Step) string { return "virtual functions of " + s.Target }
 
-// Shell writes the number.
+// Shell returns a command that writes the number.
 func (pool) Shell(s journal.Step) string {
 	return fmt.Sprintf("echo %s > %s", s.After, card{address: s.Target}.file("sriov_numvfs"))
 }

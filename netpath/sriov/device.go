@@ -15,17 +15,18 @@ import (
 	"isolane.dev/isolane/change/netdev"
 )
 
-// at is a virtual function as it is now.
+// at is a virtual function in its present state.
 type at struct {
 	target
 	function
 	address string          // of the function
-	h       *netlink.Handle // of the card's namespace
+	h       *netlink.Handle // in the card's namespace
 	pf      netlink.Link
 	inLane  bool // its device is in the lane's namespace
 }
 
-// find opens what a step is of: fs.ErrNotExist where there is no such function. The caller closes the handle.
+// find opens the function of a step. It fails with fs.ErrNotExist if there is no such function. The caller
+// closes the handle.
 func find(text string) (a at, err error) {
 	if a.target, err = parseTarget(text); err != nil {
 		return a, err
@@ -47,7 +48,7 @@ func find(text string) (a at, err error) {
 	for _, vf := range a.pf.Attrs().Vfs {
 		if vf.ID == a.number {
 			a.Settings = settings{MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, Spoof: vf.Spoofchk,
-				Trust: vf.Trust == 1, Rate: vf.MaxTxRate, MinRate: new(vf.MinTxRate)} // trust else off, or not known
+				Trust: vf.Trust == 1, Rate: vf.MaxTxRate, MinRate: new(vf.MinTxRate)} // trust: else off, or unknown
 			if vf.Vlan > 0 {
 				a.Settings.Proto = vf.VlanProto
 			}
@@ -60,7 +61,8 @@ func find(text string) (a at, err error) {
 	return a, err
 }
 
-// findDevice looks for the function's device in the lane and on the host; one that is elsewhere has no name.
+// findDevice looks for the function's device in the lane and on the host. A device that is elsewhere gets no
+// name.
 func (a *at) findDevice() error {
 	look := func() (err error) { a.Name, err = netdev.OfPCI(a.address); return err }
 	err := netdev.In(a.netns, look)
@@ -78,8 +80,8 @@ func (a *at) findDevice() error {
 	return err
 }
 
-// set sets what differs of the card's settings for the function, the MAC address first or last: it says whose
-// the function is.
+// set sets those of the card's settings for the function that differ. The MAC address comes first or last,
+// because it says whose the function is.
 func (a *at) set(want settings, macFirst bool) error {
 	now := a.Settings
 	want = want.over(now)
@@ -131,7 +133,7 @@ func (a *at) give(ctx context.Context, f function) error {
 			"and nobody else to have it", a.number, a.card)
 	}
 	want := f.Settings
-	want.Limited = want.Limited && a.inLane // at first none, also where the step of its own is refused
+	want.Limited = want.Limited && a.inLane // at first no limit, even if its own step is refused later
 	if err := a.set(want, true); err != nil {
 		return err
 	}
@@ -157,14 +159,14 @@ func (a *at) give(ctx context.Context, f function) error {
 	if a.pf.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
 		return nil
 	}
-	return wait(ctx, func() bool { // the card tells the function of its link
+	return wait(ctx, func() bool { // the card tells the function about its link
 		l, lerr := h.LinkByName(f.Lane.Name)
 		return lerr != nil || l.Attrs().RawFlags&unix.IFF_RUNNING != 0
 	})
 }
 
-// putBack makes the function as it was found. While its device is in the lane the card's tag stays: the
-// lane's programs are to send nothing without it.
+// putBack restores the function as it was found. While its device is in the lane it keeps the card's tag, so
+// that the lane's programs send nothing without it.
 func (a *at) putBack(f function) error {
 	if a.Name == "" {
 		return a.set(f.Settings, false)
@@ -198,13 +200,13 @@ func (a *at) putBack(f function) error {
 	if err == nil {
 		err = a.rename(a.h, cmp.Or(f.Name, a.Name))
 	}
-	if errors.Is(err, unix.EEXIST) { // another device has that name now: the next number
+	if errors.Is(err, unix.EEXIST) { // another device has that name now: try the next number
 		err = a.rename(a.h, strings.TrimRight(f.Name, "0123456789")+"%d")
 	}
 	return err
 }
 
-// putBackDevice sets what the lane has set of the function's device as it was found.
+// putBackDevice restores what the lane has set of the function's device.
 func (a *at) putBackDevice(h *netlink.Handle, f function) error {
 	l, err := h.LinkByName(a.Name)
 	if err == nil && l.Attrs().MTU != f.MTU {
@@ -216,12 +218,12 @@ func (a *at) putBackDevice(h *netlink.Handle, f function) error {
 	if *f.AllMulticast { // its driver has made the device anew
 		return h.LinkSetAllmulticastOn(l)
 	}
-	return h.LinkSetAllmulticastOff(l) // on for a tap
+	return h.LinkSetAllmulticastOff(l) // turned on for a tap
 }
 
 func allMulticast(l netlink.Link) bool { return l.Attrs().RawFlags&unix.IFF_ALLMULTI != 0 }
 
-// move brings the device into another namespace, down.
+// move brings the device into another namespace; it is down after that.
 func (a *at) move(h *netlink.Handle, netns string) error {
 	l, err := h.LinkByName(a.Name)
 	if err == nil {
@@ -237,7 +239,7 @@ func (a *at) move(h *netlink.Handle, netns string) error {
 	return nil
 }
 
-// rename gives the device another name, which it must be down for.
+// rename gives the device another name. It must be down for that.
 func (a *at) rename(h *netlink.Handle, name string) error {
 	if a.Name == name {
 		return nil
@@ -256,8 +258,8 @@ func (a *at) rename(h *netlink.Handle, name string) error {
 	return nil
 }
 
-// takeMAC lets the device have the MAC address that the card has for it: drivers such as igbvf ask for it
-// when the device has been up, and let nobody set it.
+// takeMAC makes the device use the MAC address that the card has for it. Drivers such as igbvf read it when
+// the device is set up, and let nobody set it.
 func (a *at) takeMAC(h *netlink.Handle, mac string) error {
 	l, err := h.LinkByName(a.Name)
 	if err != nil || l.Attrs().HardwareAddr.String() == mac {

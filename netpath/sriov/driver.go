@@ -24,7 +24,7 @@ const (
 	mbit    = 1e6
 )
 
-// declaredOwn says what a lane cannot declare whose workload drives the function itself.
+// declaredOwn says what a lane cannot declare if its workload drives the function itself.
 func declaredOwn(n lane.Network) error {
 	switch {
 	case len(n.Gateways) > 0:
@@ -39,8 +39,8 @@ func declaredOwn(n lane.Network) error {
 	return nil
 }
 
-// possibleOwn says why no workload of the host that root shows can drive functions of a card. A function
-// that is not made yet is looked at when it is.
+// possibleOwn says why workloads cannot drive functions of a card, on the host that root shows. A function
+// that does not exist yet is checked when it is made.
 func possibleOwn(root fs.FS, name string, functions []string) error {
 	if _, err := fs.Stat(root, drivers[1:]+"/"+vfio); err != nil {
 		return errors.New("spec.network.driver: the kernel has no driver vfio-pci: modprobe vfio-pci")
@@ -60,9 +60,9 @@ func possibleOwn(root fs.FS, name string, functions []string) error {
 	return nil
 }
 
-// iommuGroup is the group of devices that an IOMMU cannot tell from this one, and those others in it that a
-// driver of the host has: nobody may have the device in user space beside them. It is "" where no IOMMU
-// guards the host's memory from the device (Documentation/driver-api/vfio.rst).
+// iommuGroup returns the IOMMU group of a device, and the other devices in it that have a driver of the host.
+// An IOMMU cannot tell the devices of a group apart, so nobody may use one in user space beside such others.
+// The group is "" if no IOMMU guards the host's memory from the device (Documentation/driver-api/vfio.rst).
 func iommuGroup(root fs.FS, address string) (group string, others []string) {
 	link, err := fs.ReadLink(root, devices[1:]+"/"+address+"/iommu_group")
 	if err != nil {
@@ -89,10 +89,10 @@ func alone(address, group string, others []string) error {
 		"function that is alone, in a slot whose bridges have ACS", address, group, strings.Join(others, ", "))
 }
 
-// kindDriver is the driver of a virtual function: the target is as that of kindFunction, the value a binding.
+// kindDriver sets the driver of a virtual function. The target is as in kindFunction, the value a binding.
 const kindDriver = "vf-driver"
 
-// binding is the driver that a PCI device has and the one that it is to have alone, by their names
+// binding has the driver of a PCI device, and the only driver that it may have, by name
 // (Documentation/ABI/testing/sysfs-bus-pci, driver_override); "" is none.
 type binding struct{ driver, override string }
 
@@ -106,7 +106,8 @@ func parseBinding(value string) (b binding, err error) {
 	return b, nil
 }
 
-// bound finds the function that a step is of, and its driver; fs.ErrNotExist where there is no such function.
+// bound finds the function of a step, and its driver. It fails with fs.ErrNotExist if there is no such
+// function.
 func bound(s journal.Step) (address string, b binding, err error) {
 	t, err := parseTarget(s.Target)
 	if err != nil {
@@ -143,7 +144,8 @@ func (driverOp) Read(_ context.Context, s journal.Step) (string, error) {
 	return b.String(), err
 }
 
-// MayOverwrite: between one driver and the next a function has none, so a crash may leave it.
+// MayOverwrite reports whether the function has no driver: a crash between one driver and the next may leave
+// it so.
 func (driverOp) MayOverwrite(_ journal.Step, now string) bool { return strings.HasPrefix(now, "/") }
 
 // Write takes the function from its driver and gives it to another one.
@@ -175,7 +177,8 @@ func (o driverOp) Write(_ context.Context, s journal.Step, value string) error {
 	return err
 }
 
-// Held is an error while a process has the function, so that it cannot be taken back: the kernel would wait.
+// Held returns an error while a process uses the function. Then it cannot be taken back: the kernel would
+// wait.
 func (driverOp) Held(s journal.Step) error {
 	address, now, err := bound(s)
 	if err != nil || now.driver != vfio {
@@ -197,7 +200,7 @@ func (driverOp) Held(s journal.Step) error {
 	return errors.Join(err, gerr)
 }
 
-// Name says what it is.
+// Name says which driver it is.
 func (driverOp) Name(s journal.Step) string {
 	t, _ := parseTarget(s.Target)
 	return fmt.Sprintf("driver of virtual function %d of %s", t.number, t.card)
@@ -219,13 +222,13 @@ func (o driverOp) Describe(s journal.Step) (name, from, to string) {
 	return o.Name(s), text(s.Before), text(s.After)
 }
 
-// DescribeDrift says which driver it has instead.
+// DescribeDrift says which driver the function has instead.
 func (o driverOp) DescribeDrift(s journal.Step) (expected, found string) {
 	_, found, expected = o.Describe(s)
 	return expected, found
 }
 
-// Shell is as Write does it.
+// Shell returns commands that do what Write does.
 func (driverOp) Shell(s journal.Step) string {
 	t, err := parseTarget(s.Target)
 	want, werr := parseBinding(s.After)
@@ -238,7 +241,7 @@ func (driverOp) Shell(s journal.Step) string {
 		address, dir, want.override, drivers, want.driver)
 }
 
-// Traffic is what the card has counted of a lane's functions, whose driver may count nothing: then nil.
+// Traffic returns what the card has counted for a lane's functions; nil if their driver counts nothing.
 func (Path) Traffic(_ context.Context, l netpath.Lane) (*netpath.Traffic, error) {
 	var sum netpath.Traffic
 	for _, number := range l.Functions.Numbers {

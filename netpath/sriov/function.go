@@ -14,11 +14,11 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// kindFunction gives a lane a virtual function: the target is CARD/NUMBER/NAMESPACE, the values are a
-// function as JSON, that in the lane and that which was found.
+// kindFunction gives a lane a virtual function. The target is CARD/NUMBER/NAMESPACE. The values are functions
+// as JSON: as the lane has it, and as it was found.
 const kindFunction = "vf"
 
-// Ops are the operations of the kinds.
+// Ops returns the operations of the kinds.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{kindPool: pool{}, kindFunction: functionOp{}, kindDriver: driverOp{},
 		kindLimit: limitOp{}}
@@ -26,40 +26,40 @@ func Ops() map[string]journal.Op {
 
 // function is a virtual function in a lane, or as it was found.
 type function struct {
-	// Lane is its device there, without a name where the workload drives the function; nil: as found.
+	// Lane is the device in the lane, without a name if the workload drives the function; nil: as found.
 	Lane *netdev.Peer `json:"lane,omitempty"`
 	Name string       `json:"name,omitempty"` // of its device on the host, as found
 	MAC  string       `json:"mac,omitempty"`  // of its device, as found
 	MTU  int          `json:"mtu,omitempty"`  // of its device, as found
-	// AllMulticast says whether its device got all multicast frames, as found; nil in records of before.
+	// AllMulticast says whether its device got all multicast frames, as found; nil in older records.
 	AllMulticast *bool    `json:"allMulticast,omitempty"`
 	Settings     settings `json:"settings"`
 }
 
-// settings are those that the card has for a function (ip-link(8), vf).
+// settings are the card's settings for a function (ip-link(8), vf).
 type settings struct {
 	MAC   string `json:"mac"`
 	VLAN  int    `json:"vlan,omitempty"`
 	QoS   int    `json:"qos,omitempty"`
-	Proto int    `json:"proto,omitempty"` // of the tag, 0x8100 is 802.1Q
+	Proto int    `json:"proto,omitempty"` // of the tag; 0x8100 is 802.1Q
 	Spoof bool   `json:"spoofCheck"`
 	Trust bool   `json:"trust"`
-	Rate  uint32 `json:"rate,omitempty"` // the most that it sends, in Mbit a second; 0: as much as it can
-	// MinRate is what the card keeps for it, in Mbit a second; nil, of a lane and in records of before: what it
-	// has.
+	Rate  uint32 `json:"rate,omitempty"` // the most that it sends, in Mbit per second; 0: no limit
+	// MinRate is what the card reserves for it, in Mbit per second; nil for a lane and in older records: as it
+	// is.
 	MinRate *uint32 `json:"minRate,omitempty"`
 	// Limited leaves the rate to a step of its own, see kindLimit.
 	Limited bool `json:"limited,omitempty"`
 }
 
-// over is s where the card has now for the function: what s leaves open is as that, but never above the most
-// that it sends, which cards refuse.
+// over fills in what s leaves open with what the card has now. But it never lets MinRate exceed Rate, which
+// cards refuse.
 func (s settings) over(now settings) settings {
 	if s.Limited {
 		s.Rate, s.Limited = now.Rate, false
 	}
 	if s.MinRate == nil || now.MinRate != nil && *s.MinRate == *now.MinRate {
-		s.MinRate = now.MinRate // the pointer too, so that they compare equal
+		s.MinRate = now.MinRate // the same pointer, so that they compare equal
 	}
 	if s.Rate > 0 && s.MinRate != nil && *s.MinRate > s.Rate {
 		s.MinRate = new(s.Rate)
@@ -67,7 +67,7 @@ func (s settings) over(now settings) settings {
 	return s
 }
 
-// String says in the words of ip-link(8) what they are.
+// String describes the settings in the words of ip-link(8).
 func (s settings) String() string {
 	word := map[bool]string{true: "on", false: "off"}
 	text := fmt.Sprintf("mac %s vlan %d spoofchk %s trust %s", s.MAC, s.VLAN, word[s.Spoof], word[s.Trust])
@@ -80,7 +80,7 @@ func (s settings) String() string {
 	return text
 }
 
-// target is what a step is of.
+// target is what a step applies to.
 type target struct {
 	card   string
 	number int
@@ -101,7 +101,7 @@ func parseTarget(text string) (t target, err error) {
 	return t, err
 }
 
-// mark is the name of the lane's device on the host while it is on its way back.
+// mark returns the name of the lane's device on the host while it is on its way back.
 func (t target) mark() string {
 	return netpath.DeviceName("isls-", fmt.Sprintf("%s.%d", strings.TrimPrefix(t.netns, "isolane-"), t.number))
 }
@@ -113,7 +113,7 @@ func parse(value string) (f function, err error) {
 	return f, err
 }
 
-// ofLane is which of a step's values is that in the lane.
+// ofLane returns which of a step's values is that of the lane.
 func ofLane(s journal.Step) (value string, f function, err error) {
 	for _, value = range []string{s.After, s.Before} {
 		if f, err = parse(value); err == nil && f.Lane != nil {
@@ -123,8 +123,8 @@ func ofLane(s journal.Step) (value string, f function, err error) {
 	return "", f, fmt.Errorf("vf %s: expected a virtual function in a lane", s.Target)
 }
 
-// look returns the value of a step that is in the lane, and the function as it is now; the caller closes its
-// handle.
+// look returns the value of a step that is the lane's, and the function as it is now. The caller closes the
+// handle of a.
 func look(s journal.Step) (value string, f function, a at, err error) {
 	if value, f, err = ofLane(s); err == nil {
 		a, err = find(s.Target)
@@ -149,8 +149,8 @@ func (functionOp) Check(s journal.Step) error {
 	return err
 }
 
-// Read says that a function is the lane's from the first change of it to the last: the card has the lane's
-// MAC address for it, or its device is in the lane, or on its way back.
+// Read treats a function as the lane's from its first change to the last: the card has the lane's MAC address
+// for it, or its device is in the lane or on its way back.
 func (functionOp) Read(_ context.Context, s journal.Step) (string, error) {
 	value, f, a, err := look(s)
 	if err != nil {
@@ -164,7 +164,7 @@ func (functionOp) Read(_ context.Context, s journal.Step) (string, error) {
 	return string(data), err
 }
 
-// InForce says whether the function is the lane's with all that belongs to it.
+// InForce reports whether the lane has the function with all that belongs to it.
 func (functionOp) InForce(_ context.Context, s journal.Step, now string) (bool, error) {
 	if now != s.After {
 		return false, nil
@@ -173,7 +173,7 @@ func (functionOp) InForce(_ context.Context, s journal.Step, now string) (bool, 
 	return what == "", err
 }
 
-// differs says what of a function is not as the lane has it.
+// differs says how a function differs from what the lane should have.
 func differs(s journal.Step) (string, error) {
 	_, f, a, err := look(s)
 	if err != nil {
@@ -198,7 +198,7 @@ func differs(s journal.Step) (string, error) {
 	return strings.Join(append(what, more...), ", "), errors.Join(err, derr)
 }
 
-// Write gives the function to the lane, or puts it back as it was found, one whose card was reset too.
+// Write gives the function to the lane, or restores it as it was found, even if the card was reset.
 func (functionOp) Write(ctx context.Context, s journal.Step, value string) error {
 	f, err := parse(value)
 	if err != nil {
@@ -215,7 +215,7 @@ func (functionOp) Write(ctx context.Context, s journal.Step, value string) error
 	if f.Lane == nil {
 		return a.putBack(f)
 	}
-	if a.inLane && s.Replaced != "" && s.Replaced != value { // made anew: no address of before stays
+	if a.inLane && s.Replaced != "" && s.Replaced != value { // made anew: no earlier address stays
 		found, perr := parse(s.Before)
 		if err = errors.Join(perr, a.putBack(found)); err != nil {
 			return err
@@ -224,13 +224,13 @@ func (functionOp) Write(ctx context.Context, s journal.Step, value string) error
 	return a.give(ctx, f)
 }
 
-// Name says what it is.
+// Name says which function it is.
 func (functionOp) Name(s journal.Step) string {
 	t, _ := parseTarget(s.Target)
 	return fmt.Sprintf("virtual function %d of %s in %s", t.number, t.card, t.netns)
 }
 
-// Describe says what comes or goes.
+// Describe says what appears or disappears.
 func (o functionOp) Describe(s journal.Step) (name, from, to string) {
 	text := func(value string) string {
 		f, err := parse(value)
@@ -249,7 +249,7 @@ func (o functionOp) Describe(s journal.Step) (name, from, to string) {
 	return o.Name(s), text(s.Before), text(s.After) + card{address: t.card}.untested()
 }
 
-// DescribeDrift says what is no longer as the lane has it.
+// DescribeDrift says what differs from what the lane should have.
 func (o functionOp) DescribeDrift(s journal.Step) (expected, found string) {
 	_, found, expected = o.Describe(s)
 	what, err := differs(s)
@@ -259,7 +259,7 @@ func (o functionOp) DescribeDrift(s journal.Step) (expected, found string) {
 	return expected, cmp.Or(what, found)
 }
 
-// Shell is ip-link(8), without what gives the device addresses.
+// Shell returns ip-link(8) commands, without those that set addresses.
 func (functionOp) Shell(s journal.Step) string {
 	t, err := parseTarget(s.Target)
 	f, ferr := parse(s.After)

@@ -10,12 +10,12 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// kindLimit is the most that the card lets a function send whose device a lane has, in Mbit a second; "" is
-// as much as it can. The lane can go round the queue of the device. The target is as that of kindFunction.
-// Drivers refuse it, or what is below some value, or above the speed of the link.
+// kindLimit makes the card limit what a function in a lane sends, in Mbit per second; "" is no limit. The
+// lane could bypass a queue of its device. The target is as in kindFunction. Drivers may refuse any limit, or
+// those below some value or above the speed of the link.
 const kindLimit = "vf-rate"
 
-// limitStep is the step that has the card hold a function to a rate, in whole Mbit.
+// limitStep returns the step that makes the card limit a function to a rate, in whole Mbit.
 func limitStep(target string, r quantity.BitRate) journal.Step {
 	return journal.Step{Kind: kindLimit, Target: target, Optional: true,
 		After: fmt.Sprint(uint64((r + mbit - 1) / mbit))}
@@ -69,14 +69,14 @@ func (limitOp) Write(_ context.Context, s journal.Step, value string) error {
 	return a.set(want, true)
 }
 
-// MadeAnew says that the limit goes before another one comes: where that is refused, none is left that is
-// lower than the lane's rate.
+// MadeAnew makes undo the old limit before a new one is set: so if that is refused, no limit below the lane's
+// rate is left.
 func (limitOp) MadeAnew() {}
 
-// Name says what is set.
+// Name says which setting it is.
 func (limitOp) Name(s journal.Step) string { return "max_tx_rate of " + functionOp{}.Name(s) }
 
-// Shell is ip-link(8).
+// Shell returns a command of ip-link(8).
 func (limitOp) Shell(s journal.Step) string {
 	t, err := parseTarget(s.Target)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"isolane.dev/isolane/change/netdev"
 )
 
-// wasReset says whether the card was reset since a driver of the kernel took the function. Drivers let it
-// read and write memory when they begin (Bus Master Enable in its PCI command register). A reset of the card
-// takes that away, and the kernel restores the registers of the card, not those of its functions
+// wasReset reports whether the card was reset since a driver of the kernel took the function. A driver lets
+// the function access memory when it starts (Bus Master Enable in its PCI command register). A reset of the
+// card clears that. The kernel then restores the registers of the card, but not those of its functions
 // (pci_restore_iov_state of drivers/pci/iov.c).
 func wasReset(address string) (bool, error) {
 	config, err := os.Open(path.Join(devices, address, "config"))
@@ -30,10 +30,10 @@ func wasReset(address string) (bool, error) {
 	return binary.LittleEndian.Uint16(command[:])&4 == 0, nil
 }
 
-// revive has the card begin its link anew, by which drivers such as igb set it up again, and the function's
-// driver take it again: its device is a new one, on the host.
+// revive restarts the card's link, so that drivers such as igb set it up again, and has the function's driver
+// take it again. The function then has a new device, on the host.
 func (a *at) revive(ctx context.Context) error {
-	if a.Name == "" { // another driver than one of network devices, which its user starts anew
+	if a.Name == "" { // not a driver of network devices: its user restarts it
 		return nil
 	}
 	reset, err := wasReset(a.address)

@@ -1,6 +1,7 @@
-// Package sriov is the path on which a lane has a virtual function of a card alone: the card's own switch
-// hands it the frames with its MAC address and VLAN tag, and its interrupts go to the lane's CPUs. The lane
-// has its network device, or the function itself, for a virtual machine or a program in user space.
+// Package sriov is the path on which a lane has a virtual function of a card for itself. The card's own
+// switch passes it the frames with its MAC address and VLAN tag, and its interrupts go to the lane's CPUs.
+// The lane gets the function's network device, or for a virtual machine or a user-space program the function
+// itself.
 package sriov
 
 import (
@@ -27,25 +28,25 @@ type Path struct{}
 // Name returns "sriov".
 func (Path) Name() string { return "sriov" }
 
-// About says what it is.
+// About describes the path.
 func (Path) About() string {
 	return "one virtual function of a card for the application and one for the client, free ones that are " +
 		"there; frames go from one to the other by the card's own switch"
 }
 
-// WireGRO says that frames are joined, as the driver does.
+// WireGRO returns true: frames are joined, as the driver does.
 func (Path) WireGRO() bool { return true }
 
-// Functions is how many virtual functions a lane has.
+// Functions returns how many virtual functions a lane has.
 func (Path) Functions(n lane.Network) int { return max(1, n.VFs) }
 
-// Polled says that frames keep the number of the receive queue that they came by.
+// Polled marks that frames keep the number of their receive queue.
 func (Path) Polled() {}
 
-// Policed says that the card holds lanes to their rate.
+// Policed marks that the card limits lanes to their rate.
 func (Path) Policed() {}
 
-// Declared says what of a declaration cannot be.
+// Declared says what of a declaration is impossible.
 func (Path) Declared(n lane.Network) error {
 	switch {
 	case n.Device == "":
@@ -72,8 +73,8 @@ func (Path) Declared(n lane.Network) error {
 	return netpath.AnySource(n)
 }
 
-// Possible says why a lane cannot have the path on this host as it is. Whether a function is free the planner
-// says.
+// Possible says why a lane cannot have the path on this host as it is. The planner says whether a function is
+// free.
 func (Path) Possible(l netpath.Lane) error {
 	c, err := cardOf(l.Device)
 	if err != nil {
@@ -102,8 +103,8 @@ func (Path) Possible(l netpath.Lane) error {
 	return c.possiblePool(l)
 }
 
-// possiblePool says why the card cannot get virtual functions, of which it has none. Its link may go down,
-// and with that what the host has by it: also by a device on it, and whatever the lane's tag.
+// possiblePool says why a card without virtual functions cannot get any. Its link may go down, and with that
+// what the host reaches through it, also through a device on it, and whatever the lane's tag.
 func (c card) possiblePool(l netpath.Lane) error {
 	l.Uplink = l.Device
 	u, err := l.FindUplink()
@@ -132,8 +133,9 @@ func (c card) possiblePool(l netpath.Lane) error {
 	return nil
 }
 
-// possibleQueues says why the lane's function cannot have its queues. Those of a card have one driver, which
-// the first that is on the host is asked for; where lanes have all, one that has them already may keep them.
+// possibleQueues says why the lane's function cannot have its queues. All functions of a card have the same
+// driver, so it asks the first one that is on the host. If lanes have all, a function that has the queues
+// already may keep them.
 func (c card) possibleQueues(l netpath.Lane) error {
 	if l.Queues == 0 {
 		return nil
@@ -166,8 +168,8 @@ func (c card) possibleQueues(l netpath.Lane) error {
 		"expected some (echo N > %s), or no queues", l.Device, c.file("sriov_numvfs"))
 }
 
-// missingDriver is the module with the driver of virtual functions that nobody would load; "" where there is
-// a driver, or udev, which loads it, or it is not known.
+// missingDriver returns the module with the driver of virtual functions if nobody would load it; "" if there
+// is a driver, or udev, which loads it, or if it is not known.
 func (c card) missingDriver() string {
 	if _, err := os.Stat("/run/udev/control"); err == nil {
 		return ""
@@ -192,7 +194,7 @@ func (c card) missingDriver() string {
 	return module
 }
 
-// Steps return what makes the path of these lanes: the functions of each card, and the device of each lane.
+// Steps returns what makes the path of these lanes: the functions of each card, and the device of each lane.
 func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	pools := map[string]int{}
@@ -219,8 +221,8 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// stepsOf return what gives a lane one of its virtual functions. The first is its Device, the others have the
-// numbers after it and no addresses: what they carry is the workload's.
+// stepsOf returns the steps that give a lane one of its virtual functions. The first one is its Device. The
+// others have the numbers after it and no addresses: what they carry is up to the workload.
 func stepsOf(l netpath.Lane, i, number int) ([]journal.Step, error) {
 	inside, want := l.Inside(), settings{MAC: l.FunctionMAC(i), VLAN: l.VLAN.Outer, Spoof: true,
 		Limited: l.Rate > 0 && l.Driver != lane.VFIO && i == 0}

@@ -16,32 +16,33 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// kindPort is an interface of VPP's; the target is its name, the values are a port as JSON.
+// kindPort is an interface of VPP's. The target is its name; a value is a port as JSON.
 const kindPort = "vpp-port"
 
-// port is an interface of VPP's: one that Isolane makes at a device of the kernel or for tags of another one,
-// or else VPP's own.
+// port is an interface of VPP's. Isolane makes it at a device of the kernel or for tags of another interface;
+// else it is VPP's own.
 type port struct {
 	Name   string    `json:"name"`
 	Device string    `json:"device,omitempty"` // a packet socket at this device of the kernel
-	Parent string    `json:"parent,omitempty"` // a sub-interface of this one
-	VLAN   lane.VLAN `json:"vlan,omitzero"`    // whose tags it takes off; none: it drops all other tags
-	// Domain is the bridge domain that has it as a port, 0 none. VPP makes it with its first port.
+	Parent string    `json:"parent,omitempty"` // a sub-interface of this interface
+	VLAN   lane.VLAN `json:"vlan,omitzero"`    // the tags that it takes off; none: it drops all other tags
+	// Domain is the bridge domain whose port it is; 0: none. VPP makes the domain with its first port.
 	Domain int `json:"domain,omitempty"`
 }
 
-// atDevice is the interface at a device of the kernel.
+// atDevice returns the interface at a device of the kernel.
 func atDevice(device string, domain int) port {
 	return port{Name: "host-" + device, Device: device, Domain: domain}
 }
 
-// below is the sub-interface for tags. Nobody takes such numbers by hand: what has one is Isolane's.
+// below returns the sub-interface for tags. Nobody chooses such numbers by hand, so an interface with one is
+// Isolane's.
 func below(parent string, v lane.VLAN, domain int) port {
 	return port{Name: fmt.Sprint(parent, ".", 1_000_000_000+10_000*v.Outer+v.Inner), Parent: parent, VLAN: v,
 		Domain: domain}
 }
 
-// tags are those of the sub-interface as VPP is told them, and how many they are. A frame must have exactly
+// tags returns the tags of the sub-interface in VPP's syntax, and their number. A frame must have exactly
 // these.
 func (p port) tags() (text string, count int) {
 	switch v := p.VLAN; {
@@ -53,10 +54,11 @@ func (p port) tags() (text string, count int) {
 	return "default", 0
 }
 
-// drops says whether it is for frames with tags that no lane has: down, it takes them from its parent.
+// drops reports whether the interface is for frames with tags that no lane has: while down it takes them from
+// its parent and drops them.
 func (p port) drops() bool { return p.Parent != "" && p.Domain == 0 }
 
-// String says what it is.
+// String describes the interface.
 func (p port) String() string {
 	text := "VPP's own (tried with tunnels only)"
 	switch tags, _ := p.tags(); {
@@ -73,7 +75,7 @@ func (p port) String() string {
 	return text
 }
 
-// check says whether it is one that Steps returns.
+// check returns an error unless Steps could have returned the interface.
 func (p port) check(target string) error {
 	v, want := p.VLAN, port{Name: p.Name, Domain: p.Domain}
 	switch {
@@ -89,8 +91,8 @@ func (p port) check(target string) error {
 	return nil
 }
 
-// mark is the tag of VPP's that says that a packet socket is Isolane's, and at which device: one that was
-// made anew under its name gets no frames by the old one.
+// mark returns the VPP tag that marks a packet socket as Isolane's, with its device. A device that was made
+// anew under the same name gets no frames through the old socket.
 func (p port) mark() string {
 	device, err := net.InterfaceByName(p.Device)
 	if err != nil {
@@ -101,13 +103,13 @@ func (p port) mark() string {
 
 const markPrefix = "isolane-"
 
-// made is the tag that a packet socket has.
+// made returns the VPP tag of a packet socket.
 func (p port) made(ctx context.Context) (string, error) {
 	out, err := ask(ctx, "show interface tag "+p.Name)
 	return strings.TrimPrefix(out, p.Name+": "), err
 }
 
-// differs says what is not as it was made; "" where all is.
+// differs says how the interface differs from how it was made; "" if it does not.
 func (p port) differs(ctx context.Context, all map[string]face) (string, error) {
 	f, there := all[p.Name]
 	switch _, tags := p.tags(); {
@@ -132,8 +134,8 @@ func (p port) differs(ctx context.Context, all map[string]face) (string, error) 
 	return "", nil
 }
 
-// commands make it, or set the one that is there as it was made. One that is stale goes first, with its
-// sub-interfaces.
+// commands returns the commands that make the interface, or set an existing one up again. A stale one is
+// removed first, with its sub-interfaces.
 func (p port) commands(there, stale bool) (all []string) {
 	tags, count := p.tags()
 	if stale {
@@ -141,7 +143,7 @@ func (p port) commands(there, stale bool) (all []string) {
 	}
 	switch anew := !there || stale; {
 	case anew && p.Device != "":
-		// v2 is TPACKET_V2: the third hands frames on by blocks, up to a millisecond late.
+		// v2 is TPACKET_V2: version 3 passes frames on in blocks, up to a millisecond late.
 		all = append(all, "create host-interface v2 name "+p.Device,
 			"set interface tag "+p.Name+" "+p.mark())
 	case anew && p.Parent != "":
@@ -162,8 +164,8 @@ func (p port) commands(there, stale bool) (all []string) {
 	return append(all, "set interface state "+p.Name+" up")
 }
 
-// removal takes it away, and before that the bridge domain, which VPP keeps as long as that has another port:
-// where a crash comes between them, what is still there says that the domain may be, too.
+// removal returns the commands that remove the bridge domain, unless it has other ports, and then the
+// interface. After a crash in between, the interface that is left shows that the domain may be left too.
 func (p port) removal() (all []string) {
 	if p.Domain > 0 {
 		all = leaving(p.Name, p.Domain)
@@ -181,14 +183,14 @@ func leaving(name string, domain int) []string {
 	return []string{"set interface l3 " + name, fmt.Sprintf("create bridge-domain %d del", domain)}
 }
 
-// Ops are the operations of all kinds.
+// Ops returns the operations of all kinds.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{kindPort: portOp{&reader{}}, kindStartup: startupOp{}, kindThreads: threadsOp{}}
 }
 
 type portOp struct{ reader *reader }
 
-// MayOverwrite lets a step be taken back of which it is not known whether it is in force.
+// MayOverwrite lets a step be undone whose state is unknown.
 func (portOp) MayOverwrite(_ journal.Step, now string) bool { return netpath.IsUnread(now) }
 
 func parse(s journal.Step) (p port, err error) {
@@ -198,7 +200,7 @@ func parse(s journal.Step) (p port, err error) {
 	return p, err
 }
 
-// Check says what in a step cannot be.
+// Check says what in a step is impossible.
 func (portOp) Check(s journal.Step) error {
 	p, err := parse(s)
 	if err != nil {
@@ -207,8 +209,9 @@ func (portOp) Check(s journal.Step) error {
 	return p.check(s.Target)
 }
 
-// Read returns the step's value where there is an interface of its name, or that which it replaces where a
-// crash has cut that off; of VPP's own where its bridge domain is there, with it or left by a crash.
+// Read returns the step's value if there is an interface of its name, or Replaced if a crash has interrupted
+// the step. An interface of VPP's own counts as present if its bridge domain exists, with it or left by a
+// crash.
 func (o portOp) Read(ctx context.Context, s journal.Step) (string, error) {
 	all, err := o.reader.faces(ctx)
 	if errors.As(err, new(notRunning)) {
@@ -239,9 +242,9 @@ func (o portOp) Read(ctx context.Context, s journal.Step) (string, error) {
 	return cmp.Or(s.After, s.Before), err
 }
 
-// replaced is the interface as an earlier step had it; none without one.
+// replaced returns the interface of an earlier step; none without one.
 func replaced(s journal.Step) (p port) {
-	_ = json.Unmarshal([]byte(s.Replaced), &p) // which Check has seen as an After
+	_ = json.Unmarshal([]byte(s.Replaced), &p) // Check has accepted it as an After
 	return p
 }
 
@@ -264,13 +267,13 @@ func (o portOp) differs(ctx context.Context, s journal.Step) (string, error) {
 	return what, nil
 }
 
-// InForce says whether all is as it was made.
+// InForce reports whether all is as it was made.
 func (o portOp) InForce(ctx context.Context, s journal.Step, _ string) (bool, error) {
 	what, err := o.differs(ctx, s)
 	return what == "" && err == nil, err
 }
 
-// Write makes it, sets it as it was made, or takes it away.
+// Write makes the interface, sets it up again, or removes it.
 func (o portOp) Write(ctx context.Context, s journal.Step, value string) error {
 	p, err := parse(s)
 	if err != nil {
@@ -283,7 +286,7 @@ func (o portOp) Write(ctx context.Context, s journal.Step, value string) error {
 		return err
 	}
 	all, err := o.reader.faces(ctx)
-	var leaves []string // domains of lanes that have gone, also of one that a crash took it out of
+	var leaves []string // domains of lanes that have gone, also one that a crash took the interface out of
 	for _, d := range []int{all[p.Name].bridge, replaced(s).Domain} {
 		if now != "" && d >= firstDomain && d != p.Domain {
 			leaves = append(leaves, leaving(p.Name, d)...)
@@ -309,7 +312,7 @@ func (o portOp) Write(ctx context.Context, s journal.Step, value string) error {
 	return change(ctx, append(leaves, p.commands(now != "", stale)...)...)
 }
 
-// setUp sets a device of the kernel up, as it was: VPP sets one down when it gives it back.
+// setUp sets a device of the kernel up again: VPP sets it down when it releases it.
 func (p port) setUp() error {
 	if p.Device == "" {
 		return nil
@@ -325,7 +328,7 @@ func (p port) setUp() error {
 // Name says what it is.
 func (portOp) Name(s journal.Step) string { return "VPP interface " + s.Target }
 
-// Describe says what comes or goes.
+// Describe says what appears or disappears.
 func (o portOp) Describe(s journal.Step) (name, from, to string) {
 	p, err := parse(s)
 	switch {
@@ -337,7 +340,7 @@ func (o portOp) Describe(s journal.Step) (name, from, to string) {
 	return o.Name(s), "", p.String() + untested(context.Background())
 }
 
-// DescribeDrift says what is no longer as it was made.
+// DescribeDrift says what differs from how it was made.
 func (o portOp) DescribeDrift(s journal.Step) (expected, found string) {
 	if p, err := parse(s); err == nil {
 		expected = p.String()
@@ -349,9 +352,9 @@ func (o portOp) DescribeDrift(s journal.Step) (expected, found string) {
 	return expected, found
 }
 
-// Shell is vppctl.
+// Shell returns vppctl commands.
 func (portOp) Shell(s journal.Step) string {
-	p, _ := parse(s) // which Check has seen
+	p, _ := parse(s) // Check has accepted it
 	all := p.commands(false, false)
 	if s.After == "" {
 		all = p.removal()

@@ -21,10 +21,10 @@ import (
 
 // Kinds of the steps for a lane of VPP's own.
 const (
-	// kindStartup is a file in Dir that VPP can be started with; the values are its text.
+	// kindStartup is a file in Dir that VPP can be started with; a value is its text.
 	kindStartup = "vpp-startup"
-	// kindThreads are the CPUs of the threads of a VPP that runs, as words. Only VPP itself sets them, when it
-	// starts: the step verifies. The target is the lane's name.
+	// kindThreads verifies the CPUs of the threads of a running VPP, as words. Only VPP itself sets them, when
+	// it starts. The target is the lane's name.
 	kindThreads = "vpp-threads"
 )
 
@@ -40,7 +40,7 @@ const (
 
 func startupFile(of string) string { return filepath.Join(Dir, of+".conf") }
 
-// IsSwitch is true.
+// IsSwitch returns true.
 func (Path) IsSwitch() bool { return true }
 
 // PossibleSwitch says why a lane cannot be VPP's own: vppctl asks one VPP. It need not run.
@@ -52,8 +52,8 @@ func (Path) PossibleSwitch(others []string) error {
 	return nil
 }
 
-// SwitchSteps tell VPP what its lane has: the sections that `isolane cores --for vpp` prints, behind those of
-// /etc/vpp/startup.conf.
+// SwitchSteps returns the steps that tell VPP what its lane has: /etc/vpp/startup.conf, followed by the
+// sections that `isolane cores --for vpp` prints.
 func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) (steps []journal.Step, err error) {
 	own, err := os.ReadFile(ownStartup)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,8 +76,8 @@ func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) (steps []journal.Step, e
 	return steps, err
 }
 
-// startup is the whole of a startup.conf: the host's own without its section cpu, and those of a lane. VPP
-// reads sections that stand twice as one (vlib_call_all_config_functions).
+// startup returns a complete startup.conf: the host's own without its section cpu, and the sections of a
+// lane. VPP reads two sections of the same name as one (vlib_call_all_config_functions).
 func startup(own, sections string) (string, error) {
 	own = regexp.MustCompile(`(?m)#.*$`).ReplaceAllString(own, "")
 	own = regexp.MustCompile(`(^|[\s}])cpu\s*\{[^{}]*\}`).ReplaceAllString(own, "$1")
@@ -96,8 +96,8 @@ func threads(main, workers cpuset.Set) string {
 	return "main " + main.String() + ", workers " + workers.String()
 }
 
-// parseThreads are the CPUs of VPP's threads by what `show threads` prints: before 26.10 behind the
-// scheduling policy. A thread without one has -1 or n/a.
+// parseThreads returns the CPUs of VPP's threads from the output of `show threads`; before 26.10 they follow
+// the scheduling policy. A thread without a CPU has -1 or n/a.
 func parseThreads(text string) string {
 	var main, workers cpuset.Set
 	line := regexp.MustCompile(
@@ -118,7 +118,7 @@ func parseThreads(text string) string {
 
 type startupOp struct{}
 
-// Check lets a step name only a file of its directory.
+// Check lets a step name only a file in its directory.
 func (startupOp) Check(s journal.Step) error {
 	name, ends := strings.CutSuffix(filepath.Base(s.Target), ".conf")
 	if filepath.Dir(s.Target) != Dir || !ends {
@@ -135,7 +135,7 @@ func (startupOp) Read(_ context.Context, s journal.Step) (string, error) {
 	return string(text), err
 }
 
-// Write replaces the file at once: a VPP that starts meanwhile reads the one or the other.
+// Write replaces the file atomically: a VPP that starts meanwhile reads either the old or the new one.
 func (startupOp) Write(_ context.Context, s journal.Step, value string) error {
 	if value == "" {
 		err := os.Remove(s.Target)
@@ -156,12 +156,12 @@ func (startupOp) Write(_ context.Context, s journal.Step, value string) error {
 // Name says what it is.
 func (startupOp) Name(s journal.Step) string { return "startup.conf of VPP " + s.Target }
 
-// Describe says what comes or goes, in a line.
+// Describe says in one line what changes.
 func (o startupOp) Describe(s journal.Step) (name, from, to string) {
 	return o.Name(s), inLine(s.Before), inLine(s.After)
 }
 
-// DescribeDrift says what is there.
+// DescribeDrift says what was found.
 func (o startupOp) DescribeDrift(s journal.Step) (expected, found string) {
 	found, err := o.Read(context.Background(), s)
 	if err != nil {
@@ -170,7 +170,7 @@ func (o startupOp) DescribeDrift(s journal.Step) (expected, found string) {
 	return inLine(s.After), inLine(found)
 }
 
-// inLine is a file in a line, without its comments.
+// inLine returns a file on one line, without its comments.
 func inLine(text string) string {
 	text = regexp.MustCompile(`(?m)^#.*$`).ReplaceAllString(text, "")
 	return strings.Join(strings.Fields(text), " ")
@@ -188,7 +188,7 @@ type threadsOp struct{}
 
 func (threadsOp) Check(s journal.Step) error { return netdev.CheckName(s.Target) }
 
-// Read returns what is wanted where no VPP runs: it will have that when it starts.
+// Read returns the wanted value if no VPP runs: it will have that when it starts.
 func (threadsOp) Read(ctx context.Context, s journal.Step) (string, error) {
 	out, err := ask(ctx, "show threads")
 	if errors.As(err, new(notRunning)) {
@@ -200,7 +200,7 @@ func (threadsOp) Read(ctx context.Context, s journal.Step) (string, error) {
 	return parseThreads(out), nil
 }
 
-// Write cannot: VPP's threads keep to the CPUs of its start.
+// Write fails: VPP's threads keep the CPUs of its start.
 func (threadsOp) Write(_ context.Context, s journal.Step, _ string) error {
 	return fmt.Errorf("VPP runs with other CPUs: start it anew with vpp -c %s", startupFile(s.Target))
 }
@@ -208,7 +208,7 @@ func (threadsOp) Write(_ context.Context, s journal.Step, _ string) error {
 // Name says what it is.
 func (threadsOp) Name(journal.Step) string { return "threads of VPP" }
 
-// DescribeDrift says where they are.
+// DescribeDrift says where the threads are.
 func (o threadsOp) DescribeDrift(s journal.Step) (expected, found string) {
 	found, err := o.Read(context.Background(), s)
 	if err != nil {
@@ -217,5 +217,5 @@ func (o threadsOp) DescribeDrift(s journal.Step) (expected, found string) {
 	return s.After, found + ": start VPP anew with vpp -c " + startupFile(s.Target)
 }
 
-// Shell is what starts VPP.
+// Shell returns the command that starts VPP.
 func (threadsOp) Shell(s journal.Step) string { return "vpp -c " + startupFile(s.Target) }

@@ -17,12 +17,12 @@ import (
 
 const vppctl = "vppctl"
 
-// notRunning says why no VPP can be asked. What was made in one is then gone: it keeps nothing.
+// notRunning says why no VPP can be asked. What was made in an earlier one is gone: VPP keeps nothing.
 type notRunning string
 
 func (n notRunning) Error() string { return string(n) }
 
-// ask returns what vppctl prints for a command. VPP's own errors are text as others, with exit code 0.
+// ask returns what vppctl prints for a command. VPP prints its errors as ordinary text, with exit code 0.
 func ask(ctx context.Context, command string) (string, error) {
 	const wait = 10 * time.Second
 	limited, cancel := context.WithTimeout(ctx, wait)
@@ -30,7 +30,7 @@ func ask(ctx context.Context, command string) (string, error) {
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(limited, vppctl, strings.Fields(command)...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	runtime.LockOSThread() // whose end is that of the tool: it changes nothing after a SIGKILL of Isolane
+	runtime.LockOSThread() // the tool dies with this thread: so it changes nothing after a SIGKILL of Isolane
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err := cmd.Run()
@@ -48,12 +48,12 @@ func ask(ctx context.Context, command string) (string, error) {
 	default:
 		err = fmt.Errorf("%s %s: %w: %s", vppctl, command, err, said)
 	}
-	colour := regexp.MustCompile("\x1b\\[[0-9;]*m") // tables have it, whatever the terminal
+	colour := regexp.MustCompile("\x1b\\[[0-9;]*m") // tables have colours, whatever the terminal
 	return strings.TrimSpace(colour.ReplaceAllString(out.String(), "")), err
 }
 
-// change runs commands and ends at the first that VPP does not take: of one that makes something it prints
-// the name, of others nothing.
+// change runs commands until VPP refuses one. A command that makes something prints its name; others print
+// nothing.
 func change(ctx context.Context, commands ...string) error {
 	fine := regexp.MustCompile(`^(\S*|create bridge-domain: bridge domain (in use|ID does not exist).*)$`)
 	for _, c := range commands {
@@ -68,10 +68,10 @@ func change(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// oldest is the first version that takes the startup.conf of a lane.
+// oldest is the first version that accepts the startup.conf of a lane.
 const oldestMajor, oldestMinor = 24, 10
 
-// version is that of the VPP that runs; an older one than the oldest is an error.
+// version returns the version of the running VPP. A version before oldest is an error.
 func version(ctx context.Context) (major, minor int, err error) {
 	out, err := ask(ctx, "show version")
 	if err != nil {
@@ -86,7 +86,7 @@ func version(ctx context.Context) (major, minor int, err error) {
 	return major, minor, err
 }
 
-// untested says of a VPP that nobody has tried its version.
+// untested warns of a version of VPP that nobody has tried.
 func untested(ctx context.Context) string {
 	major, minor, err := version(ctx)
 	if err != nil || major == 26 && minor == 10 {
@@ -98,11 +98,12 @@ func untested(ctx context.Context) string {
 // face is an interface of VPP's.
 type face struct {
 	up     bool
-	bridge int    // its bridge domain, 0 none
-	has    string // that, an address, or the interface that it is connected with
+	bridge int    // its bridge domain; 0: none
+	has    string // the bridge domain, an address, or the interface that it is connected with
 }
 
-// faces reads what `show interface address` prints: a line for each interface, and further in what it has.
+// faces parses the output of `show interface address`: a line for each interface, with indented lines for
+// what it has.
 func faces(text string) map[string]face {
 	all := map[string]face{}
 	name := ""
@@ -119,14 +120,14 @@ func faces(text string) map[string]face {
 	return all
 }
 
-// reader asks once for all that is looked at together.
+// reader asks VPP once for all that is inspected together.
 type reader struct {
 	sync.Mutex
 	at  time.Time
 	all map[string]face
 }
 
-// fresh is how long an answer serves.
+// fresh is how long an answer is reused.
 const fresh = 200 * time.Millisecond
 
 func (r *reader) faces(ctx context.Context) (map[string]face, error) {
@@ -142,7 +143,7 @@ func (r *reader) faces(ctx context.Context) (map[string]face, error) {
 	return r.all, err
 }
 
-// forget is called where something is changed.
+// forget drops the answers when something is changed.
 func (r *reader) forget() {
 	r.Lock()
 	defer r.Unlock()

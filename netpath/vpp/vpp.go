@@ -1,6 +1,6 @@
-// Package vpp is the path by VPP: the host's end of a lane's device is an interface of a VPP that runs, in a
-// bridge domain with those of the other lanes on its uplink and with its tags. It is driven by vppctl. VPP
-// keeps nothing when it ends: what is gone then is drift, and the lane's device stays.
+// Package vpp is the path through VPP. The host's end of a lane's device is an interface of a running VPP, in
+// a bridge domain with the other lanes of the same uplink and tags. The package uses vppctl. VPP keeps
+// nothing when it ends: what is gone then is drift, and the lane's device stays.
 package vpp
 
 import (
@@ -27,16 +27,16 @@ func (Path) Name() string { return "vpp" }
 // About says what it is.
 func (Path) About() string { return "uplink, a VPP that runs on this host, veth, by packet sockets" }
 
-// WireGRO says that the wire has none: whether VPP takes joined frames of a device is untested.
+// WireGRO returns false: nobody has tested whether VPP accepts joined frames from a device.
 func (Path) WireGRO() bool { return false }
 
-// Supported says why this host cannot do it, or nil.
+// Supported says why this host cannot have the path; nil if it can.
 func (Path) Supported() error {
 	_, _, err := version(context.Background())
 	return err
 }
 
-// Declared says what of a declaration cannot be: a bridge domain looks at no sender.
+// Declared says what of a declaration is impossible: a bridge domain checks no senders.
 func (Path) Declared(n lane.Network) error {
 	if n.Queues > 0 {
 		return errors.New("spec.network.queues: with path vpp the queues of the uplink are VPP's: expected none")
@@ -73,11 +73,11 @@ func (Path) Possible(l netpath.Lane) error {
 	return nil
 }
 
-// Bypasses is true: most have cards of VPP's own.
+// Bypasses returns true: most hosts give VPP cards of its own.
 func (Path) Bypasses() bool { return true }
 
-// possibleDevice says why VPP cannot have a device of the kernel. Where the kernel has taken the outer tag
-// off, VPP puts one of 802.1Q in its place (plugins/af_packet/node.c).
+// possibleDevice says why VPP cannot use a device of the kernel. If the kernel has taken the outer tag off a
+// frame, VPP puts one of 802.1Q in its place (plugins/af_packet/node.c).
 func possibleDevice(ctx context.Context, l netpath.Lane, all map[string]face) error {
 	if l.VLAN.Inner > 0 {
 		return fmt.Errorf("spec.network.vlan.inner: VPP takes the outer tag at %s, a device of the kernel, for "+
@@ -90,7 +90,7 @@ func possibleDevice(ctx context.Context, l netpath.Lane, all map[string]face) er
 				l.Device, own.Name))
 		}
 	}
-	l.Uplink = l.Device // whose frames VPP gets with their tags
+	l.Uplink = l.Device // VPP gets its frames with their tags
 	u, err := l.FindUplink()
 	if err == nil {
 		err = u.CheckVeth(l.Network)
@@ -117,7 +117,7 @@ func possibleDevice(ctx context.Context, l netpath.Lane, all map[string]face) er
 	return err
 }
 
-// onHost says whether a device is the kernel's. Of those of VPP's own it knows nothing.
+// onHost reports whether a device is the kernel's. The kernel does not know VPP's own devices.
 func onHost(device string) bool {
 	h, found, err := netdev.Find("", device)
 	if err != nil || found == nil {
@@ -127,12 +127,11 @@ func onHost(device string) bool {
 	return true
 }
 
-// Beside says why a lane cannot be on the uplink of another one: all can, VPP tells tags apart by number and
-// protocol.
+// Beside accepts every lane on the same uplink: VPP tells tags apart by number and protocol.
 func (Path) Beside(netpath.Lane, netpath.Lane) error { return nil }
 
-// Steps return what makes the path of these lanes: in a bridge domain for each uplink and tags the frames of
-// these, and the lanes, as its ports.
+// Steps returns what makes the path of these lanes: for each uplink and tags a bridge domain with the frames
+// of these and the lanes as its ports.
 func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	made := map[string]bool{}
@@ -157,9 +156,9 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 		first[id] = l
 		if l.Device != "" {
 			uplink := port{Name: l.Device}
-			if onHost(l.Device) { // by a packet socket of VPP's, which asks the card for no frames
+			if onHost(l.Device) { // through a packet socket of VPP's, which does not make the card accept more frames
 				uplink = atDevice(l.Device, 0)
-				if !made[uplink.Name] { // tags, and groups of IPv6, have no other way past a card's filters
+				if !made[uplink.Name] { // else the card's filters drop tags and IPv6 groups
 					steps = append(steps, netdev.PromiscuousStep(l.Device))
 				}
 				steps = append(steps, netdev.UnicastStep(l.Device, l.MAC))
@@ -180,7 +179,7 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 			}
 		}
 		inside := l.Inside()
-		// What VPP encrypts it must not change any more, and it leaves checksums to the device at the end.
+		// VPP must not change what it has encrypted, and leaves checksums to the device at the end.
 		inside.Checksums = l.Device != "" && !onHost(l.Device)
 		more, err := l.Steps(netpath.Port(l.Name), netdev.Link{Type: netdev.Veth, Peer: inside})
 		if err != nil {
@@ -192,16 +191,16 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// firstDomain is the least number of a bridge domain of a lane, above those that people give; VPP takes twice
-// as many (L2_BD_ID_MAX).
+// firstDomain is the lowest number of a lane's bridge domain, above those that people choose. VPP allows
+// twice as many (L2_BD_ID_MAX).
 const firstDomain = 1 << 23
 
-// domain is the number of a lane's bridge domain.
+// domain returns the number of a lane's bridge domain.
 func domain(l netpath.Lane) int {
 	digest := netpath.Digest("vpp", l.Device, strconv.Itoa(l.VLAN.Outer), strconv.Itoa(l.VLAN.Inner))
 	n, err := strconv.ParseUint(digest, 16, 64)
 	if err != nil {
-		panic(err) // never: it is hexadecimal
+		panic(err) // it is always hexadecimal
 	}
 	return firstDomain | int(n%firstDomain)
 }

@@ -1,6 +1,6 @@
-// Package search finds the place of one lane on a machine that costs least: Best by dynamic programming over
-// cores, L3 caches and nodes, EachPlace all that may be worth trying. It prices places, and gives the reasons
-// for one.
+// Package search finds the place of one lane on a machine that costs least. Best does so by dynamic
+// programming over cores, L3 caches and nodes; EachPlace goes through all places that may be worth trying.
+// The package prices places, and gives the reasons for one.
 package search
 
 import (
@@ -14,9 +14,9 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// Best returns the place with the least cost for one lane; false where there is none. It is exact: nodes are
-// tried in all combinations of the smallest number that does, and on each combination dynamic programming
-// finds the CPUs. Only of places with memory it gives up exactness, and says so, after mostTries.
+// Best returns the place with the least cost for one lane; false if there is none. It tries all combinations
+// of the smallest number of nodes that suffices, and on each finds the CPUs by dynamic programming, so it is
+// exact. Only for places with memory it stops being exact after mostTries, and says so.
 func Best(m *stock.Machine, l lane.Lane, r Relaxed) (Place, bool, error) {
 	var best Place
 	found, cut, searches := false, false, 0
@@ -55,7 +55,7 @@ func allocateFor(m *stock.Machine, p *Place) {
 	}
 }
 
-// bestFor is best for one demand.
+// bestFor returns the best place for one demand.
 func bestFor(m *stock.Machine, a demand) (Place, bool) {
 	p, ok := bestWay(m, a, false, nil)
 	if ok {
@@ -64,8 +64,8 @@ func bestFor(m *stock.Machine, a demand) (Place, bool) {
 	return p, ok
 }
 
-// bestWay is best for one demand, before memory is allocated. Where the best place would leave housekeeping
-// no CPU, one of those that are free stays free: the one that costs least.
+// bestWay returns the best place for one demand before memory is allocated. If that place would leave
+// housekeeping no CPU, one free CPU stays free: the one that costs least.
 func bestWay(m *stock.Machine, a demand, noHousekeeping bool, soft []plan.Lane) (Place, bool) {
 	p, ok := bestAnywhere(m, a, soft)
 	free := m.Free()
@@ -85,7 +85,7 @@ func bestWay(m *stock.Machine, a demand, noHousekeeping bool, soft []plan.Lane) 
 	return best, found
 }
 
-// bestAnywhere is best for one demand, also where that leaves housekeeping no CPU.
+// bestAnywhere returns the best place for one demand, even if that leaves housekeeping no CPU.
 func bestAnywhere(m *stock.Machine, a demand, soft []plan.Lane) (Place, bool) {
 	s := newSearch(m, a, soft)
 	if !a.oneL3 {
@@ -107,8 +107,8 @@ func bestAnywhere(m *stock.Machine, a demand, soft []plan.Lane) (Place, bool) {
 type search struct {
 	m     *stock.Machine
 	a     demand
-	soft  []plan.Lane // lanes that prefer to be apart from this one, and are
-	cache int         // the only L3 to use, by its place; -1: all
+	soft  []plan.Lane // lanes that prefer to be apart from this one, and are so far
+	cache int         // the only L3 to use, by index; -1: all
 	room  []int       // by node: CPUs that the lane could have
 	block int         // the largest free block
 	whole []int       // by node: CPUs of free whole cores
@@ -116,12 +116,13 @@ type search struct {
 	kinds []host.CPUKind
 	table map[tableKey]domainTable
 	count int
-	tries int  // of nodes that memory may come from
-	over  bool // there were too many, in another L3
+	tries int  // combinations of nodes for memory
+	over  bool // too many were needed, in this L3 or another
 }
 
-// mostTries is after how many tries the best place so far is taken, where CPUs or memory may come from very
-// many combinations of nodes. Machines with 16 nodes do not have as many for CPUs, those with 8 for memory.
+// mostTries is the number of tries after which the best place so far is taken, if CPUs or memory may come
+// from very many combinations of nodes. Machines with up to 16 nodes have fewer combinations for CPUs, those
+// with up to 8 for memory.
 const mostTries = 1 << 16
 
 func newSearch(m *stock.Machine, a demand, soft []plan.Lane) *search {
@@ -162,7 +163,7 @@ func (s *search) run() (Place, bool) {
 		most = min(1, most)
 	}
 	if _, ok := s.fill(1<<len(s.m.Nodes)-1, anyKind, -1); !ok {
-		return Place{}, false // nor on any of them
+		return Place{}, false // so none of them can
 	}
 	for k := s.fewest(); k <= most; k++ {
 		var best Place
@@ -187,7 +188,7 @@ func (s *search) run() (Place, bool) {
 	return Place{}, false
 }
 
-// bestIn is the best place with CPUs or memory on each node of a set and on no other.
+// bestIn returns the best place with CPUs or memory on each node of a set, and on no other.
 func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 	var best Place
 	found := false
@@ -197,7 +198,7 @@ func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 				p, ok := s.fill(cpus, kind, counted)
 				p.Memory = memory
 				if !ok || !price(s.m, &p, s.whole, s.block, s.soft) || memory > 0 && p.Nodes != cpus {
-					continue // with CPUs on fewer nodes, the best memory may be another
+					continue // with CPUs on fewer nodes, other memory may be the best
 				}
 				if memory == 0 && (p.Nodes|s.m.FarMemory(p.Nodes))&^set != 0 {
 					continue // its memory is on a node of another set, and is tried with that
@@ -222,9 +223,9 @@ func (s *search) bestIn(set stock.NodeSet) (Place, bool) {
 		return best, found
 	}
 	if _, ok := s.m.Allocate([]stock.Need{s.a.need(set, set)}); !ok {
-		return best, false // nor has any part of it the memory
+		return best, false // so no part of it has the memory either
 	}
-	for cpus := set; cpus > 0; cpus = (cpus - 1) & set { // nodes outside of cpus give memory only
+	for cpus := set; cpus > 0; cpus = (cpus - 1) & set { // nodes outside of cpus give only memory
 		if found && s.tries > mostTries {
 			break
 		}
@@ -245,8 +246,8 @@ func (s *search) hasRoom(set stock.NodeSet) bool {
 	return room >= s.count
 }
 
-// memoryOn chooses from a set of nodes those from which memory comes: all without CPUs of the lane, and of
-// the others those with the least distance.
+// memoryOn chooses the nodes of a set that memory comes from: all that have no CPUs of the lane, and of the
+// others those with the least distance.
 func (s *search) memoryOn(set, cpus stock.NodeSet) (stock.NodeSet, bool) {
 	var best stock.NodeSet
 	found, least := false, 0
@@ -268,7 +269,7 @@ func (s *search) memoryOn(set, cpus stock.NodeSet) (stock.NodeSet, bool) {
 // anyKind stands for all kinds of core.
 const anyKind host.CPUKind = "any"
 
-// kindsToTry are all kinds of core together, and each alone where there are several.
+// kindsToTry returns all kinds together and, if there are several, each alone.
 func (s *search) kindsToTry() []host.CPUKind {
 	kinds := []host.CPUKind{anyKind}
 	for c, k := range s.m.Cores {
@@ -282,8 +283,8 @@ func (s *search) kindsToTry() []host.CPUKind {
 	return kinds
 }
 
-// blocks are the nodes whose free whole cores may decide how much of the largest block is lost; -1 is none.
-// A node decides only if no node outside of the set has a block as large.
+// blocks returns the nodes whose free whole cores may decide how much of the largest block is lost; -1 for
+// none. A node decides only if no node outside of the set has a block as large.
 func (s *search) blocks(set stock.NodeSet) []int {
 	outside := 0
 	for n := range s.m.Nodes {
@@ -301,11 +302,11 @@ func (s *search) blocks(set stock.NodeSet) []int {
 // takes are the CPUs of one core that a lane may have.
 type takes struct {
 	open []int // in the order in which they are taken
-	kept []int // the same, but those that housekeeping would keep come first among equals of boot; or nil
+	kept []int // the same, but CPUs that housekeeping would get come first among equally prepared ones; or nil
 	most int   // how many of them the lane could use
 }
 
-// isOpen says whether the lane may have a CPU.
+// isOpen reports whether the lane may have a CPU.
 func (s *search) isOpen(id int) bool {
 	if s.a.banned.Contains(id) || s.m.IsBoot(id) && !s.a.boot {
 		return false
@@ -314,7 +315,7 @@ func (s *search) isOpen(id int) bool {
 		s.a.share > 1 && s.m.Owner(id) == stock.Several && s.m.CanJoin(id, s.a.share)
 }
 
-// choices are the takes of a core: CPUs that boot prepared first, then shared ones, then the lowest.
+// choices returns the takes of a core: CPUs that boot prepared first, then shared ones, then the lowest.
 func (s *search) choices(c int) takes {
 	k := s.m.Cores[c]
 	if !fits(k.Kind, s.a.kind) {
@@ -331,7 +332,7 @@ func (s *search) choices(c int) takes {
 	}
 	if len(t.open) > 1 {
 		slices.SortStableFunc(t.open, func(a, b int) int {
-			// Several is below Nobody.
+			// Several sorts before Nobody.
 			return cmp.Or(boolInt(s.a.list.Contains(b))-boolInt(s.a.list.Contains(a)),
 				cmp.Compare(s.m.Unprepared(a), s.m.Unprepared(b)), cmp.Compare(s.m.Owner(a), s.m.Owner(b)))
 		})
@@ -355,8 +356,8 @@ func (s *search) choices(c int) takes {
 	return t
 }
 
-// taken are the n CPUs that the lane takes of a core: the first of open, unless the first of kept leave
-// nobody else a thread of the core. Then the core is not shared, and costs less.
+// taken returns the n CPUs that the lane takes of a core: the first of open, unless with the first of kept
+// nobody else has a thread of the core. Then the core is not shared, and costs less.
 func (s *search) taken(c, n int) []int {
 	t := &s.takes[c]
 	if t.kept == nil || !s.sharesCore(c, t.open[:n]) || s.sharesCore(c, t.kept[:n]) {
@@ -365,9 +366,8 @@ func (s *search) taken(c, n int) []int {
 	return t.kept[:n]
 }
 
-// chosen removes the CPUs that spec.cpus.list does not name, unless they are to be idle beside one that it
-// names.
-// False: the lane can have no CPU of the core.
+// chosen removes the CPUs that spec.cpus.list does not name, except those to be idle beside a named one. It
+// returns false if the lane can have no CPU of the core.
 func (s *search) chosen(t *takes) bool {
 	if s.a.list.IsEmpty() {
 		return true

@@ -15,7 +15,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// demand is a lane as the search sees it: its wishes as limits on CPUs and nodes.
+// demand is a lane as the search sees it, with its wishes as limits on CPUs and nodes.
 type demand struct {
 	name    string
 	spec    lane.Spec
@@ -24,42 +24,42 @@ type demand struct {
 	kind    host.CPUKind
 	oneL3   bool
 	oneNode bool
-	near    stock.NodeSet // its CPUs must be on these; none: any
-	from    stock.NodeSet // distance counts from these; none: it does not count
-	caches  cpuset.Set    // L3s, by index, of the lane to be near to; none: they do not count
-	banned  cpuset.Set    // CPUs excluded by wishes to be apart and by the lists of other lanes
-	list    cpuset.Set    // the only CPUs to use; none: any
+	near    stock.NodeSet // its CPUs must be on these; empty: anywhere
+	from    stock.NodeSet // distance is measured from these; empty: it does not count
+	caches  cpuset.Set    // L3s, by index, of the lane to be near to; empty: they do not count
+	banned  cpuset.Set    // CPUs excluded by wishes to be apart and by other lanes' lists
+	list    cpuset.Set    // the only CPUs to use; empty: any
 	boot    bool
-	fast    bool // efficiency cores cost something
+	fast    bool // efficiency cores have a cost
 	memory  uint64
 	huge    []stock.HugeSize
-	device  int // in the host's PCIDevices, -1 without
+	device  int // index in the host's PCIDevices; -1 for none
 	vfs     int
-	dropped []string // wishes that do not limit this search
+	dropped []string // wishes that this search ignores
 }
 
-// wantsMemory says whether memory or hugepages are set aside for the lane.
+// wantsMemory reports whether memory or hugepages are set aside for the lane.
 func (a *demand) wantsMemory() bool { return a.memory > 0 || len(a.huge) > 0 }
 
-// need is what is set aside for the lane, from some nodes, with its CPUs on others.
+// need returns what is set aside for the lane, from some nodes, if its CPUs are on others.
 func (a *demand) need(nodes, cpus stock.NodeSet) stock.Need {
 	return stock.Need{Bytes: a.memory, Huge: a.huge, Nodes: nodes, From: cpus}
 }
 
-// Relaxed are the limits that a search leaves out.
+// Relaxed says which limits a search ignores.
 type Relaxed struct {
-	Wishes         []string // of the lane's own
-	Others         []string // lanes whose preferred wish to be apart is left out
+	Wishes         []string // the lane's own wishes
+	Others         []string // lanes whose preferred wish to be apart is ignored
 	Boot           bool     // the lane may have the boot core
 	NoHousekeeping bool     // housekeeping needs no CPU
 	IgnoreOthers   bool     // preferred wishes of other lanes do not count
-	allDevices     bool     // try all devices, not just the best of each node
+	allDevices     bool     // try all devices, not only the best of each node
 }
 
 func (r Relaxed) drops(wish string) bool { return slices.Contains(r.Wishes, wish) }
 
-// demandsOf are those of a lane, one for each device that it could use. The error is what makes the lane
-// impossible on this machine.
+// demandsOf returns the demands of a lane, one for each device that it could use. The error says what makes
+// the lane impossible on this machine.
 func demandsOf(m *stock.Machine, l lane.Lane, r Relaxed) ([]demand, error) {
 	s := l.Spec
 	a := demand{name: l.Metadata.Name, spec: s, share: max(1, s.CPUs.Share), smt: s.CPUs.SMT,
@@ -100,7 +100,7 @@ func demandsOf(m *stock.Machine, l lane.Lane, r Relaxed) ([]demand, error) {
 	return perDevice(m, a, r.allDevices)
 }
 
-// banForApart bans the CPUs that the lane's wish to be apart excludes, and those of placed lanes.
+// banForApart bans the CPUs that wishes to be apart exclude: the lane's own wish, and those of placed lanes.
 func banForApart(m *stock.Machine, a *demand, r Relaxed) {
 	for _, o := range m.Lanes {
 		if slices.Contains(a.spec.Apart.Lanes, o.Name) && !r.drops("apart") {
@@ -112,7 +112,7 @@ func banForApart(m *stock.Machine, a *demand, r Relaxed) {
 	}
 }
 
-// Shorten limits what an error repeats of its input.
+// Shorten limits how much of its input an error repeats.
 func Shorten(s string) string {
 	const most = 64
 	if len(s) <= most {
@@ -146,8 +146,8 @@ func resolveNear(m *stock.Machine, a *demand, dropped bool) error {
 	return nil
 }
 
-// perDevice is a demand for each device of the network path: the one that is named; or, for virtual
-// functions, the best one on each node; or with all, each that has enough.
+// perDevice returns a demand for each device that the network path could use: the named one; or for virtual
+// functions the best one on each node, with all every one that has enough.
 func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 	net := a.spec.Network
 	a.vfs = net.VFs
@@ -155,7 +155,7 @@ func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 	switch at := m.Host.FindDevice(net.Device); {
 	case net.Device == "" && a.vfs == 0:
 		return []demand{a}, nil
-	case at < 0 && net.Path != "" && a.vfs == 0: // a bridge or another device of no node
+	case at < 0 && net.Path != "" && a.vfs == 0: // a bridge or another device without a node
 		return []demand{a}, nil
 	case net.Device == "":
 		for d, dev := range m.Host.PCIDevices {
@@ -188,14 +188,14 @@ func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 	ways := make([]demand, len(devices))
 	for i, d := range devices {
 		ways[i] = a
-		if ways[i].device = d; a.spec.Near == (lane.Near{}) { // else distance counts from something else
+		if ways[i].device = d; a.spec.Near == (lane.Near{}) { // else distance is measured from something else
 			ways[i].from = m.DeviceNode(d)
 		}
 	}
 	return ways, nil
 }
 
-// inUse says by whom virtual functions of a device are used that are no lane's.
+// inUse says who uses the device's virtual functions that belong to no lane.
 func inUse(m *stock.Machine, device int) string {
 	text := ""
 	for _, d := range m.Host.PCIDevices {

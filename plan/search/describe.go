@@ -13,7 +13,8 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Describe is a place as the lane of an answer, with the reasons. The lane is not on the machine yet.
+// Describe turns a place into the lane of a placement, with the reasons. The lane must not be on the machine
+// yet.
 func Describe(m *stock.Machine, p Place) plan.Lane {
 	l := LaneOf(m, &p)
 	l.BusyPoll, l.Roles, l.MemoryNodes = p.demand.spec.Scheduling.BusyPoll, roles(p), memoryNodes(m, p)
@@ -39,8 +40,8 @@ func roles(p Place) map[string]cpuset.Set {
 	return out
 }
 
-// memoryNodes are the nodes of the memory that is set aside for the lane; without sizes those that it takes
-// memory from.
+// memoryNodes returns the nodes of the memory that is set aside for the lane; if none is, the nodes from
+// which it takes memory.
 func memoryNodes(m *stock.Machine, p Place) cpuset.Set {
 	if nodes := m.NodesOfMemory(p.Allocation); nodes != 0 {
 		return m.IDs(nodes)
@@ -48,7 +49,7 @@ func memoryNodes(m *stock.Machine, p Place) cpuset.Set {
 	return m.IDs(m.UsualMemory(m.NodesOf(p.CPUs)))
 }
 
-// nodeReason says why the lane is on its nodes; "" where there is nothing to say.
+// nodeReason says why the lane is on its nodes; "" if there is nothing to say.
 func nodeReason(m *stock.Machine, p Place) string {
 	nodes := m.NodesOf(p.CPUs)
 	names, at := m.IDs(nodes), nodes.First()
@@ -80,7 +81,7 @@ func nodeReason(m *stock.Machine, p Place) string {
 	return ""
 }
 
-// targetOf is what the lane wants to be near to, and its nodes; "" where there is nothing.
+// targetOf returns what the lane wants to be near to, and its nodes; "" if nothing.
 func targetOf(m *stock.Machine, p Place) (name string, nodes stock.NodeSet) {
 	switch near := p.demand.spec.Near; {
 	case near.Device != "":
@@ -119,7 +120,7 @@ func noRoom(m *stock.Machine, p Place) string {
 		id, count)
 }
 
-// freeOn is how many CPUs the lane could have on a node.
+// freeOn returns how many CPUs the lane could have on a node.
 func freeOn(m *stock.Machine, n int, a demand) int {
 	a.near = 0
 	return newSearch(m, a, nil).room[n]
@@ -132,13 +133,13 @@ func deviceName(d host.PCIDevice) string {
 	return d.Address
 }
 
-// reason is a text and whether it is true.
+// reason is a text, and whether it is true.
 type reason struct {
 	holds bool
 	text  string
 }
 
-// holding are the texts that are true.
+// holding returns the texts that are true.
 func holding(reasons []reason) []string {
 	var texts []string
 	for _, r := range reasons {
@@ -149,7 +150,7 @@ func holding(reasons []reason) []string {
 	return texts
 }
 
-// cpuReasons say why the lane has these nodes and CPUs.
+// cpuReasons says why the lane has these nodes and CPUs.
 func cpuReasons(m *stock.Machine, p Place) []string {
 	node := nodeReason(m, p)
 	var isolated cpuset.Set
@@ -183,7 +184,7 @@ func cpuReasons(m *stock.Machine, p Place) []string {
 	})
 }
 
-// unlike says whether the cores that are online have different numbers of threads, and nobody knows why.
+// unlike reports whether online cores have different numbers of threads for an unknown reason.
 func unlike(h host.Host) bool {
 	first, second, unknown := 0, 0, false // threads of their cores
 	for i := range h.CPUs {
@@ -270,7 +271,7 @@ func memoryReasons(m *stock.Machine, p Place, l plan.Lane) []string {
 	return why
 }
 
-// poolOf is how many pages the pool has that hugepages are from, and how many of these nobody uses now.
+// poolOf returns how many pages the pool of hugepages has, and how many of these are free.
 func poolOf(h host.Host, pages plan.Hugepages) (total, free uint64) {
 	for _, n := range h.NUMANodes {
 		for _, p := range n.Hugepages {
@@ -294,7 +295,7 @@ func deviceReasons(m *stock.Machine, p Place, l plan.Lane) []string {
 		}
 		why = append(why, text)
 	}
-	// Else the device is no card, or the queues are those of its functions.
+	// Else there is no network card, or the queues are those of its virtual functions.
 	if want := p.demand.spec.Network.Queues; want > 0 && len(l.Devices) > 0 && p.demand.vfs == 0 {
 		why = append(why, fmt.Sprintf("%d of %d interrupts of %s go to the lane's CPUs",
 			min(want, len(l.Interrupts)), want, p.demand.spec.Network.Device))

@@ -10,21 +10,21 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// tie decides among places of equal cost: first by the whole cores that they split, then by the sum, over
-// their CPUs, of the CPUs that the lane could have in the same domain, which is least where they fill an L3
-// up.
+// tie decides among places of equal cost: first the fewest whole cores broken up, then the least fill. fill
+// sums, over the CPUs, how many CPUs the lane could have in the same domain; it is least if the lane fills up
+// an L3.
 type tie struct{ broken, fill int32 }
 
 func (t tie) compare(u tie) int {
 	return cmp.Or(cmp.Compare(t.broken, u.broken), cmp.Compare(t.fill, u.fill))
 }
 
-// score is the part of a cost that adds up core by core, in the order of the cost's fields, and the tie.
+// score is the part of a cost that adds up core by core, in the order of the cost's fields, with the tie.
 type score struct {
 	caches     int32 // L3s
 	unprepared int32
 	shared     int32
-	far        int32 // L3s that the lane to be near to does not have
+	far        int32 // L3s other than those of the lane to be near to
 	efficiency int32
 	block      int32 // CPUs of free whole cores, on the node where they count
 	tie
@@ -55,10 +55,10 @@ func (s *score) less(t *score) bool {
 	return s.fill < t.fill
 }
 
-// impossible stands in score.caches for a number of CPUs that cannot be had.
+// impossible in score.caches marks a number of CPUs that cannot be had.
 const impossible = 1<<31 - 1
 
-// sums are the best scores by number of CPUs, of which so far only zero is possible.
+// sums returns the initial best scores by number of CPUs: only zero CPUs are possible.
 func sums(count int) []score {
 	s := make([]score, count+1)
 	for i := range s[1:] {
@@ -67,9 +67,9 @@ func sums(count int) []score {
 	return s
 }
 
-// join adds the scores of one more part. from[n] becomes how many CPUs of the part the best n CPUs have.
+// join adds the scores of one more part. from[n] becomes how many of the best n CPUs are in that part.
 func join(sum, more []score, from []int32) {
-	for to := len(sum) - 1; to > 0; to-- { // downwards: what is below has no CPU of the part yet
+	for to := len(sum) - 1; to > 0; to-- { // downwards: smaller numbers do not include the part yet
 		for n := 1; n < len(more) && n <= to; n++ {
 			if sum[to-n].caches == impossible || more[n].caches == impossible {
 				continue
@@ -87,20 +87,20 @@ type tableKey struct {
 	counted bool
 }
 
-// domainTable is the best way to take each number of CPUs from a domain: its score, and how many of each
+// domainTable is the best way to take each number of CPUs from a domain: its score, and how many CPUs of each
 // core.
 type domainTable struct {
 	scores []score
-	taken  [][]int32 // by core of the domain, then by number of CPUs of it and of those before it
+	taken  [][]int32 // by core, then by number of CPUs from it and earlier cores
 }
 
-// fill finds the CPUs on a set of nodes by dynamic programming: over the cores of each domain, the domains of
-// each L3, and the L3s. kind limits the cores; counted is the node whose free whole cores count.
+// fill finds the best CPUs on a set of nodes by dynamic programming: over the cores of each domain, the
+// domains of each L3, and the L3s. kind limits the cores. counted is the node whose free whole cores count.
 func (s *search) fill(set stock.NodeSet, kind host.CPUKind, counted int) (Place, bool) {
 	type part struct {
 		domains []int
-		taken   [][]int32 // by domain, then by number of CPUs of it and of those before it
-		all     []int32   // of the L3, by number of CPUs of it and of those before it
+		taken   [][]int32 // by domain, then by number of CPUs from it and earlier domains
+		all     []int32   // by L3: by number of CPUs from it and earlier ones
 	}
 	total := sums(s.count)
 	var parts []part
@@ -112,7 +112,7 @@ func (s *search) fill(set stock.NodeSet, kind host.CPUKind, counted int) (Place,
 			continue
 		}
 		sum, p := sums(s.count), part{all: make([]int32, s.count+1)}
-		for j := first; j < len(s.m.Domains); j++ { // the same L3 may span nodes
+		for j := first; j < len(s.m.Domains); j++ { // an L3 may span nodes
 			d := s.m.Domains[j]
 			if d.Cache != c.Cache || !set.Has(d.Node) || !s.allows(d) {
 				continue
@@ -152,7 +152,7 @@ func (s *search) fill(set stock.NodeSet, kind host.CPUKind, counted int) (Place,
 	return p, true
 }
 
-// take adds count CPUs of a domain to cpus, and their siblings to idle where these are the lane's.
+// take adds count CPUs of a domain to cpus, and their siblings to idle if the lane keeps them idle.
 func (s *search) take(cpus, idle []int, at int, t domainTable, count int) (with, withIdle []int) {
 	c := s.m.Domains[at]
 	for k := c.To - 1; k >= c.From && count > 0; k-- {
@@ -165,7 +165,7 @@ func (s *search) take(cpus, idle []int, at int, t domainTable, count int) (with,
 	return cpus, idle
 }
 
-// tableOf is the table of a domain, made when it is first needed.
+// tableOf returns the table of a domain, which it computes when it is first needed.
 func (s *search) tableOf(domain int, kind host.CPUKind, counted bool) domainTable {
 	key := tableKey{domain, kind, counted}
 	if t, ok := s.table[key]; ok {
@@ -191,7 +191,8 @@ func (s *search) tableOf(domain int, kind host.CPUKind, counted bool) domainTabl
 	return t
 }
 
-// options are the scores of taking 0, 1 … CPUs of a core; open is how many its domain has for the lane.
+// options returns the scores of taking 0, 1, … CPUs of a core. open is how many CPUs its domain has for the
+// lane.
 func (s *search) options(more []score, c, open int, counted bool) []score {
 	core, t := &s.m.Cores[c], &s.takes[c]
 	whole := s.m.IsWhole(c)
@@ -199,7 +200,7 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 	unprepared := 0
 	for n := range t.most + 1 {
 		if n > 0 {
-			unprepared += s.m.Unprepared(t.open[n-1]) // taken in another order, they are no more
+			unprepared += s.m.Unprepared(t.open[n-1]) // the order of kept adds no more
 		}
 		taken, joined := s.taken(c, n), 0
 		for _, id := range taken {
@@ -230,7 +231,7 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 	return more
 }
 
-// sharesCore says whether somebody else has a thread of a core of which the lane takes some.
+// sharesCore reports whether somebody else has a thread of a core that the lane takes CPUs of.
 func (s *search) sharesCore(c int, taken []int) bool {
 	for _, id := range s.m.Cores[c].CPUs {
 		if !slices.Contains(taken, id) && s.m.IsOthers(id, s.a.share, -1) {

@@ -12,20 +12,21 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// enumeration takes CPUs of the cores of a machine in all ways, except those that differ only in which of
-// several equal cores they take.
+// enumeration goes through all ways to take CPUs of a machine's cores. It skips ways that differ only in
+// which of several equal cores they take.
 type enumeration struct {
 	*search
-	ways   [][][]int // by core: sets of CPUs to take of it, the largest first and the empty one last
-	same   []bool    // by core: it makes no difference whether this one or the one before is taken
-	after  []int     // by core: how many CPUs this one and the later ones have for the lane
+	ways   [][][]int // by core: the sets of CPUs to take, the largest first and the empty one last
+	same   []bool    // by core: it is equal to the one before
+	after  []int     // by core: how many CPUs it and the later ones have for the lane
 	picked []int     // by core: the index in ways
 	worth  func(partial plan.Cost) bool
 	found  func(Place) bool
 }
 
-// EachPlace calls found with all places of a lane until it returns false. worth says, of a lower bound of
-// what a partial place costs, whether to complete it. Preferred wishes limit nothing: they are in the price.
+// EachPlace calls found with every place of a lane until found returns false. worth decides, from a lower
+// bound of the cost of a partial place, whether to complete the place. Preferred wishes limit nothing: the
+// price includes them.
 func EachPlace(m *stock.Machine, l lane.Lane, dropPreferred bool,
 	worth func(plan.Cost) bool, found func(Place) bool,
 ) {
@@ -74,7 +75,7 @@ func newEnumeration(m *stock.Machine, a demand, worth func(plan.Cost) bool,
 	return e
 }
 
-// waysOf are the sets of CPUs to take of a core. Of CPUs that are alike, the first are taken.
+// waysOf returns the sets of CPUs to take of a core. Of equal CPUs it takes the first ones.
 func (e *enumeration) waysOf(c int) [][]int {
 	open := e.takes[c].open
 	ways := [][]int{}
@@ -103,13 +104,13 @@ func (e *enumeration) waysOf(c int) [][]int {
 	return append(ways, nil)
 }
 
-// isAlike says whether it makes no difference which of two CPUs of a core is taken. CPUs that are alike are
-// next to each other in the takes of a core.
+// isAlike reports whether two CPUs of a core are equal for the lane. Equal CPUs are next to each other in the
+// takes of a core.
 func (e *enumeration) isAlike(a, b int) bool {
 	return e.m.Owner(a) == stock.Nobody && e.m.Owner(b) == stock.Nobody && e.m.PreparedAlike(a, b)
 }
 
-// isTwin says whether it makes no difference which of two cores of a domain is taken.
+// isTwin reports whether two cores of a domain are equal for the lane.
 func (e *enumeration) isTwin(a, b int) bool {
 	m, x, y := e.m, e.m.Cores[a], e.m.Cores[b]
 	if x.Domain != y.Domain || x.Kind != y.Kind || len(x.CPUs) != len(y.CPUs) ||
@@ -126,7 +127,7 @@ type footprint struct {
 	last   int // the L3 counted last, plus one
 }
 
-// walk continues at core c with have CPUs taken. False: stop.
+// walk continues at core c with have CPUs taken. It returns false to stop.
 func (e *enumeration) walk(c, have int, cost plan.Cost, at footprint) bool {
 	if have == e.count {
 		return e.emit()
@@ -180,7 +181,7 @@ func (e *enumeration) extend(cost plan.Cost, at footprint, c int, way []int,
 	return cost, at
 }
 
-// emit hands out a place. False: stop.
+// emit calls found with a place. It returns false to stop.
 func (e *enumeration) emit() bool {
 	p := Place{demand: e.a}
 	var cpus, idle []int

@@ -9,7 +9,8 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// FinalReasons are the reasons that depend on where all lanes are in the end; self is the index of the lane.
+// FinalReasons returns the reasons that depend on the final places of all lanes. self is the index of the
+// lane.
 func FinalReasons(m *stock.Machine, p *Place, self int) []string {
 	why := neighbours(m, p, self)
 	_, broken, _ := BesideCost(m, p, self)
@@ -28,7 +29,7 @@ func FinalReasons(m *stock.Machine, p *Place, self int) []string {
 	return why
 }
 
-// neighbours say who else has CPUs of the lane's cores.
+// neighbours says who else has CPUs of the lane's cores.
 func neighbours(m *stock.Machine, p *Place, self int) []string {
 	var lanes, own []string
 	var others, unowned cpuset.Set

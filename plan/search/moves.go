@@ -10,14 +10,14 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// LaneAt is the lane at a place, without the parts that only the answer has.
+// LaneAt returns the lane at a place, without the parts that only an answer has.
 func LaneAt(m *stock.Machine, p Place) plan.Lane {
 	l := LaneOf(m, &p)
 	l.MemoryNodes = memoryNodes(m, p)
 	return l
 }
 
-// BestOn is best for a lane on one node.
+// BestOn returns the best place of a lane on one node.
 func BestOn(m *stock.Machine, l lane.Lane, n int) (Place, bool) {
 	ways, err := demandsOf(m, l, Relaxed{})
 	if err != nil {
@@ -34,13 +34,13 @@ func BestOn(m *stock.Machine, l lane.Lane, n int) (Place, bool) {
 	return Place{}, false
 }
 
-// CanBeOn says whether a lane's wishes allow a node.
+// CanBeOn reports whether a lane's wishes allow a node.
 func CanBeOn(m *stock.Machine, l lane.Lane, n int) bool {
 	ways, err := demandsOf(m, l, Relaxed{})
 	return err == nil && slices.ContainsFunc(ways, func(w demand) bool { return w.near == 0 || w.near.Has(n) })
 }
 
-// BestOff is the best place for a lane off some CPUs, whatever its wishes.
+// BestOff returns the best place of a lane that avoids some CPUs, ignoring its wishes.
 func BestOff(m *stock.Machine, l lane.Lane, cpus cpuset.Set) (Place, bool) {
 	ways, err := demandsOf(m, l, Relaxed{Wishes: l.Spec.Wishes()})
 	if err != nil {
@@ -51,8 +51,8 @@ func BestOff(m *stock.Machine, l lane.Lane, cpus cpuset.Set) (Place, bool) {
 	return bestFor(m, way)
 }
 
-// Exchange is the place of a lane with as many of its CPUs in one set exchanged for free ones in another as
-// can be; with the wishes for nodes and caches given up. False: there are none.
+// Exchange returns the place of a lane with as many of its CPUs in off as possible exchanged for free ones in
+// onto. It ignores the wishes for nodes and caches. It returns false if no CPU can be exchanged.
 func Exchange(m *stock.Machine, has plan.Lane, off, onto cpuset.Set) (Place, bool) {
 	ways, err := demandsOf(m, has.Declaration(), Relaxed{Wishes: []string{"near", "numa", "l3"}})
 	if err != nil {
@@ -76,8 +76,8 @@ func Exchange(m *stock.Machine, has plan.Lane, off, onto cpuset.Set) (Place, boo
 	return p, true
 }
 
-// Choice is how many CPUs a lane has to choose from without preferred wishes, its own and those of others to
-// be apart from it.
+// Choice returns how many CPUs a lane can choose from, ignoring preferred wishes: its own, and those of
+// others to be apart from it.
 func Choice(m *stock.Machine, l lane.Lane) int {
 	most := 0
 	holds, others := m.PreferredAparts(l.Metadata.Name)

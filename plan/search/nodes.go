@@ -6,7 +6,8 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// useful are the nodes that can give the lane anything: machines have many that are there for cards alone.
+// useful returns the nodes that can give the lane anything. Many machines have nodes that are there for
+// devices alone.
 func (s *search) useful() (nodes []int) {
 	free := s.free()
 	for n := range min(len(s.m.Nodes), stock.MostNodes) {
@@ -21,7 +22,7 @@ func (s *search) useful() (nodes []int) {
 	return nodes
 }
 
-// free is, by node, at most how much memory a lane can have.
+// free returns, by node, an upper bound of the memory that the lane can have.
 func (s *search) free() []uint64 {
 	all := make([]uint64, len(s.m.Nodes))
 	for n := range all {
@@ -34,8 +35,8 @@ func (s *search) free() []uint64 {
 	return all
 }
 
-// fewest is on how many nodes at least the lane has room, and memory, which spares all combinations of fewer;
-// more than there are where it has not even on all together.
+// fewest returns a lower bound of the number of nodes on which the lane has room and memory: combinations of
+// fewer need no try. If all nodes together are not enough, it returns more than there are.
 func (s *search) fewest() int {
 	bytes := s.a.memory
 	for _, h := range s.a.huge {
@@ -44,7 +45,8 @@ func (s *search) fewest() int {
 	return max(1, atLeast(s.room, s.count), atLeast(s.free(), bytes))
 }
 
-// atLeast is how many of some amounts make up a sum, the largest first; more than there are where all do not.
+// atLeast returns how many of some amounts, the largest first, reach a sum. If all together do not, it
+// returns more than there are.
 func atLeast[T int | uint64](amounts []T, sum T) int {
 	for k, n := range slices.Backward(slices.Sorted(slices.Values(amounts))) {
 		if sum <= 0 {

@@ -15,14 +15,14 @@ type Place struct {
 	CPUs       cpuset.Set
 	idle       cpuset.Set
 	Nodes      stock.NodeSet // of its CPUs
-	Memory     stock.NodeSet // from which its memory may come
+	Memory     stock.NodeSet // its memory may come from these
 	Allocation stock.Allocation
 	Fixed      plan.Cost // the part that does not depend on other lanes
-	broken     []string  // the wishes that do not hold, whose weights are in Fixed
-	Cost       plan.Cost // all of it, beside the lanes that were placed at the time of the search
+	broken     []string  // the wishes that do not hold; Fixed includes their weights
+	Cost       plan.Cost // the whole, beside the lanes placed at the time of the search
 	tie        tie       // decides among equal costs
 	Improvable bool      // there may be better places
-	Searches   int       // how many the search for it took; also set where none was found
+	Searches   int       // steps of the search for it; also set if none was found
 }
 
 // compare orders places: by cost, then by how little they break up, then by their CPUs.
@@ -35,28 +35,28 @@ func (p *Place) compare(q *Place) int {
 
 func (p *Place) owned() cpuset.Set { return p.CPUs.Union(p.idle) }
 
-// Name is that of the lane.
+// Name returns the lane's name.
 func (p *Place) Name() string { return p.demand.name }
 
-// Spec is the lane's declaration.
+// Spec returns the lane's declaration.
 func (p *Place) Spec() *lane.Spec { return &p.demand.spec }
 
-// WantsMemory says whether memory or hugepages are set aside for the lane.
+// WantsMemory reports whether memory or hugepages are set aside for the lane.
 func (p *Place) WantsMemory() bool { return p.demand.wantsMemory() }
 
-// Need is the memory that is set aside for the lane.
+// Need returns the memory that is set aside for the lane.
 func (p *Place) Need() stock.Need { return p.demand.need(p.Memory, p.Nodes) }
 
-// Device is the index of the device whose virtual functions the lane gets. False: it gets none.
+// Device returns the index of the device whose virtual functions the lane gets; false if it gets none.
 func (p *Place) Device() (int, bool) { return p.demand.device, p.demand.vfs > 0 }
 
-// LaneOf is the lane that occupies a place.
+// LaneOf returns the lane that occupies a place.
 func LaneOf(m *stock.Machine, p *Place) plan.Lane {
 	return plan.Lane{Name: p.demand.name, CPUs: p.CPUs, Idle: p.idle, Memory: p.Allocation.Memory,
 		Hugepages: p.Allocation.Huge, Devices: devicesOf(m, p), Spec: p.demand.spec}
 }
 
-// devicesOf are what the lane has of its device.
+// devicesOf returns what the lane has of its device.
 func devicesOf(m *stock.Machine, p *Place) []plan.Device {
 	if p.demand.device < 0 {
 		return nil
@@ -64,7 +64,7 @@ func devicesOf(m *stock.Machine, p *Place) []plan.Device {
 	return []plan.Device{m.Functions(p.demand.device, p.demand.vfs)}
 }
 
-// PlaceOf is the place of a lane that is placed.
+// PlaceOf returns the place of a lane that is placed.
 func PlaceOf(m *stock.Machine, l plan.Lane) (Place, error) {
 	ways, err := demandsOf(m, l.Declaration(), Relaxed{Wishes: l.Spec.Wishes(), allDevices: true})
 	if err != nil {

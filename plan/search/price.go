@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// FixedCost sets the part of a place's cost that does not depend on other lanes, from its CPUs and the nodes
-// of its memory. False: a required wish does not hold.
+// FixedCost sets the part of a place's cost that does not depend on other lanes, from its CPUs and memory
+// nodes. It returns false if a required wish does not hold.
 func FixedCost(m *stock.Machine, p *Place) bool {
 	a, c := &p.demand, plan.Cost{}
 	p.Nodes = 0
@@ -58,8 +58,8 @@ func FixedCost(m *stock.Machine, p *Place) bool {
 	return !v.fails
 }
 
-// sharedCores counts the place's cores of which another lane, or housekeeping for good, has a thread; lanes
-// that share CPUs do not count for each other. self is as in besideCost.
+// sharedCores counts the place's cores of which another lane, or reserved housekeeping, has a thread. Lanes
+// that share CPUs do not count for each other. self is as in BesideCost.
 func sharedCores(m *stock.Machine, p *Place, self int) int {
 	n, owned := 0, p.owned()
 	for id := range p.CPUs.All() {
@@ -96,9 +96,9 @@ func (v *verdict) require(wish string, holds bool) {
 	v.fails = v.fails || !soft && !slices.Contains(v.demand.dropped, wish)
 }
 
-// BesideCost is the part of a place's cost that depends on the lanes on the machine, and its preferred wishes
-// about these that are broken. self is the index of the place's own lane if that is on the machine, else -1.
-// False: a required wish does not hold.
+// BesideCost returns the part of a place's cost that depends on the lanes on the machine, and the broken
+// preferred wishes about these. self is the index of the place's own lane if it is on the machine, else -1.
+// ok is false if a required wish does not hold.
 func BesideCost(m *stock.Machine, p *Place, self int) (cost plan.Cost, broken []string, ok bool) {
 	c, v, s := plan.Cost{SharedCores: sharedCores(m, p, self)}, verdict{demand: &p.demand}, &p.demand.spec
 	if len(s.Apart.Lanes) > 0 {
@@ -116,9 +116,9 @@ func BesideCost(m *stock.Machine, p *Place, self int) (cost plan.Cost, broken []
 	return c, v.broken, !v.fails
 }
 
-// price sets the cost of a place whose lane is not on the machine. whole are the CPUs of free whole cores by
-// node, block the most of these, soft the lanes that prefer to be apart. False: a required wish does not
-// hold.
+// price sets the cost of a place whose lane is not on the machine. whole has the CPUs of free whole cores by
+// node, block the largest number of these, soft the lanes that prefer to be apart. It returns false if a
+// required wish does not hold.
 func price(m *stock.Machine, p *Place, whole []int, block int, soft []plan.Lane) bool {
 	fixed := FixedCost(m, p)
 	own, _, ok := BesideCost(m, p, -1)
@@ -142,7 +142,7 @@ func price(m *stock.Machine, p *Place, whole []int, block int, soft []plan.Lane)
 	return fixed && ok
 }
 
-// firstOf is the lowest CPU of a core that the place has; -1 is none.
+// firstOf returns the lowest CPU of a core that the place has; -1 for none.
 func firstOf(m *stock.Machine, c int, p *Place) int {
 	for _, id := range m.Cores[c].CPUs {
 		if p.CPUs.Contains(id) || p.idle.Contains(id) {
@@ -152,7 +152,7 @@ func firstOf(m *stock.Machine, c int, p *Place) int {
 	return -1
 }
 
-// fits says whether a core is of the kind that a lane wants.
+// fits reports whether a core has the kind that a lane wants.
 func fits(has, wanted host.CPUKind) bool {
 	return wanted == "" || has == wanted || has == host.Uniform && wanted == host.Performance
 }

@@ -19,7 +19,7 @@ type wishes struct {
 	weights []int // of own, then of others
 }
 
-// newWishes leaves out wishes of placed lanes that are broken already: they cost nothing more.
+// newWishes leaves out wishes of placed lanes that are broken already, because they cost nothing more.
 func newWishes(m *stock.Machine, l lane.Lane, base Relaxed) wishes {
 	w := wishes{base: base}
 	for _, name := range slices.Sorted(maps.Keys(l.Spec.Preferred)) {
@@ -40,7 +40,7 @@ func newWishes(m *stock.Machine, l lane.Lane, base Relaxed) wishes {
 	return w
 }
 
-// weight is that of a set of wishes.
+// weight returns the total weight of a set of wishes.
 func (w *wishes) weight(set stock.NodeSet) int {
 	sum := 0
 	for i := range set.All() {
@@ -49,7 +49,7 @@ func (w *wishes) weight(set stock.NodeSet) int {
 	return sum
 }
 
-// without is a search without a set of the wishes.
+// without returns the limits of a search that ignores a set of wishes.
 func (w *wishes) without(set stock.NodeSet) Relaxed {
 	r := w.base
 	r.Wishes, r.Others = slices.Clone(r.Wishes), slices.Clone(r.Others)
@@ -63,8 +63,8 @@ func (w *wishes) without(set stock.NodeSet) Relaxed {
 	return r
 }
 
-// lightest are the sets of wishes to break, by weight, the empty one first. False: there are more than 512,
-// and of the larger ones only that of all wishes is here.
+// lightest returns the sets of wishes to break, by weight, the empty one first. It returns false if there are
+// more than 512: then of the larger sets only the one of all wishes is included.
 func (w *wishes) lightest() ([]stock.NodeSet, bool) {
 	const most = 512
 	var sets []stock.NodeSet

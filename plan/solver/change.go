@@ -19,18 +19,18 @@ type changes struct {
 	placed plan.Placement
 	lanes  []lane.Lane
 	tries  int // left for changes of this kind
-	steps  int // of the search, left for them
+	steps  int // steps of the search left for them
 }
 
 // edit is a change of one lane's declaration.
 type edit struct {
 	text string
-	left uint64 // as of a plan.Price
+	left uint64 // as in plan.Price
 	do   func(*lane.Spec)
 }
 
-// The kinds of changes in the order of docs/placement.md, as a plan.Price has them. Between them are those of
-// edits.
+// The kinds of changes in the order of docs/placement.md, as in plan.Price. The kinds of edits are between
+// them.
 const (
 	kindMoves = 1 + iota
 	kindEdits
@@ -38,8 +38,8 @@ const (
 	kindLeaveOut = kindMemory + 1
 )
 
-// cheapest is the first change, in the order of docs/placement.md, that makes all lanes fit; nil if none of
-// those that were tried does. The lane that was refused comes first.
+// cheapest returns the first change, in the order of docs/placement.md, that makes all lanes fit; nil if none
+// of those tried does. It begins with the refused lane.
 func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string) *plan.Change {
 	if len(placed.Lanes) > 0 {
 		if p, err := repack(h, placed, lanes); err == nil && len(p.Moves) > 0 {
@@ -68,7 +68,7 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 		}
 	}
 	for i, l := range lanes {
-		// this helps mostly, so it is always tried
+		// this usually helps, so it is always tried
 		if rest := slices.Delete(slices.Clone(lanes), i, i+1); len(rest) > 0 && c.fit(rest, 80000) {
 			return &plan.Change{Lane: l.Metadata.Name, Change: "leave it out", Price: plan.Price{Kind: kindLeaveOut}}
 		}
@@ -76,14 +76,14 @@ func cheapest(h host.Host, placed plan.Placement, lanes []lane.Lane, name string
 	return nil
 }
 
-// Fits says whether a short search finds a way to place all lanes beside what is placed. For callers that
-// propose a change themselves: false is no proof.
+// Fits reports whether a short search finds a way to place all lanes beside the placed ones. It is for
+// callers that propose a change themselves. False proves nothing.
 func Fits(h host.Host, placed plan.Placement, lanes []lane.Lane) bool {
 	c := changes{h: h, placed: placed, lanes: lanes, steps: 80000}
 	return c.fit(lanes, c.steps)
 }
 
-// works says whether all lanes fit with an edit of one of them.
+// works reports whether all lanes fit after an edit of one of them.
 func (c *changes) works(i int, do func(*lane.Spec)) bool {
 	if c.tries--; c.tries < 0 {
 		return false
@@ -94,16 +94,16 @@ func (c *changes) works(i int, do func(*lane.Spec)) bool {
 	return lanes[i].Spec.Validate() == nil && c.fit(lanes, most)
 }
 
-// fit says whether a search of so many steps finds a way to place the lanes.
+// fit reports whether a search of that many steps finds a way to place the lanes.
 func (c *changes) fit(lanes []lane.Lane, most int) bool {
 	if most <= 0 || c.placed.Check(c.h) != nil || checkNames(c.placed, lanes) != nil {
 		return false
 	}
 	t := newJointSearch(stock.New(c.h, c.placed.Lanes), lanes, most)
-	if t.exceedsHost() { // no search, so it takes no steps
+	if t.exceedsHost() { // this needs no search, so it takes no steps
 		return false
 	}
-	// Some files are easy with the largest lanes first, others with those that have the fewest choices.
+	// Some requests are easy with the largest lanes first, others with those that have the fewest choices.
 	t.findFirst(most/4, true)
 	refused := t.run()
 	c.steps -= most/4 - max(0, t.steps)
@@ -118,8 +118,8 @@ func (c *changes) fit(lanes []lane.Lane, most int) bool {
 
 const editKinds = 5
 
-// edits are the changes of a declaration that may help, by kind, in the order in which they are tried. free
-// is how many CPUs no lane has.
+// edits returns the changes of a declaration that may help, by kind, in the order in which they are tried.
+// free is how many CPUs no lane has.
 func edits(s lane.Spec, free int) [editKinds][]edit {
 	var all [editKinds][]edit
 	for _, w := range s.Wishes() {
@@ -174,7 +174,7 @@ func amounts(s lane.Spec) []amount {
 	return all
 }
 
-// memory is the largest amount of one kind of a lane's memory that fits.
+// memory returns a change to the largest amount of one kind of a lane's memory that fits.
 func (c *changes) memory(i int) *plan.Change {
 	for _, a := range amounts(c.lanes[i].Spec) {
 		with := func(n uint64) bool {
@@ -183,7 +183,7 @@ func (c *changes) memory(i int) *plan.Change {
 		if a.most == 0 || !with(0) {
 			continue
 		}
-		least, most := uint64(0), a.most // fits; does not
+		least, most := uint64(0), a.most // fits; does not fit
 		for most-least > 1 {
 			if middle := least + (most-least)/2; with(middle) {
 				least = middle

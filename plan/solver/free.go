@@ -14,19 +14,19 @@ import (
 
 // Room is what is free on a host.
 type Room struct {
-	CPUs   cpuset.Set // that lanes may have; housekeeping needs one of them
+	CPUs   cpuset.Set // for lanes, but housekeeping needs one of them
 	Nodes  []NodeRoom // by number
 	Shapes []Shape
 }
 
 // NodeRoom is what is free on a NUMA node.
 type NodeRoom struct {
-	Node      int // -1: the machine does not say it
+	Node      int // -1: the machine does not say
 	CPUs      cpuset.Set
-	L3        map[int]cpuset.Set          // free CPUs by the machine's number of the L3; of those that are known
+	L3        map[int]cpuset.Set          // free CPUs by the machine's number of the L3, if known
 	Kinds     map[host.CPUKind]cpuset.Set // free CPUs by the kind of their core
-	Memory    uint64                      // bytes; 0 is none, or not known
-	Hugepages map[uint64]uint64           // pages of the node's pools by size in bytes
+	Memory    uint64                      // bytes; 0: none or unknown
+	Hugepages map[uint64]uint64           // free pages of the node's pools, by size in bytes
 }
 
 // Shape is the largest lane of its kind that fits.
@@ -35,8 +35,8 @@ type Shape struct {
 	CPUs        int    // 0: none fits
 }
 
-// Free says what is free beside what is placed, and the largest lanes that Solve would place. The error is a
-// *plan.Mismatch.
+// Free returns what is free beside the placed lanes, and the largest lanes that Solve would place. It fails
+// with a *plan.Mismatch.
 func Free(h host.Host, placed plan.Placement) (Room, error) {
 	r, m, err := room(h, placed)
 	if err != nil {
@@ -56,7 +56,7 @@ func Free(h host.Host, placed plan.Placement) (Room, error) {
 	return r, nil
 }
 
-// FreeNodes is Free without the shapes, for those who ask often.
+// FreeNodes is Free without the shapes, for callers that ask often.
 func FreeNodes(h host.Host, placed plan.Placement) ([]NodeRoom, error) {
 	r, _, err := room(h, placed)
 	return r.Nodes, err
@@ -84,12 +84,12 @@ func room(h host.Host, placed plan.Placement) (Room, *stock.Machine, error) {
 		}
 		r.Nodes = append(r.Nodes, room)
 	}
-	// The machine has those with CPUs first.
+	// The machine has nodes with CPUs first.
 	slices.SortFunc(r.Nodes, func(a, b NodeRoom) int { return a.Node - b.Node })
 	return r, m, nil
 }
 
-// largest is how many free CPUs the largest part of a machine has that a lane may be within.
+// largest returns how many free CPUs the largest part of a machine has, of those that a lane may be within.
 func largest(m *stock.Machine, within string) int {
 	if within == "" {
 		return m.Free().Len()
@@ -102,7 +102,7 @@ func largest(m *stock.Machine, within string) int {
 	return slices.Max(append(slices.Collect(maps.Values(count)), 0))
 }
 
-// fitsShape says whether a lane of so many CPUs fits.
+// fitsShape reports whether a lane of that shape and number of CPUs fits.
 func fitsShape(m *stock.Machine, s Shape, count int) bool {
 	l := lane.Lane{Spec: lane.Spec{CPUs: lane.CPUs{Count: count, SMT: s.SMT}}}
 	switch s.Within {

@@ -13,8 +13,7 @@ import (
 )
 
 // jointSearch places several lanes by branch and bound over their places. The cost is always that of all
-// lanes placed so far, so the order in which they are placed changes nothing but the time that the search
-// takes.
+// lanes placed so far, so the order in which lanes are placed affects only the time that the search takes.
 type jointSearch struct {
 	m             *stock.Machine
 	lanes         []lane.Lane // in the order in which they are placed
@@ -22,13 +21,13 @@ type jointSearch struct {
 	placed        int         // how many lanes the machine had before
 	blockBefore   int         // the largest free block before
 	apartBefore   []bool      // by lane placed before: its preferred wish to be apart holds
-	least         []plan.Cost // by depth: a lower bound of what the lanes from there on cost together
+	least         []plan.Cost // by depth: a lower bound of the joint cost of the lanes from there on
 	steps         int         // left
 	most          int         // steps at the start
-	firstFound    bool        // end with the first placement that is found
-	dropPreferred bool        // place lanes without their preferred wishes
+	firstFound    bool        // end with the first placement found
+	dropPreferred bool        // place lanes ignoring their preferred wishes
 	competes      bool        // several lanes want memory
-	plain         bool        // no lane shares CPUs or wants to be apart: cores with as much free are alike
+	plain         bool        // no lane shares CPUs or wants to be apart: cores with as much free are equal
 
 	have        []search.Place
 	best        []search.Place
@@ -36,12 +35,12 @@ type jointSearch struct {
 	found       bool
 	incomplete  bool     // some places were not tried
 	tooMuch     bool     // the host has fewer CPUs or less memory than the lanes want
-	deepest     int      // the most lanes that were placed at once
-	unplaced    *refused // the first lane that had no place, on the machine as it was then
+	deepest     int      // the most lanes that were placed at the same time
+	unplaced    *refused // the first lane without a place, on the machine as it was then
 	seen        map[string]plan.Cost
 	referenced  []bool // by lane: another one has a wish about it
 	wantsMemory bool   // some lane wants memory
-	// Buffers that are used again.
+	// Buffers that are reused.
 	scratch []byte
 	cores   []uint64
 	sets    map[stock.NodeSet][]stock.NodeSet
@@ -93,8 +92,8 @@ func (t *jointSearch) findFirst(steps int, dropPreferred bool) {
 }
 
 // fewestChoicesFirst makes the search begin with the lanes that have the fewest CPUs to choose from. Lanes
-// that are near to each other come one after the other, the smallest first, so that a place without room for
-// the others shows at once; then come those with wishes to be apart.
+// that are near to each other follow each other, the smallest first, so that a place without room for the
+// others shows early. After them come lanes with wishes to be apart.
 func (t *jointSearch) fewestChoicesFirst() {
 	type rank struct{ choices, group int }
 	ranks := map[string]rank{}
@@ -105,7 +104,7 @@ func (t *jointSearch) fewestChoicesFirst() {
 		}
 		ranks[l.Metadata.Name] = rank{search.Choice(t.m, l), group}
 	}
-	for range t.lanes { // as far as a chain may reach
+	for range t.lanes { // the longest possible chain
 		for i, l := range t.lanes {
 			if near, ok := ranks[l.Spec.Near.Lane]; ok {
 				own := ranks[l.Metadata.Name]
@@ -118,7 +117,7 @@ func (t *jointSearch) fewestChoicesFirst() {
 		func(l lane.Lane) int { return ranks[l.Metadata.Name].group }, t.depth, cpusTaken)
 }
 
-// depth is the length of the chain of lanes, each near to the next, that begins with a lane.
+// depth returns the length of the chain of lanes, each near to the next, that begins with a lane.
 func (t *jointSearch) depth(l lane.Lane) int {
 	depth, name := 0, l.Spec.Near.Lane
 	for range t.lanes { // a circle ends here
@@ -131,7 +130,7 @@ func (t *jointSearch) depth(l lane.Lane) int {
 	return depth
 }
 
-// cpusTaken estimates how many CPUs a lane takes, to place the largest first.
+// cpusTaken estimates how many CPUs a lane takes, so that the largest is placed first.
 func cpusTaken(l lane.Lane) int {
 	if l.Spec.CPUs.SMT == lane.Isolate {
 		return 2 * l.Spec.CPUs.Count
@@ -139,10 +138,10 @@ func cpusTaken(l lane.Lane) int {
 	return l.Spec.CPUs.Count
 }
 
-// wantsMemory says whether memory or hugepages are set aside for a lane.
+// wantsMemory reports whether memory or hugepages are set aside for a lane.
 func wantsMemory(l lane.Lane) bool { return l.Spec.Memory.Size > 0 || len(l.Spec.Memory.Hugepages) > 0 }
 
-// memoryOf is the memory and hugepages that a lane wants, in bytes.
+// memoryOf returns the memory and hugepages that a lane wants, in bytes.
 func memoryOf(l lane.Lane) uint64 {
 	sum := uint64(l.Spec.Memory.Size)
 	for _, bytes := range l.Spec.Memory.Hugepages {
@@ -173,7 +172,7 @@ func (t *jointSearch) run() *refused {
 		least := p.Cost
 		least.BlockLost = 0
 		if t.lanes[i].Spec.Near.Lane != "" {
-			least.DeviceDistance = 0 // the other lane may come to lie elsewhere
+			least.DeviceDistance = 0 // the other lane may be placed elsewhere
 		}
 		if p.Improvable {
 			least = plan.Cost{}
@@ -199,7 +198,7 @@ func (t *jointSearch) run() *refused {
 	return t.refused()
 }
 
-// refused is the lane that has no place; nil if all have one.
+// refused returns the lane that has no place; nil if all have one.
 func (t *jointSearch) refused() *refused {
 	if t.found {
 		return nil
@@ -219,7 +218,7 @@ func (t *jointSearch) branch(depth int, cost plan.Cost) {
 		return
 	}
 	if depth == len(t.lanes) {
-		if t.firstFound { // memory could come from more nodes than it does
+		if t.firstFound { // the memory could come from more nodes
 			for i := range t.have {
 				t.have[i].Memory = t.m.NodesOfMemory(t.have[i].Allocation)
 				search.FixedCost(t.m, &t.have[i])
@@ -263,9 +262,9 @@ func (t *jointSearch) branch(depth int, cost plan.Cost) {
 	})
 }
 
-// bestNext is the best place for a lane if it were the last one: to be tried first, and a lower bound of its
-// cost. False: there is no place. Where several lanes want memory, that of the others may still come from
-// elsewhere, so the bound and false are those of the lane without memory.
+// bestNext returns the best place of a lane if it were the last one, which is tried first, and a lower bound
+// of its cost. It returns false if there is no place. If several lanes want memory, the memory of others may
+// still come from elsewhere; so then the bound, and false, are those of the lane without memory.
 func (t *jointSearch) bestNext(l lane.Lane) (*search.Place, bool, plan.Cost) {
 	var r search.Relaxed
 	if t.dropPreferred {
@@ -300,7 +299,7 @@ func (t *jointSearch) hasNoPlace(l lane.Lane) {
 	}
 }
 
-// visitSteps are the steps that a descent to the next lane counts for; a place that is tried is one.
+// visitSteps is the number of steps that a descent to the next lane counts for. Trying a place is one step.
 const visitSteps = 20
 
 // visit puts a lane at a place and descends to the next one, if all wishes hold and there is memory for all.
@@ -312,7 +311,7 @@ func (t *jointSearch) visit(depth int, p *search.Place) {
 		was = slices.Clone(t.m.Lanes[t.placed:])
 	}
 	t.steps -= visitSteps
-	defer t.m.Expect(t.lanes[depth+1:]) // again for the other places of this lane
+	defer t.m.Expect(t.lanes[depth+1:]) // again, for the other places of this lane
 	if cost, ok := t.price(); ok && t.allocate() && t.hasRoom(depth+1) && t.partnersFit(depth+1) {
 		t.branch(depth+1, cost)
 	}
@@ -321,8 +320,8 @@ func (t *jointSearch) visit(depth int, p *search.Place) {
 	t.m.Pop()
 }
 
-// partnersFit says whether the lanes from a depth on that have wishes about the lane placed last, or it about
-// them, still have enough CPUs to choose from, wherever their memory comes from.
+// partnersFit reports whether lanes from a depth on that are tied by a wish to the lane placed last still
+// have enough CPUs to choose from, wherever their memory comes from.
 func (t *jointSearch) partnersFit(depth int) bool {
 	last := &t.have[depth-1]
 	for _, l := range t.lanes[depth:] {
@@ -335,7 +334,7 @@ func (t *jointSearch) partnersFit(depth int) bool {
 	return true
 }
 
-// price is the cost of the lanes placed so far. False: a required wish does not hold.
+// price returns the cost of the lanes placed so far. It returns false if a required wish does not hold.
 func (t *jointSearch) price() (plan.Cost, bool) {
 	var sum plan.Cost
 	for i := range t.have {
@@ -361,7 +360,7 @@ func (t *jointSearch) price() (plan.Cost, bool) {
 	return sum, true
 }
 
-// staysApart says whether no new lane breaks the wish of a placed one to be apart.
+// staysApart reports whether no new lane breaks the wish of a placed one to be apart.
 func (t *jointSearch) staysApart(o *plan.Lane) bool {
 	for i := range t.have {
 		p := &t.have[i]

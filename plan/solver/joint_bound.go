@@ -9,15 +9,15 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// exceedsHost says whether the lanes need more CPUs or memory than are free.
+// exceedsHost reports whether the lanes need more CPUs or memory than are free.
 func (t *jointSearch) exceedsHost() bool { return t.exceedsCPUs(0) || t.exceedsMemory() }
 
-// exceedsCPUs says whether the lanes from a depth on want more CPUs than are free. It counts idle siblings,
-// and CPUs that lanes share, as few as these can be.
+// exceedsCPUs reports whether the lanes from a depth on want more CPUs than are free. It counts idle siblings
+// and shared CPUs at their minimum.
 func (t *jointSearch) exceedsCPUs(depth int) bool {
 	m, need, isolated, shared := t.m, 0, 0, 0
 	free := m.Free()
-	left := free.Len() - 1 // one is housekeeping's
+	left := free.Len() - 1 // housekeeping needs one
 	if !slices.ContainsFunc(t.lanes[depth:], func(l lane.Lane) bool { return l.Spec.CPUs.Boot }) {
 		free = free.Difference(m.BootCore())
 	}
@@ -32,7 +32,7 @@ func (t *jointSearch) exceedsCPUs(depth int) bool {
 			need += s.Count
 		}
 	}
-	var whole []int // CPUs of each core of which nobody has one
+	var whole []int // by core that is wholly free: its CPUs
 	joined := 0     // CPUs that are shared already
 	for _, c := range m.Cores {
 		if cpuset.Of(c.CPUs...).IsSubsetOf(free) {
@@ -55,7 +55,7 @@ func (t *jointSearch) exceedsCPUs(depth int) bool {
 	return need > 0 && need > min(free.Len(), left)
 }
 
-// exclusiveCPUs are how many CPUs the lanes from a depth on want for themselves.
+// exclusiveCPUs returns how many CPUs the lanes from a depth on want for themselves.
 func (t *jointSearch) exclusiveCPUs(depth int) int {
 	sum := 0
 	for _, l := range t.lanes[depth:] {
@@ -66,16 +66,17 @@ func (t *jointSearch) exclusiveCPUs(depth int) int {
 	return sum
 }
 
-// hasRoom says whether the CPUs that are free may do for the lanes from a depth on. The first that has no
-// place is looked for without this: it is the one that a refusal explains.
+// hasRoom reports whether the free CPUs may be enough for the lanes from a depth on. It is not used to find
+// the first lane that has no place, which a refusal explains.
 func (t *jointSearch) hasRoom(depth int) bool {
 	return !t.m.Free().IsEmpty() && (t.unplaced == nil || !t.exceedsCPUs(depth))
 }
 
-// done says whether the search has to end.
+// done reports whether the search has to end.
 func (t *jointSearch) done() bool { return t.steps < 0 || t.firstFound && t.found }
 
-// couldBeat says whether a cost so far, with a lower bound of the rest, may be less than the best cost found.
+// couldBeat reports whether the cost so far, plus a lower bound of the rest, may be less than the best cost
+// found.
 func (t *jointSearch) couldBeat(cost, rest plan.Cost) bool {
 	if !t.found {
 		return true
@@ -84,8 +85,8 @@ func (t *jointSearch) couldBeat(cost, rest plan.Cost) bool {
 	return !t.firstFound && cost.Compare(t.cost) < 0
 }
 
-// leastLoss is a lower bound of what the largest free block loses when the lanes from a depth on are placed:
-// what has no room beside other lanes comes from whole cores.
+// leastLoss returns a lower bound of what the largest free block loses when the lanes from a depth on are
+// placed: CPUs that do not fit beside other lanes come from whole cores.
 func (t *jointSearch) leastLoss(depth int) int {
 	m := t.m
 	beside, whole := m.FreeBeside(), m.WholeByNode()
@@ -97,8 +98,8 @@ func (t *jointSearch) leastLoss(depth int) int {
 	return t.blockBefore - max(0, left)
 }
 
-// exceedsMemory says whether the lanes want more memory than all nodes have together. Hugepages do not count:
-// they may come from pools.
+// exceedsMemory reports whether the lanes want more memory than all nodes have together. Hugepages do not
+// count, because they may come from pools.
 func (t *jointSearch) exceedsMemory() bool {
 	want := uint64(0)
 	for _, l := range t.lanes {

@@ -54,8 +54,8 @@ func (t *jointSearch) eachMemory(p search.Place, use func(search.Place)) {
 	}
 }
 
-// memorySets are the sets of nodes with memory, the cheapest for CPUs on some nodes first. On a machine with
-// more than eight such nodes, only sets of up to two are tried.
+// memorySets returns the sets of nodes with memory, the cheapest for CPUs on the given nodes first. On a
+// machine with more than eight such nodes, it tries only sets of up to two.
 func (t *jointSearch) memorySets(cpus stock.NodeSet) []stock.NodeSet {
 	var with stock.NodeSet
 	ample := t.ample()
@@ -65,7 +65,7 @@ func (t *jointSearch) memorySets(cpus stock.NodeSet) []stock.NodeSet {
 		}
 	}
 	var sets []stock.NodeSet
-	if t.firstFound { // what memory costs does not count: from all nodes, or for `numa: one` from one
+	if t.firstFound { // the cost of memory does not count: all nodes, or for `numa: one` a single one
 		sets = append(sets, with)
 		for n := range with.All() {
 			sets = append(sets, 1<<n)
@@ -95,20 +95,20 @@ func (t *jointSearch) memorySets(cpus stock.NodeSet) []stock.NodeSet {
 	})
 	for i, set := range sets {
 		if set&ample != 0 {
-			return sets[:i+1] // there is enough, also for all other lanes: no later set can be better
+			return sets[:i+1] // enough, also for all other lanes: no later set can be better
 		}
 	}
 	return sets
 }
 
-// ample are the nodes that alone have memory for all lanes of the request, without their pools.
+// ample returns the nodes that alone have enough memory for all lanes of the request, pools not counted.
 func (t *jointSearch) ample() stock.NodeSet {
 	need, page := uint64(0), uint64(1)
 	sizes := map[uint64]bool{}
 	for _, l := range t.lanes {
 		need = stock.PlusCapped(need, uint64(l.Spec.Memory.Size))
 		for name, bytes := range l.Spec.Memory.Hugepages {
-			size, _ := quantity.ParseBytes(name) // it was parsed before
+			size, _ := quantity.ParseBytes(name) // parsed before
 			need, page, sizes[uint64(size)] = stock.PlusCapped(need, uint64(bytes)), max(page, uint64(size)), true
 		}
 	}

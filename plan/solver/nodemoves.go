@@ -13,14 +13,14 @@ import (
 
 // nodeState is a state of the search for moves between nodes.
 type nodeState struct {
-	at    []byte // by lane: its node plus one; 0: it has not moved
+	at    []byte // by lane: its node plus one; 0: not moved
 	room  []int  // by node: free CPUs
 	moves int
 }
 
-// fewestMoves searches, best first, for the fewest moves of whole lanes between nodes after which a node has
-// room for a new lane. The answer is the node of each lane that moves, and of the new one. Only CPUs are
-// counted; whether cores and memory fit is seen when the lanes are moved.
+// fewestMoves searches, best first, for the fewest moves of whole lanes between nodes that give a node room
+// for a new lane. It returns the nodes of the lanes that move, and of the new one. It counts only CPUs;
+// whether cores and memory fit shows when the lanes are moved.
 func (r *repacking) fewestMoves(lanes []plan.Lane, l lane.Lane) (map[string]int, bool) {
 	const most = 4000 // states
 	size := l.Spec.CPUs.Count
@@ -30,7 +30,7 @@ func (r *repacking) fewestMoves(lanes []plan.Lane, l lane.Lane) (map[string]int,
 	free := r.m.With(lanes).Free().Difference(r.m.BootCore())
 	start := nodeState{at: make([]byte, len(lanes)), room: r.byNode(free)}
 	seen := map[string]bool{}
-	queue, tried := [][]nodeState{}, 0 // by twice the moves plus the CPUs that are missing
+	queue, tried := [][]nodeState{}, 0 // by twice the moves plus the missing CPUs
 	push := func(s nodeState) int {
 		node, short := r.roomiest(l, s.room)
 		if short = max(0, size-short); node < 0 || seen[string(s.at)] {
@@ -71,7 +71,7 @@ func (r *repacking) fewestMoves(lanes []plan.Lane, l lane.Lane) (map[string]int,
 	return nil, false
 }
 
-// shift moves a lane to a node. False: there is no room, or the lane cannot move.
+// shift moves a lane to a node. It returns false if there is no room or the lane cannot move.
 func (r *repacking) shift(lanes []plan.Lane, s nodeState, i, n int) (nodeState, bool) {
 	has, need, left := lanes[i], lanes[i].Owned().Len(), make([]int, len(s.room))
 	if s.at[i] == 0 {
@@ -92,7 +92,7 @@ func (r *repacking) shift(lanes []plan.Lane, s nodeState, i, n int) (nodeState, 
 	return s, true
 }
 
-// roomiest is the node with the most free CPUs of those that a lane may be on; -1 is none.
+// roomiest returns the node with the most free CPUs, of those that a lane may be on; -1 for none.
 func (r *repacking) roomiest(l lane.Lane, room []int) (node, most int) {
 	node = -1
 	for n := range room {
@@ -114,7 +114,7 @@ func (r *repacking) byNode(cpus cpuset.Set) []int {
 	return count
 }
 
-// packStaying gives each lane a node by first-fit-decreasing: its present one if that has room, else the
+// packStaying gives each lane a node by first-fit-decreasing: its present node if that has room, else the
 // first that has.
 func (r *repacking) packStaying(lanes []plan.Lane, l lane.Lane) (map[string]int, bool) {
 	return r.pack(lanes, l, true)

@@ -24,8 +24,8 @@ func newRefusal(name string, blocking ...string) *plan.Refusal {
 type refused struct {
 	lane   lane.Lane
 	reason error          // what makes it impossible on this machine
-	on     *stock.Machine // on which it does not fit; nil: each lane fits alone
-	proven bool           // it is impossible
+	on     *stock.Machine // the machine on which it does not fit; nil: each lane fits alone
+	proven bool           // it is certainly impossible
 }
 
 // Error names the lane.
@@ -55,7 +55,7 @@ func explained(err error, h host.Host, placed plan.Placement, lanes []lane.Lane)
 	return out
 }
 
-// constraint is one of the things that may keep a lane out.
+// constraint is something that may keep a lane out.
 type constraint struct {
 	text string // "": the balance says it
 	drop func(*trial)
@@ -68,7 +68,7 @@ type trial struct {
 	on   *stock.Machine
 }
 
-// blocking finds the fewest constraints that alone keep out a lane that does not fit.
+// blocking finds the fewest constraints that by themselves keep out a lane that does not fit.
 func blocking(m *stock.Machine, l lane.Lane) []string {
 	if len(m.Cores) == 0 {
 		return []string{fmt.Sprintf("asks for %s; none is usable", quantity.Count(l.Spec.CPUs.Count, "CPU"))}
@@ -129,7 +129,7 @@ func balance(m *stock.Machine, l lane.Lane) string {
 	return text + fmt.Sprintf(", %d %s free", free.Len(), inflect(free.Len(), "is", "are"))
 }
 
-// inflect is the form of a word for a number.
+// inflect returns the form of a word for a number.
 func inflect(n int, single, several string) string {
 	if n == 1 {
 		return single
@@ -137,7 +137,7 @@ func inflect(n int, single, several string) string {
 	return several
 }
 
-// firstFew are up to four names, and how many there are more.
+// firstFew lists up to four names, and says how many more there are.
 func firstFew(names []string) string {
 	if len(names) > 4 {
 		return strings.Join(names[:4], ", ") + fmt.Sprintf(" and %d more", len(names)-4)
@@ -145,7 +145,7 @@ func firstFew(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// constraints are what a lane asks for beyond a number of CPUs, and what limits all lanes.
+// constraints returns what a lane asks for beyond a number of CPUs, and what limits all lanes.
 func constraints(m *stock.Machine, l lane.Lane) []constraint {
 	s := l.Spec
 	all := []constraint{{"", func(t *trial) { t.NoHousekeeping = true }}}
@@ -227,13 +227,13 @@ func listText(m *stock.Machine, s lane.Spec) string {
 	return text
 }
 
-// memoryText is how much memory lanes could have.
+// memoryText says how much memory lanes could have.
 func memoryText(m *stock.Machine) string {
 	return fmt.Sprintf("%s are free, of which %s stay housekeeping's",
 		quantity.Bytes(m.AllFreeMemory()), quantity.Bytes(m.HousekeepingBytes))
 }
 
-// pagesText is how much of pools and memory hugepages could have.
+// pagesText says how much of pools and memory hugepages could have.
 func pagesText(m *stock.Machine, s lane.Spec) string {
 	text := "spec.memory.hugepages"
 	for i, size := range slices.Sorted(maps.Keys(s.Memory.Hugepages)) {
@@ -259,7 +259,7 @@ func nearText(n lane.Near) string {
 	return search.Shorten(n.Device)
 }
 
-// fitsWith says whether a lane fits with just some of its constraints.
+// fitsWith reports whether a lane fits with only some of its constraints.
 func fitsWith(m *stock.Machine, l lane.Lane, all []constraint, set stock.NodeSet) bool {
 	t := trial{spec: &l.Spec, on: m}
 	for i, c := range all {

@@ -14,9 +14,9 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// Repack is Solve that may move placed lanes: where a lane does not fit, or costs more than it would on an
-// empty machine. Each move of the answer goes to CPUs that the moves before it have freed. Lanes that have
-// lost CPUs are placed again. Where no moves save anything, the answer is that of Solve.
+// Repack is Solve that may move placed lanes, if a lane does not fit or costs more than it would on an empty
+// machine. Each move goes to CPUs that the moves before it have freed. Lanes that have lost CPUs are placed
+// again. If no move saves anything, the answer is that of Solve.
 func Repack(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
 	p, err := repack(h, placed, lanes)
 	if err == nil {
@@ -26,7 +26,7 @@ func Repack(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placeme
 	return plan.Placement{}, explained(err, h, staying, slices.Concat(declarations(lost), lanes))
 }
 
-// withoutLost is a placement without the lanes that have lost CPUs, and these.
+// withoutLost returns a placement without the lanes that have lost CPUs, and those lanes.
 func withoutLost(p plan.Placement, h host.Host) (plan.Placement, []plan.Lane, error) {
 	var gone *plan.Mismatch
 	err := p.Check(h)
@@ -47,7 +47,7 @@ func withoutLost(p plan.Placement, h host.Host) (plan.Placement, []plan.Lane, er
 type repacking struct {
 	m      *stock.Machine
 	before []plan.Lane // as placed, with those that have lost CPUs
-	reason string      // the reason for moves
+	reason string      // for moves
 }
 
 // arrangement is where all lanes could be, how they get there, and what that costs.
@@ -58,7 +58,7 @@ type arrangement struct {
 	cost  plan.Cost
 }
 
-// repack is Repack whose refusals are not explained yet.
+// repack is Repack without explanations of refusals.
 func repack(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
 	staying, lost, err := withoutLost(placed, h)
 	if err != nil {
@@ -86,7 +86,7 @@ func repack(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placeme
 	return r.placement(now, staying.Lanes, wanted), nil
 }
 
-// placement is the answer.
+// placement returns the answer.
 func (r *repacking) placement(now arrangement, staying []plan.Lane, wanted []lane.Lane) plan.Placement {
 	order := slices.Concat(names(declarations(staying)), names(wanted))
 	slices.SortFunc(now.lanes, func(a, b plan.Lane) int {
@@ -100,8 +100,8 @@ func (r *repacking) placement(now arrangement, staying []plan.Lane, wanted []lan
 	p := plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Host: plan.MachineOf(r.m.Host),
 		Lanes: now.lanes, Moves: now.moves, Cost: now.cost.Minus(costOf(r.m, r.before)),
 		Housekeeping: r.m.With(now.lanes).Housekeeping()}
-	// The search does not try everything. The lower bound is what each lane, placed or requested, costs alone on
-	// the machine.
+	// The search does not try everything. The lower bound adds what each lane, placed or requested, costs alone
+	// on the machine.
 	bound := leastCost(r.m, declarations(now.lanes)).Minus(costOf(r.m, staying))
 	bound.BlockLost = min(0, p.Cost.BlockLost)
 	if p.Optimal = bound.Compare(p.Cost) >= 0; !p.Optimal {
@@ -110,7 +110,7 @@ func (r *repacking) placement(now arrangement, staying []plan.Lane, wanted []lan
 	return p
 }
 
-// described is a lane with its reasons, interrupts and roles, beside all others where they are in the end.
+// described returns a lane with its reasons, interrupts and roles, beside all lanes at their final places.
 func (r *repacking) described(lanes []plan.Lane, l plan.Lane) plan.Lane {
 	on := r.m.With(without(lanes, l.Name))
 	p, err := search.PlaceOf(on, l)
@@ -124,7 +124,7 @@ func (r *repacking) described(lanes []plan.Lane, l plan.Lane) plan.Lane {
 	return l
 }
 
-// leastCost is a lower bound of what lanes cost: each alone on the machine.
+// leastCost returns a lower bound of what lanes cost: each alone on the machine.
 func leastCost(m *stock.Machine, lanes []lane.Lane) plan.Cost {
 	var sum plan.Cost
 	for _, l := range lanes {
@@ -136,7 +136,7 @@ func leastCost(m *stock.Machine, lanes []lane.Lane) plan.Cost {
 	return sum
 }
 
-// costOf is what lanes cost where they are; a lane that has lost CPUs costs nothing.
+// costOf returns what lanes cost where they are. A lane that has lost CPUs costs nothing.
 func costOf(m *stock.Machine, lanes []plan.Lane) plan.Cost {
 	on := m.With(lanes)
 	sum := plan.Cost{BlockLost: m.LargestBlock() - on.LargestBlock()}
@@ -153,7 +153,7 @@ func costOf(m *stock.Machine, lanes []plan.Lane) plan.Cost {
 	return sum
 }
 
-// cost is what lanes and moves cost in all.
+// cost returns the total cost of lanes and moves.
 func (r *repacking) cost(lanes []plan.Lane, moves []plan.Move) plan.Cost {
 	sum := costOf(r.m, lanes)
 	sum.LanesMoved = len(moves)
@@ -169,7 +169,7 @@ func countMoves(p *plan.Placement, lost []plan.Lane) {
 	}
 }
 
-// addAll adds lanes one by one. False: one does not fit, or the result breaks a rule.
+// addAll adds lanes one by one. It returns false if one does not fit, or the result breaks a rule.
 func (r *repacking) addAll(now arrangement, wanted []lane.Lane) (arrangement, bool) {
 	for _, l := range wanted {
 		next, ok := r.add(now, l)
@@ -186,8 +186,8 @@ func (r *repacking) addAll(now arrangement, wanted []lane.Lane) (arrangement, bo
 		_, ok := plan.Find(r.before, m.Lane)
 		return !ok
 	}) {
-		// A lane of the request moved to make room for a later one. It can be placed there at once, so the moves
-		// are searched again, of the placed lanes only.
+		// A lane of the request has moved to make room for a later one. It can be placed there at once, so the
+		// moves are searched again, for the placed lanes only.
 		t := r.routeTo(r.before, now.lanes)
 		if !t.run() {
 			return now, false
@@ -198,7 +198,7 @@ func (r *repacking) addAll(now arrangement, wanted []lane.Lane) (arrangement, bo
 	return now, r.holds(now.lanes)
 }
 
-// holds says whether lanes keep all rules where they are.
+// holds reports whether lanes keep all rules where they are.
 func (r *repacking) holds(lanes []plan.Lane) bool {
 	on := r.m.With(lanes)
 	for i, l := range lanes {
@@ -213,8 +213,8 @@ func (r *repacking) holds(lanes []plan.Lane) bool {
 	return !on.Free().IsEmpty() && on.HasStock()
 }
 
-// add places one more lane: at its best place, if that costs no more than on an empty machine; else with one,
-// two or three others displaced; else with each lane on one node.
+// add places one more lane. It tries the lane's best place, if that costs no more than on an empty machine;
+// then displacing one, two or three others; then putting each lane on one node.
 func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
 	ideal, ok, err := search.Best(r.m, l, search.Relaxed{})
 	if err != nil || !ok {
@@ -255,7 +255,7 @@ func (r *repacking) add(now arrangement, l lane.Lane) (arrangement, bool) {
 	return best, found
 }
 
-// movable are the names of the lanes that no other lane has to be near to, the smallest first.
+// movable returns the names of the lanes that no other lane has to be near to, the smallest first.
 func (r *repacking) movable(lanes []plan.Lane) []string {
 	order := slices.Clone(lanes)
 	slices.SortStableFunc(order, func(a, b plan.Lane) int { return cmp.Compare(a.CPUs.Len(), b.CPUs.Len()) })
@@ -268,12 +268,12 @@ func (r *repacking) movable(lanes []plan.Lane) []string {
 	return names
 }
 
-// isAnchor says whether some lane is near to the one of that name, which therefore stays.
+// isAnchor reports whether some lane is near to the one of that name, which therefore stays.
 func isAnchor(lanes []plan.Lane, name string) bool {
 	return slices.ContainsFunc(lanes, func(l plan.Lane) bool { return l.Spec.Near.Lane == name })
 }
 
-// combinations calls use with all choices of k of some names, until it returns false.
+// combinations calls use with all choices of k names, until it returns false.
 func combinations(from []string, k int, use func([]string) bool) bool {
 	if k == 0 {
 		return use(nil)
@@ -333,7 +333,7 @@ func (r *repacking) moveToNodes(now arrangement, l lane.Lane, nodes map[string]i
 	return r.with(now, t, search.LaneAt(on, p), p.Cost), true
 }
 
-// with is an arrangement after more moves and with one more lane.
+// with returns an arrangement after more moves and with one more lane.
 func (r *repacking) with(now arrangement, t route, made plan.Lane, own plan.Cost) arrangement {
 	a := arrangement{lanes: append(t.lanes, made), moves: slices.Concat(now.moves, t.moves), own: own}
 	r.m.SharePools(a.lanes)
@@ -341,7 +341,8 @@ func (r *repacking) with(now arrangement, t route, made plan.Lane, own plan.Cost
 	return a
 }
 
-// compare orders arrangements: first by the wishes and nodes of the new lane, for which lanes are moved.
+// compare orders arrangements. The wishes and nodes of the new lane come first, because lanes are moved for
+// them.
 func (a arrangement) compare(b arrangement) int {
 	return cmp.Or(cmp.Compare(a.own.BrokenWishes, b.own.BrokenWishes),
 		cmp.Compare(a.own.NUMACrossings, b.own.NUMACrossings), a.cost.Compare(b.cost))
@@ -353,14 +354,14 @@ func largestFirst(a, b lane.Lane) int {
 		strings.Compare(a.Metadata.Name, b.Metadata.Name))
 }
 
-// without are the lanes except some.
+// without returns the lanes except those named.
 func without(lanes []plan.Lane, names ...string) []plan.Lane {
 	return slices.DeleteFunc(slices.Clone(lanes), func(l plan.Lane) bool {
 		return slices.Contains(names, l.Name)
 	})
 }
 
-// withoutMoves is a cost without its last two fields, which depend on how lanes were moved and what is left
+// withoutMoves returns a cost without its last two fields, which depend on the moves and on what is left
 // free.
 func withoutMoves(c plan.Cost) plan.Cost {
 	c.LanesMoved, c.BlockLost = 0, 0

@@ -29,12 +29,12 @@ func move(from, to plan.Lane, reason string) plan.Move {
 	return v
 }
 
-// overlap says whether two lanes cannot be placed at once.
+// overlap reports whether two lanes cannot be placed at the same time.
 func overlap(a, b plan.Lane) bool {
 	return a.Owned().Intersects(b.Owned()) && (a.Spec.CPUs.Share <= 1 || b.Spec.CPUs.Share <= 1)
 }
 
-// goal is where a lane goes: to exactly that place, or to the best one on a node at that time.
+// goal is where a lane goes: to exactly that place, or to the best place on a node when it gets there.
 type goal struct {
 	exact bool
 	lane  plan.Lane
@@ -42,7 +42,7 @@ type goal struct {
 	cpus  cpuset.Set // that the goal allows
 }
 
-// route moves lanes to their goals. Its machine is empty.
+// route moves lanes to their goals. Its machine begins empty.
 type route struct {
 	m      *stock.Machine
 	reason string
@@ -51,7 +51,7 @@ type route struct {
 	moves  []plan.Move
 }
 
-// routeTo is the route from one arrangement of lanes to another.
+// routeTo returns the route from one arrangement of lanes to another.
 func (r *repacking) routeTo(from, to []plan.Lane) route {
 	t := route{m: r.m, reason: r.reason, goals: map[string]goal{}}
 	for _, l := range from {
@@ -67,8 +67,8 @@ func (r *repacking) routeTo(from, to []plan.Lane) route {
 	return t
 }
 
-// run moves all lanes, each to CPUs that are free at that time. Where lanes wait for each other's CPUs, one
-// steps aside, or exchanges some of its CPUs for free ones. False: neither is possible.
+// run moves all lanes, each to CPUs that are free at that time. If lanes wait for each other's CPUs, one of
+// them steps aside, or exchanges some of its CPUs for free ones. It returns false if neither is possible.
 func (t *route) run() bool {
 	stepped := map[string]bool{}
 	waiting := slices.Sorted(maps.Keys(t.goals))
@@ -116,8 +116,7 @@ func (t *route) arrive(name string) bool {
 	return true
 }
 
-// stepAside moves one of the waiting lanes off its CPUs: if possible, to CPUs that are no waiting lane's
-// goal.
+// stepAside moves one of the waiting lanes off its CPUs: if possible to CPUs that are no waiting lane's goal.
 func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 	var wanted cpuset.Set
 	for _, name := range waiting {
@@ -140,7 +139,7 @@ func (t *route) stepAside(waiting []string, stepped map[string]bool) bool {
 	return false
 }
 
-// exchange moves a waiting lane in part: to free CPUs of its goal, or else off CPUs that another lane waits
+// exchange moves part of a waiting lane: to free CPUs of its goal, or else off CPUs that another lane waits
 // for.
 func (t *route) exchange(waiting []string) bool {
 	all := t.m.Host.Usable()
@@ -159,8 +158,8 @@ func (t *route) exchange(waiting []string) bool {
 	return false
 }
 
-// shift exchanges CPUs of a lane in one set for as many free ones in another. Lanes that want whole cores or
-// share CPUs move as a whole only.
+// shift exchanges CPUs of a lane in off for as many free ones in onto. Lanes that want whole cores or share
+// CPUs can only move as a whole.
 func (t *route) shift(name string, off, onto cpuset.Set) bool {
 	has := t.at(name)
 	if s := has.Spec.CPUs; s.Share > 1 || s.SMT == lane.Isolate || s.SMT == lane.Pack {

@@ -1,7 +1,7 @@
-// Package solver decides which lane holds what on one host. It is pure: the same host and the same lanes give
-// the same Placement, or a Refusal that says why.
+// Package solver decides which lane holds what on one host. It is pure: the same host and the same lanes
+// always give the same Placement, or a Refusal that says why there is none.
 //
-// A single lane is placed exactly, by package plan/search; several lanes at once by branch and bound over
+// It places a single lane exactly (package plan/search), and several lanes at once by branch and bound over
 // their places. Repack may also move placed lanes. See docs/placement.md.
 package solver
 
@@ -15,25 +15,25 @@ import (
 	"isolane.dev/isolane/plan/stock"
 )
 
-// Limit is how many steps Solve takes for lanes that are placed together, before it answers with the best it
-// has found. It is a number and not a time, so that the answer is the same on every machine.
+// Limit is the number of steps after which Solve answers with the best placement found so far, for lanes that
+// are placed together. It limits steps and not time, so that the answer is the same on every machine.
 const Limit = 150000
 
-// Solve adds lanes to what is placed on h already: all of them or none. What is placed stays where
-// it is. The error is a *plan.Refusal where a lane does not fit, and a *plan.Mismatch where what is
-// placed is not for this machine, or not any more.
+// Solve adds lanes to what is placed on h already: all of them or none. Placed lanes stay where they are. It
+// fails with a *plan.Refusal if a lane does not fit, and with a *plan.Mismatch if the placed lanes are not
+// for this machine, or no longer.
 func Solve(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
 	p, err := solve(h, placed, lanes)
 	return p, explained(err, h, placed, lanes)
 }
 
-// Try is Solve for those who ask about many hosts: its error does not say why a lane does not fit, which
-// takes longer than to find that out.
+// Try is Solve for callers that ask about many hosts. Its error does not say why a lane does not fit, because
+// explaining takes longer than finding out.
 func Try(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
 	return solve(h, placed, lanes)
 }
 
-// solve is Solve whose refusals are not explained yet.
+// solve is Solve without explanations of refusals.
 func solve(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placement, error) {
 	if err := placed.Check(h); err != nil {
 		return plan.Placement{}, err
@@ -48,7 +48,7 @@ func solve(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placemen
 	return t.placement(placed), nil
 }
 
-// checkNames refuses a name that is taken, and a wish about a lane that is neither placed nor requested.
+// checkNames rejects a name that is taken, and a wish about a lane that is neither placed nor requested.
 func checkNames(placed plan.Placement, lanes []lane.Lane) error {
 	var all []string
 	for i := range placed.Lanes {
@@ -75,7 +75,7 @@ func checkNames(placed plan.Placement, lanes []lane.Lane) error {
 	return nil
 }
 
-// placement is the answer.
+// placement returns the answer.
 func (t *jointSearch) placement(placed plan.Placement) plan.Placement {
 	p := plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Host: plan.MachineOf(t.m.Host),
 		Cost: t.cost, Optimal: true, Lanes: slices.Clone(placed.Lanes)}
@@ -99,7 +99,7 @@ func (t *jointSearch) placement(placed plan.Placement) plan.Placement {
 	return p
 }
 
-// orderOf is the place of a lane in the request.
+// orderOf returns the position of a lane in the request.
 func (t *jointSearch) orderOf(name string) int {
 	return slices.IndexFunc(t.requested, func(l lane.Lane) bool { return l.Metadata.Name == name })
 }

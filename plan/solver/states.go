@@ -9,7 +9,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// hasSeen says whether the search was in this state at no higher cost before, and records it otherwise.
+// hasSeen reports whether the search was in this state before at no higher cost. If not, it records the
+// state.
 func (t *jointSearch) hasSeen(key string, cost plan.Cost) bool {
 	if was, ok := t.seen[key]; ok && was.Compare(cost) <= 0 {
 		return true
@@ -19,7 +20,7 @@ func (t *jointSearch) hasSeen(key string, cost plan.Cost) bool {
 }
 
 // key identifies a state by what matters to the lanes that are still to be placed: what is free of each core
-// of a domain, and where the lanes are that others have wishes about, or that want memory or devices.
+// of a domain, and the places of lanes that others have wishes about, or that want memory or devices.
 func (t *jointSearch) key(depth int) string {
 	m := t.m
 	b := binary.LittleEndian.AppendUint64(t.scratch[:0], uint64(depth))
@@ -53,13 +54,13 @@ func (t *jointSearch) key(depth int) string {
 	return string(b)
 }
 
-// isReferenced says whether some lane has a wish about the one of that name.
+// isReferenced reports whether some lane has a wish about the lane of that name.
 func (t *jointSearch) isReferenced(name string) bool {
 	return slices.ContainsFunc(t.lanes, func(l lane.Lane) bool { return hasWishAbout(&l.Spec, name) }) ||
 		slices.ContainsFunc(t.m.Lanes[:t.placed], func(l plan.Lane) bool { return hasWishAbout(&l.Spec, name) })
 }
 
-// hasWishAbout says whether a lane has a wish about the one of a name.
+// hasWishAbout reports whether a lane has a wish about the lane of that name.
 func hasWishAbout(s *lane.Spec, name string) bool {
 	return s.Near.Lane == name || slices.Contains(s.Apart.Lanes, name)
 }

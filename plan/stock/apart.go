@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// groupOf numbers what a CPU shares with others at a level of spec.apart: 0 where the machine does not say
-// it, -1 for a CPU that a lane has and the machine has lost.
+// groupOf returns the number of the group that a CPU is in at a level of spec.apart. It returns 0 if the
+// machine does not say, and -1 for a CPU that a lane has and the machine has lost.
 func (m *Machine) groupOf(id int, level string) int {
 	if m.NodeOf(id) < 0 {
 		return -1
@@ -21,7 +21,7 @@ func (m *Machine) groupOf(id int, level string) int {
 		return m.coreOf[id] + 1
 	case "node":
 		return at.Node + 1
-	case "package": // by its first CPU: the kernel's numbers may be larger than those of a set
+	case "package": // by its first CPU: the kernel's numbers may not fit into a set
 		c, _ := m.Host.CPU(id)
 		return 1 + slices.IndexFunc(m.Host.CPUs, func(o host.CPU) bool {
 			return c.Package != nil && o.Package != nil && *o.Package == *c.Package
@@ -34,18 +34,18 @@ func (m *Machine) groupOf(id int, level string) int {
 	return 0
 }
 
-// groups are those of some CPUs.
+// groups returns the groups of some CPUs.
 func (m *Machine) groups(cpus cpuset.Set, level string) cpuset.Set {
 	var groups []int
 	for id := range cpus.All() {
 		if g := m.groupOf(id, level); g >= 0 {
-			groups = append(groups, min(g, cpuset.Max)) // the most CPUs are one more than that
+			groups = append(groups, min(g, cpuset.Max)) // there can be one CPU more than that
 		}
 	}
 	return cpuset.Of(groups...)
 }
 
-// Around are the usable CPUs in the same groups as some CPUs.
+// Around returns the usable CPUs in the same groups as some CPUs.
 func (m *Machine) Around(cpus cpuset.Set, level string) cpuset.Set {
 	groups := m.groups(cpus, level)
 	var ids []int
@@ -57,12 +57,12 @@ func (m *Machine) Around(cpus cpuset.Set, level string) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// OverlapAt says whether two sets of CPUs have a group in common.
+// OverlapAt reports whether two sets of CPUs have a group in common.
 func (m *Machine) OverlapAt(a, b cpuset.Set, level string) bool {
 	return m.groups(a, level).Intersects(m.groups(b, level))
 }
 
-// IsApart says whether a lane's wish to be apart holds on CPUs, beside the lanes that are placed.
+// IsApart reports whether a lane's wish to be apart from placed lanes holds on some CPUs.
 func (m *Machine) IsApart(name string, s lane.Spec, cpus cpuset.Set) bool {
 	for _, o := range m.Lanes {
 		if o.Name != name && slices.Contains(s.Apart.Lanes, o.Name) && m.OverlapAt(o.CPUs, cpus, s.Apart.Level) {
@@ -72,8 +72,8 @@ func (m *Machine) IsApart(name string, s lane.Spec, cpus cpuset.Set) bool {
 	return true
 }
 
-// PreferredAparts are the placed lanes that prefer to be apart from this one: those whose wish holds so far,
-// and the names of those whose wish is broken already, so that it costs nothing more.
+// PreferredAparts returns the placed lanes that prefer to be apart from this one: those whose wish holds so
+// far, and the names of those whose wish is broken already, so that breaking it costs nothing more.
 func (m *Machine) PreferredAparts(name string) (holds []plan.Lane, broken []string) {
 	for _, o := range m.Lanes {
 		if o.Spec.Preferred["apart"] == 0 || !slices.Contains(o.Spec.Apart.Lanes, name) {

@@ -7,12 +7,12 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// DeviceNode is the node of a device; none where it is not known.
+// DeviceNode returns the node of a device; none if it is not known.
 func (m *Machine) DeviceNode(d int) NodeSet {
 	return m.NodeOfID(known(m.Host.PCIDevices[d].NUMANode, -2)) // no node has this number
 }
 
-// FreeVFs is how many virtual functions of a device no lane other than the one of that name has.
+// FreeVFs returns how many virtual functions of a device belong to no lane other than the one of that name.
 func (m *Machine) FreeVFs(d int, name string) int {
 	return len(m.freeVFs(m.Host.PCIDevices[d], name))
 }
@@ -27,7 +27,7 @@ func (m *Machine) freeVFs(dev host.PCIDevice, name string) []int {
 	})
 }
 
-// Functions are what a lane gets of a device, with the first virtual functions that no lane has.
+// Functions returns what a lane gets of a device: the first virtual functions that no lane has.
 func (m *Machine) Functions(device, vfs int) plan.Device {
 	dev := m.Host.PCIDevices[device]
 	d := plan.Device{Address: dev.Address}
@@ -43,13 +43,13 @@ func (m *Machine) Functions(device, vfs int) plan.Device {
 	return d
 }
 
-// Interrupts are those that a lane's CPUs handle, beside those of the lanes that are there.
+// Interrupts returns the interrupts that a lane's CPUs handle, beside those of the lanes that are there.
 func (m *Machine) Interrupts(l plan.Lane) []plan.Interrupt {
 	return plan.Interrupts(m.Host, l, m.Lanes)
 }
 
-// Queues is how many queues of a device have an interrupt that can be moved; known is false where the machine
-// tells of none of its interrupts.
+// Queues returns how many queues of a device have a movable interrupt. known is false if the machine shows
+// none of its interrupts.
 func (m *Machine) Queues(device int) (queues int, known bool) {
 	return plan.Queues(m.Host, m.Host.PCIDevices[device].Address)
 }

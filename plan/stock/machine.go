@@ -11,10 +11,10 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Machine is a host as the search sees it, and the lanes on it.
+// Machine is a host as the search sees it, with the lanes on it.
 type Machine struct {
 	Host    host.Host
-	Cores   []Core // by node, L3 and lowest CPU
+	Cores   []Core // ordered by node, L3 and lowest CPU
 	Domains []Domain
 	Nodes   []Node
 	L3s     int // how many L3 caches the domains have
@@ -22,20 +22,20 @@ type Machine struct {
 	HousekeepingBytes uint64 // bytes of memory that lanes leave to housekeeping
 	Performant        bool   // there are performance cores
 
-	Lanes []plan.Lane // those on it; Put and Pop change them
+	Lanes []plan.Lane // on the machine; changed by Put and Pop
 
 	prepared
 	boot   int   // the core of the boot CPU
-	coreOf []int // core by CPU; -1: not usable
-	owner  []int // by CPU: Nobody, Several or the index of the lane in Lanes
+	coreOf []int // by CPU: its core; -1: not usable
+	owner  []int // by CPU: Nobody, Several or the index of its lane in Lanes
 	// claims are, by lane, the CPUs that lanes of the request name, with their idle siblings.
 	claims map[string]cpuset.Set
-	// sharers: lanes that share CPUs are still to come, and may have what is housekeeping's for good, but for
-	// the boot core; bootSharers: that too.
+	// sharers means that lanes that share CPUs are still to come, and may have CPUs that are reserved for
+	// housekeeping, except the boot core. bootSharers means that they may have that too.
 	sharers, bootSharers bool
 }
 
-// Owners of a CPU that are not one lane: no lane has it, or lanes share it.
+// Owners of a CPU other than a single lane: no lane has it, or several share it.
 const (
 	Nobody  = -1
 	Several = -2
@@ -48,26 +48,25 @@ type Core struct {
 	Domain int // index in Machine.Domains
 }
 
-// Domain is the cores of one node below one L3, Machine.Cores[From:To].
+// Domain is the cores of one node below one L3: Machine.Cores[From:To].
 type Domain struct {
 	Node     int // index in Machine.Nodes
-	L3       int // the host's number; where that is not known, a negative one of its own for each node
+	L3       int // the host's number; if unknown, a negative one for each node
 	Cache    int // index of the L3
 	From, To int
 }
 
-// Node is a NUMA node, Machine.Domains[From:To]. CPUs of which the node is not known are on one with number
-// -1.
+// Node is a NUMA node: Machine.Domains[From:To]. CPUs whose node is unknown are on one with number -1.
 type Node struct {
 	ID        int
 	From, To  int
 	HasMemory bool
-	memory    uint64            // bytes that lanes may have; 0 is not known
+	memory    uint64            // bytes that lanes may have; 0: unknown
 	pool      map[uint64]uint64 // hugepages by size
 	distances []int             // by index in Machine.Nodes
 }
 
-// New is a host with the lanes that are placed.
+// New returns a machine for a host with the lanes that are placed.
 func New(h host.Host, placed []plan.Lane) *Machine {
 	m := &Machine{Host: h}
 	ids := 0
@@ -135,7 +134,7 @@ func (m *Machine) divide() {
 	}
 }
 
-// known is a value that the host may not say.
+// known returns a value, or otherwise if the host does not say it.
 func known[T any](value *T, otherwise T) T {
 	if value == nil {
 		return otherwise
@@ -143,7 +142,7 @@ func known[T any](value *T, otherwise T) T {
 	return *value
 }
 
-// cacheOf is the index of an L3, a new one if it has no domain yet.
+// cacheOf returns the index of an L3, which is new if it has no domain yet.
 func (m *Machine) cacheOf(l3 int) int {
 	for _, c := range m.Domains {
 		if c.L3 == l3 {
@@ -172,7 +171,7 @@ func (m *Machine) describeNodes() {
 			to.pool[p.PageBytes] = known(p.Total, 0)
 		}
 	}
-	if len(m.Host.NUMANodes) == 0 && len(m.Nodes) > 0 { // the kernel counts all memory to one node, which is 0
+	if len(m.Host.NUMANodes) == 0 && len(m.Nodes) > 0 { // the kernel counts all memory as that of node 0
 		m.Nodes[0].ID, m.Nodes[0].HasMemory, m.Nodes[0].memory = 0, true, m.Host.MemoryBytes
 	}
 	total := uint64(0)
@@ -185,10 +184,10 @@ func (m *Machine) describeNodes() {
 	m.measure()
 }
 
-// measure notes how far nodes are from each other: the kernel's number, 10 for a node and itself, 20 where it
-// is not known.
+// measure records how far nodes are from each other: the kernel's number; 10 for a node and itself, and 20 if
+// unknown.
 func (m *Machine) measure() {
-	at := map[int]int{} // index in the host's nodes by number
+	at := map[int]int{} // by the host's number: its index
 	for i, n := range m.Host.NUMANodes {
 		at[n.ID] = i
 	}
@@ -210,7 +209,7 @@ func (m *Machine) measure() {
 	}
 }
 
-// NodeOf is the index in nodes of a CPU; -1 of one that is not usable.
+// NodeOf returns the index of a CPU's node; -1 if the CPU is not usable.
 func (m *Machine) NodeOf(id int) int {
 	if id >= len(m.coreOf) || m.coreOf[id] < 0 {
 		return -1
@@ -218,8 +217,8 @@ func (m *Machine) NodeOf(id int) int {
 	return m.Domains[m.Cores[m.coreOf[id]].Domain].Node
 }
 
-// CoreOf is the index of a CPU's core; -1: it is not usable.
+// CoreOf returns the index of a CPU's core; -1 if the CPU is not usable.
 func (m *Machine) CoreOf(id int) int { return m.coreOf[id] }
 
-// IsBoot says whether a CPU is of the boot core.
+// IsBoot reports whether a CPU belongs to the boot core.
 func (m *Machine) IsBoot(id int) bool { return m.coreOf[id] == m.boot }

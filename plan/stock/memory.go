@@ -11,7 +11,7 @@ import (
 
 // Need is the memory of one lane, and the nodes from which it may come.
 type Need struct {
-	Bytes uint64 // beside the hugepages
+	Bytes uint64 // besides hugepages
 	Huge  []HugeSize
 	Nodes NodeSet
 	From  NodeSet // of its CPUs: memory comes from the nearest node first
@@ -26,9 +26,9 @@ type Allocation struct {
 	Huge   []plan.Hugepages
 }
 
-// Allocate finds memory and hugepages for several needs at once, as a flow from wants to pools and memory of
-// nodes in multiples of whole pages: no need takes what another one can get nowhere else. False: there is not
-// enough.
+// Allocate finds memory and hugepages for several needs at once, so that no need takes what another one can
+// get nowhere else. It solves a flow from wants to the pools and memory of nodes, in whole pages. It returns
+// false if there is not enough.
 func (m *Machine) Allocate(needs []Need) ([]Allocation, bool) {
 	f := flow{m: m}
 	for n := range m.Nodes {
@@ -48,10 +48,10 @@ func (m *Machine) Allocate(needs []Need) ([]Allocation, bool) {
 			f.add(i, n, 1, n.Bytes)
 		}
 	}
-	// The largest pages first.
+	// The largest pages come first.
 	slices.SortStableFunc(f.wants, func(a, b want) int { return cmp.Compare(b.page, a.page) })
 	left := make([]uint64, len(f.wants))
-	for i, w := range f.wants { // pools first, so that the least memory is taken
+	for i, w := range f.wants { // pools first, to take the least memory
 		for left[i] = w.bytes; w.page > 1 && left[i] > 0; {
 			moved := f.push(i, left[i], true)
 			if left[i] -= moved; moved == 0 {
@@ -70,10 +70,10 @@ func (m *Machine) Allocate(needs []Need) ([]Allocation, bool) {
 	return f.given(needs), true
 }
 
-// want is bytes in pages of one size for one need, and what it has of them so far.
+// want is bytes in pages of one size for one need, and what it has got so far.
 type want struct {
 	need  int
-	page  uint64 // 1 of ordinary memory
+	page  uint64 // 1 for ordinary memory
 	bytes uint64
 	order []int // its nodes, the nearest first
 	mem   map[int]uint64
@@ -105,7 +105,8 @@ type via struct {
 }
 
 // push brings up to most bytes to a want: from a pool, from memory unless onlyPools, or from another want
-// that can get as much elsewhere (an augmenting path, found breadth first). It returns how many; 0 is none.
+// that can get as much elsewhere (along an augmenting path, found breadth first). It returns how many bytes;
+// 0 for none.
 func (f *flow) push(to int, most uint64, onlyPools bool) uint64 {
 	path := map[int]via{to: {want: -1}}
 	queue := []int{to}
@@ -134,8 +135,8 @@ func (f *flow) push(to int, most uint64, onlyPools bool) uint64 {
 	return 0
 }
 
-// along moves bytes from want to want along a path, as many whole pages as each of them has; last may then
-// take as many elsewhere. It returns how many; with 0 nothing has changed.
+// along moves bytes from want to want along a path, as many whole pages as each of them has, so that last may
+// take as many elsewhere. It returns how many bytes; if 0, nothing has changed.
 func (f *flow) along(path map[int]via, last int, amount uint64) uint64 {
 	page := uint64(1)
 	for at := last; at >= 0; at = path[at].want {
@@ -155,7 +156,7 @@ func (f *flow) along(path map[int]via, last int, amount uint64) uint64 {
 	return amount
 }
 
-// couldTake says whether a want could use what another one has on a node.
+// couldTake reports whether a want could use what another one has on a node.
 func (f *flow) couldTake(w, o *want, n int, pooled bool) bool {
 	if o.have(pooled)[n] == 0 || pooled && o.page != w.page {
 		return false
@@ -164,7 +165,7 @@ func (f *flow) couldTake(w, o *want, n int, pooled bool) bool {
 	return w.page == 1 || known
 }
 
-// have is what a want has of pools, or of memory, by node.
+// have returns what a want has of pools, or of memory, by node.
 func (w *want) have(pooled bool) map[int]uint64 {
 	if pooled {
 		return w.pool
@@ -172,11 +173,11 @@ func (w *want) have(pooled bool) map[int]uint64 {
 	return w.mem
 }
 
-// room is how many bytes, in whole pages, a node's pool or memory has for a want.
+// room returns how many bytes, in whole pages, a node's pool or memory has for a want.
 func (f *flow) room(w *want, n int, pooled bool) uint64 {
 	if w.page > 1 {
 		pages, ok := f.pools[n][w.page]
-		if pooled || !ok { // a node without that size cannot make such pages of its memory
+		if pooled || !ok { // a node without that size cannot make such pages from its memory
 			return TimesCapped(pages, w.page)
 		}
 	}
@@ -197,7 +198,7 @@ func (f *flow) take(w *want, n int, pooled bool, bytes uint64) {
 	f.spare -= bytes
 }
 
-// given is what each need got.
+// given returns what each need got.
 func (f *flow) given(needs []Need) []Allocation {
 	all := make([]Allocation, len(needs))
 	for _, w := range f.wants {
@@ -217,7 +218,8 @@ func (f *flow) given(needs []Need) []Allocation {
 	return all
 }
 
-// HasStock says whether lanes have no more memory of a node than there is, and leave housekeeping its part.
+// HasStock reports whether lanes take no more of a node's memory than there is, and leave housekeeping its
+// part.
 func (m *Machine) HasStock() bool {
 	left, taken := uint64(0), uint64(0)
 	for n := range m.Nodes {
@@ -231,7 +233,7 @@ func (m *Machine) HasStock() bool {
 	return taken == 0 || left >= m.HousekeepingBytes
 }
 
-// NodesOfMemory are the nodes that give memory.
+// NodesOfMemory returns the nodes that memory comes from.
 func (m *Machine) NodesOfMemory(g Allocation) NodeSet {
 	var set NodeSet
 	for n, at := range m.Nodes {
@@ -243,7 +245,7 @@ func (m *Machine) NodesOfMemory(g Allocation) NodeSet {
 	return set
 }
 
-// PageSizes are the sizes of hugepages that the machine has.
+// PageSizes returns the sizes of hugepages that the machine has.
 func (m *Machine) PageSizes() []uint64 {
 	sizes := map[uint64]bool{}
 	for _, n := range m.Nodes {
@@ -254,7 +256,7 @@ func (m *Machine) PageSizes() []uint64 {
 	return slices.Sorted(maps.Keys(sizes))
 }
 
-// FreeMemory is what no lane has of a node's memory outside of pools, in bytes, and of its pools, in pages by
+// FreeMemory returns what no lane has of a node: bytes of memory outside of pools, and pages of its pools by
 // size.
 func (m *Machine) FreeMemory(n int) (bytes uint64, pool map[uint64]uint64) {
 	at := m.Nodes[n]
@@ -269,7 +271,7 @@ func (m *Machine) FreeMemory(n int) (bytes uint64, pool map[uint64]uint64) {
 	return at.memory - min(at.memory, used), pool
 }
 
-// AllFreeMemory is that of all nodes outside of their pools.
+// AllFreeMemory returns the free memory of all nodes outside of their pools, in bytes.
 func (m *Machine) AllFreeMemory() uint64 {
 	sum := uint64(0)
 	for n := range m.Nodes {
@@ -279,7 +281,8 @@ func (m *Machine) AllFreeMemory() uint64 {
 	return sum
 }
 
-// usedMemory is what lanes have of a node's memory outside of its pools. It removes their pages from pool.
+// usedMemory returns what lanes have of a node's memory outside of its pools. It removes their pages from
+// pool.
 func (m *Machine) usedMemory(n int, pool map[uint64]uint64) uint64 {
 	used, id := uint64(0), m.Nodes[n].ID
 	for _, l := range m.Lanes {
@@ -302,8 +305,8 @@ func (m *Machine) usedMemory(n int, pool map[uint64]uint64) uint64 {
 	return used
 }
 
-// SharePools corrects Reserve after moves: lanes first keep the pages that they have of pools, as far as
-// there are as many, then get those that others have left.
+// SharePools corrects Reserve after moves. Lanes keep their pages of pools as far as the pools have that
+// many, and then get those that others have left.
 func (m *Machine) SharePools(lanes []plan.Lane) {
 	type pool struct {
 		node int
@@ -334,7 +337,7 @@ func (m *Machine) SharePools(lanes []plan.Lane) {
 	}
 }
 
-// PlusCapped is the sum, or the largest number where it overflows.
+// PlusCapped returns the sum, or the largest number if it overflows.
 func PlusCapped(a, b uint64) uint64 {
 	sum, carry := bits.Add64(a, b, 0)
 	if carry > 0 {
@@ -343,7 +346,7 @@ func PlusCapped(a, b uint64) uint64 {
 	return sum
 }
 
-// TimesCapped is the product, or the largest number where it overflows.
+// TimesCapped returns the product, or the largest number if it overflows.
 func TimesCapped(a, b uint64) uint64 {
 	high, low := bits.Mul64(a, b)
 	if high > 0 {

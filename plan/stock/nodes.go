@@ -11,16 +11,16 @@ import (
 // NodeSet is a set of nodes by index, of the first 63.
 type NodeSet uint64
 
-// Has says whether a node is in the set.
+// Has reports whether a node is in the set.
 func (s NodeSet) Has(n int) bool { return s&(1<<n) != 0 }
 
 // Len counts the nodes.
 func (s NodeSet) Len() int { return bits.OnesCount64(uint64(s)) }
 
-// First is the lowest node; 64 without any.
+// First returns the lowest node; 64 for an empty set.
 func (s NodeSet) First() int { return bits.TrailingZeros64(uint64(s)) }
 
-// All are the nodes in ascending order.
+// All iterates over the nodes in ascending order.
 func (s NodeSet) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for ; s != 0 && yield(s.First()); s &= s - 1 {
@@ -46,7 +46,7 @@ func Subsets(n, k int, use func(NodeSet)) {
 	}
 }
 
-// NodesOf are the nodes of those CPUs that are usable.
+// NodesOf returns the nodes of the usable ones of some CPUs.
 func (m *Machine) NodesOf(cpus cpuset.Set) NodeSet {
 	var s NodeSet
 	for id := range cpus.All() {
@@ -57,7 +57,7 @@ func (m *Machine) NodesOf(cpus cpuset.Set) NodeSet {
 	return s
 }
 
-// IDs are the kernel's numbers of nodes.
+// IDs returns the kernel's numbers of nodes.
 func (m *Machine) IDs(nodes NodeSet) cpuset.Set {
 	var ids []int
 	for n := range nodes.All() {
@@ -68,7 +68,7 @@ func (m *Machine) IDs(nodes NodeSet) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// NodeOfID is the node of that number; none where the machine has no such, or it is not considered.
+// NodeOfID returns the node of that number; none if the machine has no such node, or it is not considered.
 func (m *Machine) NodeOfID(id int) NodeSet {
 	at := slices.IndexFunc(m.Nodes, func(n Node) bool { return n.ID == id })
 	if at < 0 || at >= MostNodes {
@@ -77,7 +77,7 @@ func (m *Machine) NodeOfID(id int) NodeSet {
 	return 1 << at
 }
 
-// CPUsOf are the usable CPUs of a node.
+// CPUsOf returns the usable CPUs of a node.
 func (m *Machine) CPUsOf(n int) cpuset.Set {
 	var ids []int
 	for id := range m.coreOf {
@@ -88,7 +88,7 @@ func (m *Machine) CPUsOf(n int) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// CachesOf are the L3s, by index, of those CPUs that are usable.
+// CachesOf returns the L3s, by index, of the usable ones of some CPUs.
 func (m *Machine) CachesOf(cpus cpuset.Set) cpuset.Set {
 	var caches []int
 	for id := range cpus.All() {
@@ -99,7 +99,7 @@ func (m *Machine) CachesOf(cpus cpuset.Set) cpuset.Set {
 	return cpuset.Of(caches...)
 }
 
-// Nearest are the nodes with CPUs that are nearest to some nodes: these themselves, if they have CPUs.
+// Nearest returns the nodes with CPUs that are nearest to some nodes: these themselves if they have CPUs.
 func (m *Machine) Nearest(from NodeSet) NodeSet {
 	var nearest NodeSet
 	best := 0
@@ -118,7 +118,7 @@ func (m *Machine) Nearest(from NodeSet) NodeSet {
 	return nearest
 }
 
-// Distance is the least distance from some nodes to one; 0 from none.
+// Distance returns the least distance from some nodes to one; 0 if there are none.
 func (m *Machine) Distance(from NodeSet, to int) int {
 	least := 0
 	for f := range from.All() {
@@ -129,7 +129,7 @@ func (m *Machine) Distance(from NodeSet, to int) int {
 	return least
 }
 
-// DeviceDistance is field 7 of the cost: from the nearest of some nodes to the farthest of a set.
+// DeviceDistance is field 7 of the cost: from the nearest of some nodes to the farthest node of a set.
 func (m *Machine) DeviceDistance(from, set NodeSet) int {
 	far := 10
 	for n := range set.All() {
@@ -138,7 +138,7 @@ func (m *Machine) DeviceDistance(from, set NodeSet) int {
 	return far - 10
 }
 
-// MemoryDistance is field 6 of the cost: how far the nodes of a set are from the farthest with CPUs.
+// MemoryDistance is field 6 of the cost: how far the memory nodes are from the farthest node with CPUs.
 func (m *Machine) MemoryDistance(cpus, memory NodeSet) int {
 	sum := 0
 	for n := range memory.All() {
@@ -151,8 +151,8 @@ func (m *Machine) MemoryDistance(cpus, memory NodeSet) int {
 	return sum
 }
 
-// UsualMemory are the nodes that a lane on some nodes takes memory from where nothing is set aside for it:
-// these, and where they have none that it may use, the nearest that have.
+// UsualMemory returns the nodes from which a lane on some nodes takes memory if none is set aside for it:
+// these nodes, or if they have none that it may use, the nearest that have.
 func (m *Machine) UsualMemory(cpus NodeSet) NodeSet {
 	best, nearest := 0, NodeSet(0)
 	for i, n := range m.Nodes {
@@ -171,8 +171,8 @@ func (m *Machine) UsualMemory(cpus NodeSet) NodeSet {
 	return nearest
 }
 
-// FarMemory is the first of the nodes that a lane on some nodes takes memory from where nothing is set aside
-// for it and none of these has any; empty where one has.
+// FarMemory returns the first of the nodes of UsualMemory if none of the lane's own nodes has memory; else
+// none.
 func (m *Machine) FarMemory(cpus NodeSet) NodeSet {
 	for n := range cpus.All() {
 		if m.Nodes[n].HasMemory {

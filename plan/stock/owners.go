@@ -9,7 +9,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Put adds a lane. CPUs that the machine does not have are skipped.
+// Put adds a lane. It skips CPUs that the machine does not have.
 func (m *Machine) Put(l plan.Lane) {
 	for id := range l.Owned().All() {
 		switch {
@@ -23,7 +23,7 @@ func (m *Machine) Put(l plan.Lane) {
 	m.Lanes = append(m.Lanes, l)
 }
 
-// With is the machine with other lanes.
+// With returns the machine with other lanes instead.
 func (m *Machine) With(lanes []plan.Lane) *Machine {
 	o := *m
 	o.owner, o.Lanes = make([]int, len(m.owner)), nil
@@ -52,10 +52,11 @@ func (m *Machine) Pop() {
 	}
 }
 
-// Owner is the index in Lanes of the lane that alone has a CPU, or Nobody or Several.
+// Owner returns the index in Lanes of the lane that alone has a CPU, or Nobody or Several.
 func (m *Machine) Owner(id int) int { return m.owner[id] }
 
-// CanJoin says whether one more lane, which shares each CPU with share lanes at most, may have a shared CPU.
+// CanJoin reports whether one more lane may have a shared CPU, if it accepts up to share lanes on each of its
+// CPUs.
 func (m *Machine) CanJoin(id, share int) bool {
 	lanes := 0
 	for i := range m.Lanes {
@@ -66,7 +67,7 @@ func (m *Machine) CanJoin(id, share int) bool {
 	return lanes < share
 }
 
-// IsWhole says whether no lane has a CPU of the core, and it is not the boot core.
+// IsWhole reports whether no lane has a CPU of the core, and it is not the boot core.
 func (m *Machine) IsWhole(c int) bool {
 	for _, id := range m.Cores[c].CPUs {
 		if m.owner[id] != Nobody {
@@ -76,7 +77,7 @@ func (m *Machine) IsWhole(c int) bool {
 	return c != m.boot
 }
 
-// LargestBlock is the largest number of CPUs of free whole cores on one node.
+// LargestBlock returns the largest number of CPUs of free whole cores on one node.
 func (m *Machine) LargestBlock() int { return slices.Max(append(m.WholeByNode(), 0)) }
 
 // WholeByNode counts the CPUs of free whole cores by node.
@@ -101,7 +102,7 @@ func (m *Machine) FreeBeside() int {
 	return beside
 }
 
-// Free are the usable CPUs that no lane has.
+// Free returns the usable CPUs that no lane has.
 func (m *Machine) Free() cpuset.Set {
 	var ids []int
 	for id, c := range m.coreOf {
@@ -112,7 +113,8 @@ func (m *Machine) Free() cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// Housekeeping are the usable CPUs that no lane has, without those that boot isolated if there are others.
+// Housekeeping returns the usable CPUs that no lane has. It leaves out those that boot isolated if there are
+// others.
 func (m *Machine) Housekeeping() cpuset.Set {
 	all := m.Free()
 	if others := all.Difference(m.Host.BootIsolated()); !others.IsEmpty() {
@@ -121,7 +123,7 @@ func (m *Machine) Housekeeping() cpuset.Set {
 	return all
 }
 
-// BootCore are the usable CPUs of the boot core; none where no CPU is usable.
+// BootCore returns the usable CPUs of the boot core; none if no CPU is usable.
 func (m *Machine) BootCore() cpuset.Set {
 	if len(m.Cores) == 0 {
 		return cpuset.Set{}
@@ -129,7 +131,8 @@ func (m *Machine) BootCore() cpuset.Set {
 	return cpuset.Of(m.Cores[m.boot].CPUs...)
 }
 
-// IsOthers says whether another lane, unless both share CPUs, or housekeeping for good has a CPU.
+// IsOthers reports whether another lane has a CPU, unless both lanes share CPUs, or it is reserved for
+// housekeeping.
 func (m *Machine) IsOthers(id, share, self int) bool {
 	switch o := m.owner[id]; o {
 	case Nobody:
@@ -142,8 +145,8 @@ func (m *Machine) IsOthers(id, share, self int) bool {
 	}
 }
 
-// Expect says which lanes are still to come. What housekeeping has of a core is not counted as somebody
-// else's then beside a lane that shares CPUs, since another one may take it.
+// Expect says which lanes are still to come. A core's CPU that is reserved for housekeeping does not count as
+// somebody else's beside a lane that shares CPUs, if a later such lane may still take it.
 func (m *Machine) Expect(lanes []lane.Lane) {
 	m.sharers, m.bootSharers = false, false
 	for _, l := range lanes {
@@ -153,7 +156,7 @@ func (m *Machine) Expect(lanes []lane.Lane) {
 	}
 }
 
-// HasWholeCores says whether the wish for whole cores of a placed lane holds.
+// HasWholeCores reports whether the wish for whole cores of a placed lane holds.
 func (m *Machine) HasWholeCores(l plan.Lane) bool {
 	owned := l.Owned()
 	for id := range owned.All() {
@@ -186,7 +189,7 @@ func (m *Machine) Claim(lanes []lane.Lane) {
 	}
 }
 
-// Claimed are the CPUs that the other lanes of the request name, and the names of these lanes.
+// Claimed returns the CPUs that the other lanes of the request name, and the names of these lanes.
 func (m *Machine) Claimed(name string) (cpuset.Set, []string) {
 	var all cpuset.Set
 	var by []string
@@ -198,8 +201,8 @@ func (m *Machine) Claimed(name string) (cpuset.Set, []string) {
 	return all, by
 }
 
-// StateOf encodes what is free of a core, four bits a CPU, and whether just one lane is on it, which is none
-// of the first lanes, before in number.
+// StateOf encodes what is free of a core, four bits per CPU, and whether exactly one lane is on it, which is
+// not among the first before lanes.
 func (m *Machine) StateOf(c, before int) uint64 {
 	var states [8]byte
 	alone := -1

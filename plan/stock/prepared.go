@@ -7,12 +7,12 @@ import (
 
 // prepared is what the kernel's command line did for lanes.
 type prepared struct {
-	unprepared []int  // by CPU: how many of the lists that boot made for lanes are without it
-	reserved   []bool // by CPU: housekeeping's for good, unless a lane owns it
+	unprepared []int  // by CPU: how many of the lists that boot made for lanes lack it
+	reserved   []bool // by CPU: reserved for housekeeping, unless a lane owns it
 }
 
-// prepare finds the lists. Where there are some, what lies outside of all is housekeeping's; the boot core
-// always is.
+// prepare finds the lists. If there are some, CPUs in none of them are reserved for housekeeping. The boot
+// core always is.
 func (m *Machine) prepare() {
 	m.unprepared, m.reserved = make([]int, len(m.coreOf)), make([]bool, len(m.coreOf))
 	usable := m.Host.Usable()
@@ -33,15 +33,15 @@ func (m *Machine) prepare() {
 	}
 }
 
-// Unprepared is how many of the lists that boot made for lanes are without a CPU.
+// Unprepared returns how many of the lists that boot made for lanes lack a CPU.
 func (m *Machine) Unprepared(id int) int { return m.unprepared[id] }
 
-// PreparedAlike says whether boot made no difference between two CPUs.
+// PreparedAlike reports whether boot treated two CPUs alike.
 func (m *Machine) PreparedAlike(a, b int) bool {
 	return m.unprepared[a] == m.unprepared[b] && m.reserved[a] == m.reserved[b]
 }
 
-// bootLists are the CPUs that boot kept the scheduler, device interrupts and the tick off.
+// bootLists returns the lists of CPUs that boot kept the scheduler, device interrupts and the tick off.
 func bootLists(h host.Host) []cpuset.Set {
 	lists := []cpuset.Set{h.BootIsolated()}
 	isolcpus, _ := h.Kernel.Parameters().Isolcpus()

@@ -1,9 +1,9 @@
-// Package balance holds what one side of a network has sent against what came to the other, segment by
-// segment of TCP, and names those who say that they dropped something on the way.
+// Package balance compares what one side of a network has sent with what arrived at the other, in segments of
+// TCP, and says who reports drops on the way.
 //
-// Packets of devices are no measure of that: the kernel joins and splits them (GSO, GRO), not in the same way
-// at both ends. Its counters of namespaces are: TCP counts the segments that it sends, and IPv4 those that
-// come in, each packet with the segments that are joined in it.
+// Counters of packets at devices cannot show that: the kernel joins and splits packets (GSO, GRO),
+// differently at the two ends. Its counters of namespaces can: TCP counts the segments that it sends, and
+// IPv4 counts incoming ones, each packet as the segments joined in it.
 package balance
 
 import (
@@ -24,13 +24,13 @@ import (
 
 // Count is what the kernel has counted in some network namespaces since they were made.
 type Count struct {
-	sent, again, got uint64 // segments of TCP; sent are without those sent again
+	sent, again, got uint64 // segments of TCP; sent excludes retransmissions
 	local            uint64 // packets that did not leave their namespace
 	drops            map[string]uint64
 }
 
-// Read reads the counters of namespaces. Of the host's own, "", it is what devices of lanes and of scenarios
-// drop, and the CPUs.
+// Read reads the counters of namespaces. For the host's own, "", it reads what devices of lanes and scenarios
+// drop, and what the CPUs drop.
 func Read(namespaces ...string) (Count, error) {
 	sum := Count{drops: map[string]uint64{}}
 	for _, ns := range namespaces {
@@ -47,10 +47,11 @@ func Read(namespaces ...string) (Count, error) {
 	return sum, nil
 }
 
-// visit calls f in a thread that is in a namespace meanwhile, and goes on after that: were it to end, so
-// would what it has started to end with it (PR_SET_PDEATHSIG(2const)), such as the application.
+// visit calls f on a thread that is in a namespace meanwhile, and keeps the thread afterwards. If the thread
+// ended, so would processes that it has started to die with it (PR_SET_PDEATHSIG(2const)), such as the
+// application.
 func visit(name string, f func() error) error {
-	runtime.LockOSThread() // from which no other thread is made, so that it alone is in there
+	runtime.LockOSThread() // no thread is created from it, so that it alone is in there
 	home, err := netns.Get()
 	if err != nil {
 		runtime.UnlockOSThread()
@@ -65,13 +66,13 @@ func visit(name string, f func() error) error {
 		}
 	}
 	if back := netns.Set(home); back != nil {
-		return errors.Join(err, back) // and the thread ends with its goroutine, as it must not be used again
+		return errors.Join(err, back) // the thread ends with its goroutine, because it must not be used again
 	}
 	runtime.UnlockOSThread()
 	return err
 }
 
-// ours begins the names of devices of the host that Isolane makes.
+// ours begins the names of the host's devices that Isolane makes.
 const ours = "isl"
 
 func (c *Count) add(who string, host bool) error {
@@ -82,7 +83,7 @@ func (c *Count) add(who string, host bool) error {
 		}
 		for line := range strings.Lines(string(text)) {
 			if f := strings.Fields(line); len(f) > 1 {
-				n, _ := strconv.ParseUint(f[1], 16, 64) // as Linux has printed it since 2.6
+				n, _ := strconv.ParseUint(f[1], 16, 64) // the format of Linux since 2.6
 				c.drops["the CPUs' backlog"] += n
 			}
 		}
@@ -119,7 +120,7 @@ func (c *Count) add(who string, host bool) error {
 	return nil
 }
 
-// addProtocols reads what the protocols of this thread's namespace count (net/ipv4/proc.c).
+// addProtocols adds the counters of the protocols in this thread's namespace (net/ipv4/proc.c).
 func (c *Count) addProtocols(who string) error {
 	all := map[string]uint64{}
 	const dir = "/proc/thread-self/net"
@@ -134,7 +135,7 @@ func (c *Count) addProtocols(who string) error {
 	c.again += all["Tcp:RetransSegs"]
 	c.got += all["IpExt:InNoECTPkts"] + all["IpExt:InECT0Pkts"] + all["IpExt:InECT1Pkts"] + all["IpExt:InCEPkts"]
 	for _, other := range []string{"Udp:InDatagrams", "Udp:NoPorts", "Udp:InErrors", "Udp:IgnoredMulti",
-		"Icmp:InMsgs", "Ip:InAddrErrors", "IpExt:InNoRoutes"} { // those are not of TCP, or not for this end
+		"Icmp:InMsgs", "Ip:InAddrErrors", "IpExt:InNoRoutes"} { // those are not TCP, or not for this end
 		c.got -= all[other]
 	}
 	for _, name := range []string{"Ip:InDiscards", "Ip:OutDiscards", "Ip:InHdrErrors", "Ip:OutNoRoutes",
@@ -142,14 +143,14 @@ func (c *Count) addProtocols(who string) error {
 		c.drops[who+name] += all[name]
 	}
 	text, err := os.ReadFile(path.Join(dir, "stat/nf_conntrack"))
-	if err == nil { // else nothing looks at connections
+	if err == nil { // else nothing tracks connections
 		c.drops[who+"connections: invalid"] += column(text, "invalid")
 		c.drops[who+"connections: dropped"] += column(text, "drop") + column(text, "early_drop")
 	}
 	return nil
 }
 
-// pairs reads lines of names, each before one of numbers.
+// pairs reads lines of names, each followed by one of numbers.
 func pairs(text []byte, into map[string]uint64) {
 	var names []string
 	for line := range strings.Lines(string(text)) {
@@ -162,14 +163,14 @@ func pairs(text []byte, into map[string]uint64) {
 			continue
 		}
 		for k := 1; k < len(f); k++ {
-			n, _ := strconv.ParseUint(f[k], 10, 64) // one is -1: without a limit
+			n, _ := strconv.ParseUint(f[k], 10, 64) // one is -1: no limit
 			into[f[0]+names[k]] = n
 		}
 		names = nil
 	}
 }
 
-// column adds up a column of hexadecimal numbers, a line a CPU.
+// column adds up a column of hexadecimal numbers with a line per CPU.
 func column(text []byte, name string) (sum uint64) {
 	k := -1
 	for line := range bytes.Lines(text) {
@@ -193,11 +194,12 @@ func column(text []byte, name string) (sum uint64) {
 	return sum
 }
 
-// Side is what a side of a network had counted before, and has now.
+// Side is what one side had counted before, and has now.
 type Side struct{ Before, Now Count }
 
-// Between is what left one side and came to the other; drops are those on both, and between them. False: at a
-// side packets did not leave their namespace, and nobody knows how many of the segments they were.
+// Between returns what left one side and what arrived at the other. drops are counted on both sides and
+// between them. It returns false if packets on a side did not leave their namespace: how many segments they
+// were is unknown.
 func Between(way string, from, to Side, drops ...map[string]uint64) (results.Segments, bool) {
 	s := results.Segments{Way: way, Again: from.Now.again - from.Before.again, Got: to.Now.got - to.Before.got,
 		Dropped: map[string]uint64{}}
@@ -210,7 +212,7 @@ func Between(way string, from, to Side, drops ...map[string]uint64) (results.Seg
 	return s, from.Now.local == from.Before.local && to.Now.local == to.Before.local
 }
 
-// Drops are those that came to be meanwhile, by who says so.
+// Drops returns the drops that were added, by who reports them.
 func (s Side) Drops() map[string]uint64 {
 	all := map[string]uint64{}
 	for name, n := range s.Now.drops {

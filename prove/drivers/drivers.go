@@ -30,12 +30,12 @@ import (
 	"isolane.dev/isolane/prove/testbed"
 )
 
-// Paths are those of lanes that scenarios can name, and the machine's limit, which no lane has.
+// Paths returns the paths of lanes that scenarios can name, and the machine's limit, which no lane has.
 func Paths() []testbed.Path {
 	return append([]testbed.Path{direct.Path{}}, testbed.Paths(drivers.Paths())...)
 }
 
-// Kinds are the conditions that can differ between cells, and the measuring programs.
+// Kinds returns the conditions that can differ between cells, and the measuring programs.
 func Kinds() scenario.Drivers {
 	names := map[string]string{}
 	for _, p := range Paths() {

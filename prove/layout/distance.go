@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// away are the CPUs of a host at a distance from one.
+// away returns the CPUs of a host at a distance from one of them.
 func away(h host.Host, from int, d factor.Distance) cpuset.Set {
 	at, _ := h.CPU(from)
 	core := h.Siblings(from)
@@ -41,7 +41,7 @@ func away(h host.Host, from int, d factor.Distance) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// at is the layout with the application at a distance from the client, which keeps its CPU.
+// at returns the layout with the application at a distance from the client, which keeps its CPU.
 func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 	usable, spec := r.Host.Usable().Difference(r.Placed.CPUs()), given.Lane
 	there := away(r.Host, l.client.First(), given.Distance).Intersection(usable)
@@ -56,7 +56,7 @@ func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 		l.Lane, l.rest = l.client, l.platform
 		return l, nil
 	}
-	// those of the boot core last: it stays housekeeping's, unless the lane wants it
+	// CPUs of the boot core come last: it stays housekeeping's unless the lane wants it.
 	order := append(there.Difference(boot(r.Host)).Slice(), there.Intersection(boot(r.Host)).Slice()...)
 	spec.CPUs.List = cpuset.Of(order[:spec.CPUs.Count]...)
 	asked := theApplications(factor.Conditions{Lane: spec})
@@ -73,7 +73,7 @@ func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 	return l.with(usable, l.client), nil
 }
 
-// boot are the usable CPUs of the boot core.
+// boot returns the usable CPUs of the boot core.
 func boot(h host.Host) cpuset.Set {
 	return h.Cores()[0]
 }

@@ -1,5 +1,5 @@
-// Package layout decides which CPUs each part of a run gets: the application, those who disturb it, and the
-// client that measures from outside, which has the same CPU in all cells.
+// Package layout decides which CPUs each part of a run gets: the application, its neighbours, and the client
+// that measures from outside, which has the same CPU in all cells.
 package layout
 
 import (
@@ -16,15 +16,15 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// The names of the lanes that are planned: the application's, and where the machine is large enough one for
-// the outside client, so that nothing of the platform runs on its CPU.
+// The names of the planned lanes: the application's, and on a large enough machine one for the outside
+// client, so that nothing of the platform runs on its CPU.
 const (
 	Application = "prove-application"
 	Client      = "prove-client"
 )
 
-// Instances are the names of the application's lanes, or of what it has in their place: the first one is
-// Application, also where there are several.
+// Instances returns the names of the application's lanes, or of what it has instead. The first one is
+// Application, even if there are several.
 func Instances(given factor.Conditions) []string {
 	names := []string{Application}
 	for n := 2; n <= given.Instances; n++ {
@@ -33,7 +33,7 @@ func Instances(given factor.Conditions) []string {
 	return names
 }
 
-// Instance is the name of one of them, from 0.
+// Instance returns the name of an instance, counted from 0.
 func Instance(i int) string {
 	if i == 0 {
 		return Application
@@ -41,21 +41,21 @@ func Instance(i int) string {
 	return fmt.Sprintf("%s-%d", Application, i+1)
 }
 
-// ErrTooSmall says that the machine has not enough CPUs for a proof.
+// ErrTooSmall says that the machine has too few CPUs for a proof.
 var ErrTooSmall = errors.New("a proof needs two CPUs, one for the outside client and one for the application")
 
 // Layout says which CPUs each part of a run gets.
 type Layout struct {
-	Placement plan.Placement // of the application's lanes alone, one an instance
-	Lane      cpuset.Set     // the application's CPUs when it is pinned or in its lanes
-	client    cpuset.Set     // the same in every cell; empty where nothing measures from outside
+	Placement plan.Placement // of the application's lanes alone, one per instance
+	Lane      cpuset.Set     // the application's CPUs if it is pinned or in its lanes
+	client    cpuset.Set     // the same in every cell; empty if nothing measures from outside
 	platform  cpuset.Set     // all others: where floating things may run
 	rest      cpuset.Set     // neighbours in pinned and lane cells
-	crowded   bool           // the client has a CPU of housekeeping, since there is no other
+	crowded   bool           // the client has a CPU of housekeeping, for lack of another
 }
 
-// own plans the application and, where something measures from outside, the client. A client that has its CPU
-// already keeps it. Where there is no room for a CPU of its own it has none yet, and the layout is crowded.
+// own plans the application and, if something measures from outside, the client. A client that has a CPU
+// keeps it. If there is no room for a CPU of its own it gets none yet, and the layout is crowded.
 func own(r Request, given factor.Conditions, client cpuset.Set) (Layout, error) {
 	usable := r.Host.Usable().Difference(r.Placed.CPUs())
 	if usable.Len() < 2 {
@@ -84,7 +84,7 @@ func alone(r Request, given factor.Conditions) (Layout, error) {
 	return of(r, p), nil
 }
 
-// of is the layout of the lanes that a placement has beside those in force.
+// of returns the layout of the lanes that a placement adds to those in force.
 func of(r Request, p plan.Placement) Layout {
 	l := Layout{Placement: p}
 	for _, own := range p.Lanes[len(r.Placed.Lanes):] {
@@ -93,7 +93,7 @@ func of(r Request, p plan.Placement) Layout {
 	return l
 }
 
-// with gives the client its CPU. Where that leaves confined neighbours none, they have to go there too.
+// with gives the client its CPU. If that leaves confined neighbours none, they share it.
 func (l Layout) with(usable, client cpuset.Set) Layout {
 	l.client, l.platform = client, usable.Difference(client)
 	if l.rest = l.platform.Difference(l.Placement.CPUs()); l.rest.IsEmpty() {
@@ -109,14 +109,13 @@ func theApplications(given factor.Conditions) (all []lane.Lane) {
 	return all
 }
 
-// theClient asks for a CPU on which nothing of the platform runs: the one that it has, if it has one.
+// theClient asks for a CPU on which nothing of the platform runs: the client's present one if it has one.
 func theClient(has cpuset.Set) lane.Lane {
 	return lane.Lane{Metadata: lane.Metadata{Name: Client}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1,
 		List: has}}}
 }
 
-// besides plans what is outside of a lane in force: a client that measures has a CPU alone where there are
-// two.
+// besides plans what is outside of a lane in force. A client that measures gets a CPU alone if there are two.
 func besides(r Request) Layout {
 	free := r.Host.Usable().Difference(r.Placed.CPUs())
 	l := Layout{Lane: r.InForce, platform: free, rest: free}
@@ -156,14 +155,15 @@ type Request struct {
 	Cells      []*results.Cell
 	Conditions func(results.Cell) factor.Conditions
 	Outside    bool // something measures from outside
-	// Pods has the application and its neighbours in pods: on all CPUs that no lane has, also on the client's.
+	// Pods means that the application and its neighbours are in pods: on all CPUs that no lane has, the client's
+	// included.
 	Pods bool
-	// InForce are the CPUs of the lane that is proved, of Placed; empty where each cell has a lane of its own.
+	// InForce has the CPUs of the lane that is proved, one of Placed; empty if each cell has a lane of its own.
 	InForce cpuset.Set
 }
 
-// Plan lays out each cell and fills in which CPUs its parts get, by the cell's name; impossible are those
-// whose lane this machine cannot have, with the reason. The error is of all cells, such as ErrTooSmall.
+// Plan lays out each cell and fills in which CPUs its parts get, by the cell's name. impossible has the cells
+// whose lane this machine cannot have, with the reason. The error concerns all cells, such as ErrTooSmall.
 func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, err error) {
 	layouts, impossible = map[string]Layout{}, map[string]error{}
 	cells := slices.Clone(r.Cells) // the largest lane first: it leaves the client the fewest CPUs
@@ -220,7 +220,7 @@ func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, er
 	return layouts, impossible, nil
 }
 
-// crowd gives the client one CPU of housekeeping in all cells, since in one of them there is no other.
+// crowd gives the client one CPU of housekeeping in all cells, because in one of them there is no other.
 func crowd(r Request, cells []*results.Cell, layouts map[string]Layout) error {
 	usable := r.Host.Usable().Difference(r.Placed.CPUs())
 	left := usable
@@ -244,7 +244,7 @@ func crowd(r Request, cells []*results.Cell, layouts map[string]Layout) error {
 	return nil
 }
 
-// Notes say what has no CPU of its own on this machine.
+// Notes says what has no CPU of its own on this machine.
 func Notes(layouts map[string]Layout, cells []results.Cell) []string {
 	var notes []string
 	add := func(note string) {

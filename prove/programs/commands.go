@@ -15,11 +15,11 @@ import (
 	"isolane.dev/isolane/runtime/process"
 )
 
-// usualLimit is how long a command of a factor may take, where its level does not say.
+// usualLimit is how long a command of a factor may take if its level does not say.
 const usualLimit = 5 * time.Minute
 
-// RunAll runs commands, one after the other, each for at most a limit. What they leave running, such as a
-// server, goes on.
+// RunAll runs commands one after the other, each for at most limit. What they leave running, such as a
+// server, continues.
 func RunAll(ctx context.Context, limit time.Duration, commands [][]string) error {
 	for _, argv := range commands {
 		if err := runOne(ctx, cmp.Or(limit, usualLimit), argv); err != nil {
@@ -35,7 +35,7 @@ func runOne(ctx context.Context, limit time.Duration, argv []string) error {
 	said := &output{}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, held
-	// A group of its own: Ctrl-C ends a before with its children, and does not cut an after.
+	// A group of its own: Ctrl-C ends a before with its children, and does not interrupt an after.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return process.Kill(cmd) }
 	err := cmd.Run()
@@ -48,14 +48,14 @@ func runOne(ctx context.Context, limit time.Duration, argv []string) error {
 	return reason(err, said)
 }
 
-// LeftError says that a command has failed that takes back what another did.
+// LeftError says that a command failed that was to undo what another did.
 type LeftError struct{ error }
 
 // Unwrap returns the error of the command.
 func (e *LeftError) Unwrap() error { return e.error }
 
-// RunAfter runs commands that take back what others did, so also when ctx has ended: then all together for at
-// most patience, so that Ctrl-C ends a session in every case.
+// RunAfter runs commands that undo what others did, even if ctx has ended: then all together for at most
+// patience, so that Ctrl-C always ends a session.
 func RunAfter(ctx context.Context, limit, patience time.Duration, commands [][]string) error {
 	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -75,8 +75,8 @@ func RunAfter(ctx context.Context, limit, patience time.Duration, commands [][]s
 	return nil
 }
 
-// Version is what the program says of itself, "" where it says nothing in time: it is for the record, and
-// no reason to wait.
+// Version returns what a program prints as its version; "" if it prints nothing in time. It is only for the
+// record, so nothing waits for it.
 func Version(ctx context.Context, program, env string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

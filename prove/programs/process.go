@@ -20,7 +20,7 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Process is a process of a run. Its cgroup is in the journal, so that recover ends it after a crash.
+// Process is a process of a run. Its cgroup is in the journal, so recover ends it after a crash.
 type Process struct {
 	Dir    string // of the virtual machine that it is; "": it is none
 	name   string
@@ -31,12 +31,12 @@ type Process struct {
 	err    error
 }
 
-// output collects what a process prints, up to a bound, and tells when a text has appeared.
+// output collects what a process prints, up to a limit, and signals when a text has appeared.
 type output struct {
 	mu    sync.Mutex
 	data  bytes.Buffer
 	await string
-	seen  chan struct{} // closed when await was printed; nil when nobody waits
+	seen  chan struct{} // closed when await was printed; nil if nobody waits
 }
 
 const maxOutput = 16 << 20
@@ -61,20 +61,20 @@ func (o *output) bytes() []byte {
 	return bytes.Clone(o.data.Bytes())
 }
 
-// readiness is how long a server may take to say that it listens; the web servers give up after 30 s.
+// readiness is how long a server may take until it listens; the web servers give up after 30 s.
 const readiness = 40 * time.Second
 
-// Ready is what a process prints when it can be used, "" for nothing, and how much longer than usual that may
-// take.
+// Ready is what a process prints when it can be used ("" for nothing), and how much longer than usual that
+// may take.
 type Ready struct {
 	Text string
 	More time.Duration
 }
 
-// held is how long the output of a process may be held open by its children after its end.
+// held is how long children may hold the output of a process open after its end.
 const held = time.Second
 
-// Start starts argv in its confines, with more in its environment, and waits until it is ready.
+// Start starts argv in its confines, with env added to its environment, and waits until it is ready.
 func Start(ctx context.Context, self, name string, c process.Lane, env, argv []string,
 	ready Ready) (*Process, error) {
 	p := &Process{name: name, cmd: process.Command(ctx, lanes.Self(self), c, argv...), stdout: &output{},
@@ -111,10 +111,10 @@ func Start(ctx context.Context, self, name string, c process.Lane, env, argv []s
 	}
 }
 
-// OS is the process itself.
+// OS returns the process itself.
 func (p *Process) OS() *os.Process { return p.cmd.Process }
 
-// PID is its process id.
+// PID returns its process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Wait waits for the end of the process and returns what it printed.
@@ -123,7 +123,7 @@ func (p *Process) Wait() ([]byte, error) {
 	return p.stdout.bytes(), p.failure()
 }
 
-// failure is how the process ended, with the last line that it printed as the reason.
+// failure says how the process ended, with the last line that it printed as the reason.
 func (p *Process) failure() error {
 	if errors.Is(p.err, exec.ErrWaitDelay) {
 		return fmt.Errorf("it ended, and a process that it had started held its output for %s more", held)
@@ -131,7 +131,7 @@ func (p *Process) failure() error {
 	return reason(p.err, p.stderr)
 }
 
-// reason is err with the last line that was printed, so that it fits into a line and a terminal.
+// reason adds the last printed line to err, shortened to fit on a line of a terminal.
 func reason(err error, said *output) error {
 	if err == nil {
 		return nil
@@ -143,16 +143,16 @@ func reason(err error, said *output) error {
 	return err
 }
 
-// mostShown is how much is shown of what a program has printed, in bytes.
+// mostShown is how many bytes of a program's output are shown.
 const mostShown = 200
 
-// printable is the end of a line of another program, without what a terminal would take as a command.
+// printable returns the end of a line of another program, without control characters.
 func printable(line []byte) string {
 	kept := line[max(0, len(line)-mostShown):]
 	return strings.Join(strings.Fields(terminal.Clean(string(kept))), " ")
 }
 
-// Stop asks the process to end, and kills it when it does not within patience.
+// Stop asks the process to end, and kills it if it has not ended within patience.
 func (p *Process) Stop(signal syscall.Signal, patience time.Duration) error {
 	select {
 	case <-p.ended:
@@ -160,7 +160,7 @@ func (p *Process) Stop(signal syscall.Signal, patience time.Duration) error {
 	default:
 	}
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-		// it ended between the two calls
+		// It ended between the two calls.
 		<-p.ended
 		return nil // an ended process is what was wanted
 	}
@@ -179,7 +179,7 @@ func (p *Process) Stop(signal syscall.Signal, patience time.Duration) error {
 	return fmt.Errorf("%s did not end within %s and was killed", p.name, patience)
 }
 
-// ReadSome reads at most maxOutput of a file that another program has written.
+// ReadSome reads at most maxOutput bytes of a file that another program has written.
 func ReadSome(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

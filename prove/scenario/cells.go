@@ -15,7 +15,7 @@ import (
 // most is how many combinations a scenario may have.
 const most = 1000
 
-// combinations are all cells, those that are excluded with the reason. The first factor varies fastest.
+// combinations returns all cells, and the excluded ones with the reason. The first factor varies fastest.
 func (s Scenario) combinations() (cells []results.Cell, excluded []results.Excluded) {
 	all := []map[string]string{{}}
 	for _, f := range s.Spec.Factors {
@@ -35,7 +35,7 @@ func (s Scenario) combinations() (cells []results.Cell, excluded []results.Exclu
 	return cells, excluded
 }
 
-// vary gives cells the levels of a factor, where it matters to them; nil where they are too many then.
+// vary gives cells the levels of a factor if it matters to them. It returns nil if that makes too many.
 func (f Factor) vary(cells []map[string]string) (more []map[string]string) {
 	for k, l := range f.Levels() {
 		for _, c := range cells {
@@ -55,7 +55,7 @@ func (f Factor) vary(cells []map[string]string) (more []map[string]string) {
 	return more
 }
 
-// holds says whether a cell has, of each factor, one of the levels.
+// holds reports whether a cell has, for each factor, one of the levels.
 func holds(where Where, cell map[string]string) bool {
 	for name, levels := range where {
 		if !slices.Contains(levels, factor.Name(cell[name])) {
@@ -85,15 +85,14 @@ func (s Scenario) AllCells() []results.Cell {
 	return cells
 }
 
-// Excluded are the combinations that are no cells.
+// Excluded returns the combinations that are no cells.
 func (s Scenario) Excluded() []results.Excluded {
 	_, excluded := s.combinations()
 	return excluded
 }
 
-// Cells returns the cells of the given names in the order of the names: those of the scenario for
-// none, all combinations for "all". The baseline must be among them, since all others are compared
-// with it.
+// Cells returns the cells with the given names, in that order; without names those of the scenario, with
+// "all" all combinations. The baseline must be among them, because all others are compared with it.
 func (s Scenario) Cells(names []string) ([]results.Cell, error) {
 	all := s.AllCells()
 	if len(names) == 0 {
@@ -120,8 +119,8 @@ func (s Scenario) Cells(names []string) ([]results.Cell, error) {
 	return cells, nil
 }
 
-// Named are the names of the cells of a session in a mode: those asked for, or where there are none those of
-// the scenario with the mode's own; none are all.
+// Named returns the names of the cells of a session in a mode: those asked for, else those of the scenario
+// with the mode's own. No names mean all.
 func (s Scenario) Named(asked []string, mode string) []string {
 	if len(asked) > 0 || len(s.Spec.Cells) == 0 {
 		return asked
@@ -146,7 +145,7 @@ func (s Scenario) noCell(name string) error {
 	return fmt.Errorf("%q is none of the combinations of the factors (%s)", name, strings.Join(factors, "-"))
 }
 
-// Conditions are those of a cell.
+// Conditions returns the conditions of a cell.
 func (s Scenario) Conditions(c results.Cell) factor.Conditions {
 	conditions := s.fixed
 	conditions.Lane = s.Spec.Lane
@@ -172,9 +171,9 @@ func (s Scenario) Factors() []results.Factor {
 	return all
 }
 
-// Beside is the scenario around a lane in force: of its factors those that change nothing of the application.
-// In the others all cells are as the baseline, but for the path where one is given. Searches are made in the
-// lane, but for those that would vary it.
+// Beside returns the scenario around a lane in force, with only those factors that change nothing of the
+// application. In all others the cells are like the baseline, except for the path if one is given. Searches
+// are made in the lane, except those that would vary it.
 func (s Scenario) Beside(spec lane.Spec, path string) Scenario {
 	var fixed factor.Conditions
 	var kept []Factor
@@ -193,10 +192,10 @@ func (s Scenario) Beside(spec lane.Spec, path string) Scenario {
 			}
 		}
 	}
-	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts
+	spec.Cgroup = lane.Cgroup{} // what a scenario has in its lane, it starts itself
 	fixed.Place, fixed.Instances = factor.InLane, 0
 	if path != "" {
-		fixed.Path, fixed.VLAN = path, lane.VLAN{} // the scenario's tags are of its own path
+		fixed.Path, fixed.VLAN = path, lane.VLAN{} // the scenario's tags belong to its own path
 	}
 	around := s
 	around.Spec.Factors, around.Spec.Lane, around.fixed = kept, spec, fixed
@@ -211,7 +210,7 @@ func (s Scenario) Beside(spec lane.Spec, path string) Scenario {
 	return around
 }
 
-// searchBeside has a search made in the cells around a lane in force that its own are like, each once.
+// searchBeside makes a search in those cells around a lane in force that are like its own, each once.
 func (s Scenario) searchBeside(q Search, around Scenario, base map[string]string) Search {
 	seen := map[string]bool{}
 	var cells []string

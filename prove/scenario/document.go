@@ -11,11 +11,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// longestFile is how long a scenario may be, in bytes.
+// longestFile is the longest scenario, in bytes.
 const longestFile = 1 << 20
 
-// read reads a file that holds one document, a map, without characters that a terminal takes as commands.
-// What is no YAML at all is left to the strict reader, which says where.
+// read reads a file with one document, a map, and rejects characters that a terminal takes as commands. It
+// leaves invalid YAML to the strict reader, which says where the error is.
 func read(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, longestFile+1))
 	switch {
@@ -40,13 +40,13 @@ func read(r io.Reader) ([]byte, error) {
 	return data, plain(&document)
 }
 
-// plain refuses control characters but line breaks and tabs, which scripts have.
+// plain rejects control characters except line breaks and tabs, which scripts have.
 func plain(n *yaml.Node) error {
 	control := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
 	if strings.ContainsFunc(n.Value, control) {
 		return fmt.Errorf("line %d: %.60q: expected no control characters", n.Line, n.Value)
 	}
-	for _, child := range n.Content { // not of aliases: they are named where they stand
+	for _, child := range n.Content { // aliases have none: the anchors are checked where they are
 		if err := plain(child); err != nil {
 			return err
 		}

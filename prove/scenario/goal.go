@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// readGoal checks the goal of a search; an error begins with the field.
+// readGoal checks the goal of a search. An error begins with the field.
 func (s *Scenario) readGoal(q Search) error {
 	g := q.Goal
 	if g == nil {
@@ -39,7 +39,7 @@ func (s *Scenario) readGoal(q Search) error {
 	return err
 }
 
-// Bound is the least or the most that the figure may be, in the metric's unit.
+// Bound returns the least or the most that the figure may be, in the metric's unit.
 func (g SearchGoal) Bound(m results.Metric) (bound float64, least bool, err error) {
 	share := g.Percent != 0 || g.Of != ""
 	switch {
@@ -88,7 +88,7 @@ func figure(text factor.Name, unit string) (v float64, err error) {
 	return v, err
 }
 
-// Text says what the goal is: P99 of load at most 10ms.
+// Text describes the goal: P99 of load at most 10ms.
 func (g SearchGoal) Text(m results.Metric) string {
 	what, unit := g.Metric, ""
 	if g.Statistic != "" {

@@ -10,10 +10,10 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// InPods is the scenario with its application and its neighbours in pods. Their packets take the network of
-// the cluster: what varies the path alone is left out, with what the scenario says of such cells, aims and
-// published figures. A cpuset and nothing else is the kubelet's to give, on a node without lanes: these
-// cells are excluded where there is no static node. The error names what cannot be in pods.
+// InPods returns the scenario with its application and its neighbours in pods. Their packets take the
+// cluster's network, so it leaves out factors that vary only the path, and what the scenario says about such
+// cells, aims and published figures. A cpuset and nothing else can come only from the kubelet, on a node
+// without lanes; without a static node these cells are excluded. The error names what cannot be in pods.
 func (s Scenario) InPods(static bool) (Scenario, error) {
 	in := s
 	in.Spec.Factors, in.Spec.Exclude, in.Spec.Aims, in.Spec.Published = nil, nil, nil, nil
@@ -30,7 +30,7 @@ func (s Scenario) InPods(static bool) (Scenario, error) {
 	for _, f := range s.Spec.Factors {
 		paths, err := f.inPods()
 		switch {
-		case err != nil && of(f.Where, left): // what pods do not have, on a path that they do not have either
+		case err != nil && of(f.Where, left): // its condition is a path that pods do not have either
 			paths = true
 		case err != nil:
 			return s, err
@@ -55,12 +55,12 @@ func (s Scenario) InPods(static bool) (Scenario, error) {
 	return in, in.renameCells(s)
 }
 
-// of says whether a condition names one of some factors.
+// of reports whether a condition names one of some factors.
 func of(where Where, factors map[string]bool) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(where)), func(name string) bool { return factors[name] })
 }
 
-// inPods says whether a factor varies only the path, and refuses one that varies what pods do not have.
+// inPods reports whether a factor varies only the path. It fails if one varies what pods do not have.
 func (f Factor) inPods() (paths bool, err error) {
 	paths = true
 	for _, l := range f.Levels() {
@@ -91,12 +91,12 @@ func (f Factor) confined() (all []Exclusion) {
 	return all
 }
 
-// renameCells names the cells by the factors that are left, each once.
+// renameCells names the cells by the remaining factors, each once.
 func (s *Scenario) renameCells(before Scenario) error {
 	all := before.AllCells()
 	renamed := func(name string) string {
 		i := slices.IndexFunc(all, func(c results.Cell) bool { return c.Name == name })
-		return s.nameOf(all[i].Levels) // a scenario that was read names cells that there are
+		return s.nameOf(all[i].Levels) // a scenario that was read names existing cells
 	}
 	there := func(name string) bool {
 		return slices.ContainsFunc(s.AllCells(), func(c results.Cell) bool { return c.Name == name })

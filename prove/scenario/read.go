@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/runtime/guest"
 )
 
-// readFactors has each factor's driver read its settings.
+// readFactors lets each factor's driver read its settings.
 func (s *Scenario) readFactors(kinds Drivers) error {
 	cells := []map[string]string{{}}
 	for i := range s.Spec.Factors {
@@ -55,7 +55,7 @@ func (s *Scenario) readFactors(kinds Drivers) error {
 	return nil
 }
 
-// known says whether factors have these levels.
+// known returns an error unless the factors have these levels.
 func known(where Where, factors []Factor) error {
 	for name, levels := range where {
 		k := slices.IndexFunc(factors, func(f Factor) bool { return f.Name == name })
@@ -71,7 +71,7 @@ func known(where Where, factors []Factor) error {
 	return nil
 }
 
-// readProbes has each probe's driver read its settings.
+// readProbes lets each probe's driver read its settings.
 func (s *Scenario) readProbes(kinds Drivers) error {
 	if len(s.Spec.Probes) == 0 {
 		return errors.New("spec.probes: at least one is needed")
@@ -115,7 +115,7 @@ type onHost interface {
 	OnHost() (because string)
 }
 
-// Cannot says why a probe cannot run under these conditions, on any machine; "" where it can.
+// Cannot says why a probe cannot run under these conditions on any machine; "" if it can.
 func (p Probe) Cannot(c factor.Conditions) string {
 	if _, ok := p.Probe.(probe.Merger); !ok && c.Instances > 1 {
 		return fmt.Sprintf("kind %s measures one instance of the application only, not %d", p.Kind, c.Instances)
@@ -135,14 +135,14 @@ func (p Probe) Cannot(c factor.Conditions) string {
 	return ""
 }
 
-// inMachine is a probe whose application can run in a virtual machine of the host's programs.
+// inMachine is a probe whose application can run in a virtual machine with the host's programs.
 type inMachine interface {
-	// InMachine are programs that it runs there, and modules of the kernel that it needs; can is false where its
-	// settings are such that it cannot.
+	// InMachine returns programs that it runs there, and kernel modules that it needs. can is false if its
+	// settings do not allow it.
 	InMachine() (programs, modules []string, can bool)
 }
 
-// InMachine says whether the application can run in a virtual machine, and what it needs there beside itself.
+// InMachine reports whether the application can run in a virtual machine, and what it needs there.
 func (p Probe) InMachine() (programs, modules []string, can bool) {
 	if m, is := p.Probe.(inMachine); is {
 		return m.InMachine()
@@ -150,7 +150,7 @@ func (p Probe) InMachine() (programs, modules []string, can bool) {
 	return nil, nil, false
 }
 
-// ProbesOf are the probes of a cell, with what its levels set in them.
+// ProbesOf returns the probes of a cell, with the settings that its levels change.
 func (s Scenario) ProbesOf(c factor.Conditions, kinds []probe.Driver) ([]Probe, error) {
 	probes := slices.Clone(s.Spec.Probes)
 	for name, fields := range c.Probes {
@@ -174,7 +174,7 @@ func (s Scenario) ProbesOf(c factor.Conditions, kinds []probe.Driver) ([]Probe, 
 	return probes, nil
 }
 
-// Metrics are what the runs measure: the primary ones first, means before the first of their parts.
+// Metrics returns what the runs measure: primary metrics first, and means before the first of their parts.
 func (s Scenario) Metrics() ([]results.Metric, error) {
 	var all []results.Metric
 	for _, p := range s.Spec.Probes {
@@ -223,7 +223,7 @@ func (s Scenario) Metrics() ([]results.Metric, error) {
 	return append(ordered, all...), nil
 }
 
-// optional are the metrics of optional probes.
+// optional returns the metrics of optional probes.
 func (s Scenario) optional() map[string]bool {
 	names := map[string]bool{}
 	for _, p := range s.Spec.Probes {
@@ -236,7 +236,7 @@ func (s Scenario) optional() map[string]bool {
 	return names
 }
 
-// firstOfEach names the first metric of each quantity, but of costs, checks and optional probes.
+// firstOfEach returns the first metric of each quantity, leaving out costs, checks and optional probes.
 func firstOfEach(all []results.Metric, optional map[string]bool) (names []string) {
 	seen := map[string]bool{}
 	for _, m := range all {
@@ -261,11 +261,11 @@ type needs interface {
 	Needs() (program, debian string)
 }
 
-// Program is one that must be on the host.
+// Program is a program that must be on the host.
 type Program struct{ Name, Package string } // Debian's
 
-// Programs are those on the host that the probes and the levels of these cells need, without those of
-// optional probes.
+// Programs returns the programs on the host that the probes and the levels of these cells need, without those
+// of optional probes.
 func (s Scenario) Programs(cells []results.Cell, kinds []probe.Driver) []Program {
 	var all []Program
 	add := func(more ...Program) {
@@ -294,11 +294,11 @@ func (s Scenario) Programs(cells []results.Cell, kinds []probe.Driver) []Program
 	return all
 }
 
-// Programs are those that the probe needs.
+// Programs returns the programs that the probe needs.
 func (p Probe) Programs(kinds []probe.Driver) (all []Program) {
 	kind, err := probe.Find(kinds, p.Kind)
 	if err != nil {
-		return nil // it was read
+		return nil // it was checked when read
 	}
 	for _, name := range kind.Programs() {
 		all = append(all, Program{name, probe.Package(kind, name)})
@@ -311,12 +311,12 @@ func (p Probe) Programs(kinds []probe.Driver) (all []Program) {
 	return all
 }
 
-// Networked says whether some probe measures from outside.
+// Networked reports whether some probe measures from outside.
 func (s Scenario) Networked() bool {
 	return slices.ContainsFunc(s.Spec.Probes, func(p Probe) bool { return !p.Inside() })
 }
 
-// Doubts say what does not hold in the figures of somebody else.
+// Doubts says what is wrong with somebody else's figures.
 func (s Scenario) Doubts() []results.Doubt {
 	var all []results.Doubt
 	for _, from := range s.Spec.Published {
@@ -327,7 +327,7 @@ func (s Scenario) Doubts() []results.Doubt {
 	return all
 }
 
-// Published are the figures of somebody else.
+// Published returns somebody else's figures.
 func (s Scenario) Published() []results.Published {
 	var all []results.Published
 	for _, from := range s.Spec.Published {
@@ -342,5 +342,5 @@ func (s Scenario) Published() []results.Published {
 	return all
 }
 
-// positive says whether a percentage or a figure can be.
+// positive reports whether a percentage or a figure is possible.
 func positive(v float64) bool { return v > 0 && v <= 1e18 && !math.IsNaN(v) }

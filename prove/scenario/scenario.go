@@ -1,6 +1,5 @@
 // Package scenario reads what is to be measured: the cells of a matrix of factors, the probes that run in
-// each, and the figures that are aimed at or were published. docs/scenarios.md is the reference of the
-// format.
+// each, and figures that are aimed at or were published. docs/scenarios.md is the reference of the format.
 package scenario
 
 import (
@@ -18,7 +17,7 @@ import (
 	"isolane.dev/isolane/sched"
 )
 
-// APIVersion is that of scenarios. v1alpha1 had windows by metric, v1alpha2 three factors and two metrics.
+// APIVersion is the version of scenarios. v1alpha1 had windows by metric, v1alpha2 three factors.
 const APIVersion = "isolane.dev/v1alpha3"
 
 // Scenario is a matrix of conditions and the probes to run in each cell, as its YAML file says.
@@ -28,7 +27,7 @@ type Scenario struct {
 	Metadata   Metadata `json:"metadata"`
 	Spec       Spec     `json:"spec"`
 
-	fixed factor.Conditions // of all cells; their levels come on top
+	fixed factor.Conditions // of all cells; their levels are applied on top
 }
 
 // Metadata names a scenario.
@@ -44,15 +43,15 @@ type Spec struct {
 	Baseline string      `json:"baseline"`
 	Cells    []string    `json:"cells,omitempty"` // all combinations when absent
 	Lane     lane.Spec   `json:"lane"`            // what the application asks for
-	// CongestionControl is TCP's algorithm on both sides, "" leaves the host's.
+	// CongestionControl is TCP's algorithm on both sides; "" is the host's.
 	CongestionControl string `json:"congestionControl,omitempty"`
 	Client            Client `json:"client,omitzero"`
 	// StealBudget is how much of a measured CPU's time, in percent, the hypervisor may take before a run is
-	// void; UsualStealBudget when absent.
+	// void. Absent: UsualStealBudget.
 	StealBudget *float64 `json:"stealBudget,omitempty"`
 	Probes      []Probe  `json:"probes"`
 	Means       []Mean   `json:"means,omitempty"`
-	// metrics of the verdict; the first of each quantity when absent
+	// metrics of the verdict; absent: the first of each quantity
 	Primary   []string          `json:"primary,omitempty"`
 	Modes     map[string]Mode   `json:"modes"` // quick, standard, proof
 	Aims      *results.Aims     `json:"aims,omitempty"`
@@ -60,10 +59,10 @@ type Spec struct {
 	Searches  []Search          `json:"searches,omitempty"`
 }
 
-// UsualStealBudget is that of a scenario that states none.
+// UsualStealBudget is the budget of a scenario without one, in percent.
 const UsualStealBudget = 5.0
 
-// StealPercent is the budget that holds.
+// StealPercent returns the budget in effect.
 func (s Scenario) StealPercent() float64 {
 	if s.Spec.StealBudget == nil {
 		return UsualStealBudget
@@ -71,11 +70,11 @@ func (s Scenario) StealPercent() float64 {
 	return *s.Spec.StealBudget
 }
 
-// Factor is one that differs between the cells. In YAML the settings of its driver stand beside these.
+// Factor is something that differs between the cells. In YAML its driver's settings are beside these.
 type Factor struct {
-	Name  string // of it in this scenario
-	Kind  string // of its driver; its name when absent
-	Where Where  // levels of factors before it, where alone it matters; elsewhere it has no level
+	Name  string // its name in this scenario
+	Kind  string // of its driver; absent: its name
+	Where Where  // levels of earlier factors with which alone it matters; with others it has no level
 	factor.Factor
 
 	settings []byte // as JSON, until they are read
@@ -84,87 +83,86 @@ type Factor struct {
 // Where names levels, by factor.
 type Where map[string][]factor.Name
 
-// Exclusion leaves out the cells that have these levels.
+// Exclusion leaves out the cells with these levels.
 type Exclusion struct {
 	Where   Where  `json:"where"`
 	Because string `json:"because"`
 }
 
-// Client is how the outside client is scheduled, in every cell alike.
+// Client says how the outside client is scheduled, the same in every cell.
 type Client struct {
 	Policy   sched.Policy `json:"policy"`
 	Priority int          `json:"priority"`
 }
 
-// Probe is one measurement of each run. In YAML the settings of its driver stand beside these.
+// Probe is one measurement of each run. In YAML its driver's settings stand beside these fields.
 type Probe struct {
 	Name, Kind string
-	// Optional probes are left out where they cannot run: for want of a program, of what the kernel has, or in
-	// a guest.
+	// Optional probes are left out if they cannot run: for lack of a program or of something in the kernel, or
+	// in a guest.
 	Optional bool
 	probe.Probe
 
 	settings []byte // as JSON
 }
 
-// Mean is a metric of its own: the geometric mean of others, of the runs in which all of them count.
+// Mean is a metric of its own: the geometric mean of others, over the runs in which all of them count.
 type Mean struct {
 	Name string   `json:"name"`
 	Of   []string `json:"of"`
 }
 
-// Mode is how much is measured.
+// Mode says how much is measured.
 type Mode struct {
-	Blocks int `json:"blocks"` // counted; one more is run first, and after each boot, and dropped
-	// Boots are over how many boots of each level the blocks are spread; 0 is one.
+	Blocks int `json:"blocks"` // that count; a further one is run first, and after each boot, and dropped
+	// Boots is over how many boots of each level the blocks are spread; 0 is one.
 	Boots   int               `json:"boots,omitempty"`
 	Windows map[string]Window `json:"windows"` // by kind of probe
-	// MoreCells are measured beside those of the scenario, where none are named.
+	// MoreCells are measured in addition to those of the scenario, if none are named.
 	MoreCells []string `json:"moreCells,omitempty"`
 	// Searches are made in this mode; nil: none.
 	Searches *Trials `json:"searches,omitempty"`
 }
 
-// Window is how long a probe measures, and what it drops before.
+// Window says how long a probe measures, and what it drops before.
 type Window struct {
 	Warmup  quantity.Duration `json:"warmup"`
 	Measure quantity.Duration `json:"measure"`
 }
 
-// PublishedSource are the figures of somebody else for the same conditions.
+// PublishedSource has somebody else's figures for the same conditions.
 type PublishedSource struct {
 	Source  string            `json:"source"`
 	Figures []PublishedFigure `json:"figures"`
-	Doubts  []string          `json:"doubts,omitempty"` // sentences: what does not hold in these figures
-	// Differs are sentences: how the conditions differ from those of this scenario, on any machine.
+	Doubts  []string          `json:"doubts,omitempty"` // sentences: what is wrong with these figures
+	// Differs has sentences: how the conditions differ from this scenario's, on any machine.
 	Differs    []string     `json:"differs,omitempty"`
 	Unanswered []Unanswered `json:"unanswered,omitempty"`
 }
 
-// Unanswered are rows of a published table for which there is no cell, or those of a cell that a session may
-// have not.
+// Unanswered are rows of a published table without a cell, or the rows of a cell that a session may lack.
 type Unanswered struct {
-	Row     string `json:"row,omitempty"`  // as of a PublishedFigure
-	Cell    string `json:"cell,omitempty"` // in place of Row
+	Row     string `json:"row,omitempty"`  // as in PublishedFigure
+	Cell    string `json:"cell,omitempty"` // instead of Row
 	Because string `json:"because"`
 }
 
-// PublishedFigure is one of them: in percent of the baseline cell's, or in the unit of its metric.
+// PublishedFigure is one of the figures, in percent of the baseline cell's or in the unit of its metric.
 type PublishedFigure struct {
 	Cell      string  `json:"cell"`
 	Metric    string  `json:"metric"`
 	Percent   float64 `json:"percent,omitempty"`
 	Value     float64 `json:"value,omitempty"`
-	Statistic string  `json:"statistic,omitempty"` // min, mean, max, p99 of samples; "": what is compared
+	Statistic string  `json:"statistic,omitempty"` // min, mean, max or p99 of samples; "": what is compared
 	Qualifier string  `json:"qualifier,omitempty"`
-	// Against is the cell that Percent is of, where that is not the baseline; only `report --answers` shows it.
+	// Against is the cell that Percent refers to, if not the baseline. Only `report --answers` shows it.
 	Against string `json:"against,omitempty"`
 	// Row names the row of a published table that it is from: SCENARIO:LINE, or SCENARIO:LINE:METRIC, where LINE
-	// is that of the source, or * for any. Several rows are the ends of a range.
+	// is the source's, or * for any. Several rows are the ends of a range.
 	Row string `json:"row,omitempty"`
 }
 
-// beside takes some fields out of a map in JSON, and returns the others.
+// beside removes some fields from a map in JSON, and returns the rest.
 func beside(data []byte, fields map[string]any) ([]byte, error) {
 	var all map[string]json.RawMessage
 	if err := probe.Decode(data, &all); err != nil {
@@ -181,7 +179,7 @@ func beside(data []byte, fields map[string]any) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// with adds fields to settings; nil takes one out.
+// with adds fields to settings; nil removes one.
 func with(settings any, fields map[string]any) ([]byte, error) {
 	data, err := json.Marshal(settings)
 	if err != nil {
@@ -238,7 +236,7 @@ type Drivers struct {
 	Probes  []probe.Driver
 }
 
-// Parse reads a scenario; name is the file's, for errors. Unknown fields are errors.
+// Parse reads a scenario. name is the file's, for errors. Unknown fields are errors.
 func Parse(name string, r io.Reader, kinds Drivers) (Scenario, error) {
 	data, err := read(r)
 	if err != nil {

@@ -16,21 +16,21 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// Search looks for the point up to which something holds: among the levels of a factor, or the values of a
+// Search looks for the point up to which something holds, among the levels of a factor or the values of a
 // probe's setting.
 type Search struct {
 	Name   string             `json:"name"`
 	Kind   results.SearchKind `json:"kind"`
-	Factor string             `json:"factor,omitempty"` // smallest: its levels are numbers
-	// Probe makes the load of highest and bounds, by a setting: rate, when absent.
+	Factor string             `json:"factor,omitempty"` // for smallest: its levels are numbers
+	// Probe makes the load for highest and bounds, by a setting; absent: rate.
 	Probe   string           `json:"probe,omitempty"`
 	Setting string           `json:"setting,omitempty"`
 	From    float64          `json:"from,omitempty"`
 	To      float64          `json:"to,omitempty"`
-	Width   quantity.Percent `json:"width,omitempty"` // of the bracket; 5% when absent
-	// Cells in which it is made, each by itself; of smallest, any of those that differ in its factor only.
+	Width   quantity.Percent `json:"width,omitempty"` // of the bracket; absent: 5%
+	// Cells in which the search is made, separately; for smallest, any of those that differ only in its factor.
 	Cells []string    `json:"cells"`
-	Goal  *SearchGoal `json:"goal,omitempty"` // of smallest and highest
+	Goal  *SearchGoal `json:"goal,omitempty"` // for smallest and highest
 }
 
 // SearchGoal is a figure to be reached: AtMost, AtLeast, or at least Percent of another.
@@ -45,12 +45,12 @@ type SearchGoal struct {
 
 // Trials says how long a mode's searches try.
 type Trials struct {
-	Trial quantity.Duration `json:"trial"` // one, without warm-up
-	Sum   quantity.Duration `json:"sum"`   // that decides about a point, where a half may miss
-	Long  quantity.Duration `json:"long"`  // where a twentieth may miss
+	Trial quantity.Duration `json:"trial"` // one trial, without warm-up
+	Sum   quantity.Duration `json:"sum"`   // decides about a point if half of it may miss
+	Long  quantity.Duration `json:"long"`  // the same if a twentieth may miss
 }
 
-// The most that a search may ask for.
+// The limits of a search.
 const (
 	maxLoad   = 1e9
 	maxWidth  = 10 // times
@@ -192,13 +192,13 @@ func (s *Scenario) readLoadSearch(q *Search, kinds Drivers) error {
 	return nil
 }
 
-// cell is the one of that name, which there is.
+// cell returns the cell of that name, which must exist.
 func (s Scenario) cell(name string) results.Cell {
 	all := s.AllCells()
 	return all[slices.IndexFunc(all, func(c results.Cell) bool { return c.Name == name })]
 }
 
-// Varied are the cells that differ from one in the factor of a search only, and their common name.
+// Varied returns the cells that differ from one only in the factor of a search, and their common name.
 func (s Scenario) Varied(q Search, cell string) (name string, cells []results.Cell) {
 	like := s.cell(cell)
 	if q.Factor == "" {
@@ -217,7 +217,7 @@ func (s Scenario) Varied(q Search, cell string) (name string, cells []results.Ce
 	return s.nameOf(others(like)), cells
 }
 
-// Trial is the probe that tries a search at a point of a cell.
+// Trial returns the probe that tries a search at a point of a cell.
 func (s Scenario) Trial(q Search, c results.Cell, point float64, kinds Drivers) (Probe, error) {
 	given := s.Conditions(c)
 	name := q.Probe
@@ -249,7 +249,7 @@ func (s Scenario) Trial(q Search, c results.Cell, point float64, kinds Drivers) 
 	return probes[k], nil
 }
 
-// probeWith names the probe that has the metric, "" for none.
+// probeWith returns the name of the probe that has the metric; "" for none.
 func (s Scenario) probeWith(metric string) string {
 	for _, p := range s.Spec.Probes {
 		if slices.ContainsFunc(p.Metrics(p.Name), func(m results.Metric) bool { return m.Name == metric }) {
@@ -259,7 +259,7 @@ func (s Scenario) probeWith(metric string) string {
 	return ""
 }
 
-// MetricOf is the one that a search's goal is about.
+// MetricOf returns the metric of a search's goal.
 func (s Scenario) MetricOf(q Search) (m results.Metric, ok bool) {
 	if q.Goal == nil {
 		return m, false
@@ -274,7 +274,7 @@ func (s Scenario) MetricOf(q Search) (m results.Metric, ok bool) {
 	return m, false
 }
 
-// validateTrials looks whether the modes' trials can be made.
+// validateTrials checks that the modes' trials can be made.
 func (s *Scenario) validateTrials(q Search, kinds Drivers) error {
 	for _, name := range slices.Sorted(maps.Keys(s.Spec.Modes)) {
 		m := s.Spec.Modes[name]
@@ -297,7 +297,7 @@ func (s *Scenario) validateTrials(q Search, kinds Drivers) error {
 		if q.Goal == nil || q.Goal.Statistic == "" || q.Setting != "rate" {
 			continue
 		}
-		quantile, _ := lane.Quantile(q.Goal.Statistic) // it was read
+		quantile, _ := lane.Quantile(q.Goal.Statistic) // it was checked when read
 		need := stats.SamplesFor(quantile)
 		if found := q.From * m.Searches.Trial.Duration().Seconds(); quantile < 1 && found < float64(need) {
 			return fmt.Errorf("from: %s needs %d samples, a trial of %s at %g has %.0f (spec.modes.%s.searches)",
@@ -307,7 +307,7 @@ func (s *Scenario) validateTrials(q Search, kinds Drivers) error {
 	return nil
 }
 
-// Try is the mode with the windows of its searches' trials.
+// Try returns the mode with the windows of its searches' trials.
 func (m Mode) Try() Mode {
 	windows := map[string]Window{}
 	for kind, w := range m.Windows {

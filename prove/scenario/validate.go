@@ -103,8 +103,8 @@ func (s *Scenario) validateCells() error {
 	return nil
 }
 
-// reached refuses a factor that matters nowhere, and an exclusion that leaves out nothing: both say something
-// else than their author meant.
+// reached rejects a factor that matters nowhere, and an exclusion that excludes nothing: neither can be what
+// the author meant.
 func (s Scenario) reached() error {
 	all, rules := s, s.Spec.Exclude
 	all.Spec.Exclude = nil
@@ -122,7 +122,7 @@ func (s Scenario) reached() error {
 	return nil
 }
 
-// validateFigures looks at what refers to metrics.
+// validateFigures checks what refers to metrics.
 func (s Scenario) validateFigures() error {
 	metrics, err := s.Metrics()
 	if err != nil {
@@ -189,7 +189,7 @@ func (s Scenario) validatePublished(find func(string) (results.Metric, error)) e
 	return nil
 }
 
-// validateFigure looks at a published figure; an error begins with the field.
+// validateFigure checks a published figure. An error begins with the field.
 func (s Scenario) validateFigure(f PublishedFigure, find func(string) (results.Metric, error)) error {
 	if _, err := s.Cells([]string{f.Cell, s.Spec.Baseline}); err != nil {
 		return fmt.Errorf("cell: %w", err)
@@ -215,7 +215,7 @@ func (s Scenario) validateFigure(f PublishedFigure, find func(string) (results.M
 	return nil
 }
 
-// isRow says whether a name can be that of a row of a published table.
+// isRow reports whether a name can be that of a row of a published table.
 func isRow(name string) bool {
 	parts := strings.Split(name, ":")
 	return len(parts) >= 2 && len(parts) <= 3 && !slices.Contains(parts, "")
@@ -257,13 +257,13 @@ func (s Scenario) validateModes(kinds Drivers) error {
 	return nil
 }
 
-// Conditions are those of a probe in this mode.
+// Conditions returns the conditions of a probe in this mode.
 func (m Mode) Conditions(p Probe) probe.Conditions {
 	w := m.Windows[p.Kind]
 	return probe.Conditions{Name: p.Name, Warmup: w.Warmup.Duration(), Window: w.Measure.Duration()}
 }
 
-// validateOptional refuses what would depend on whether a machine can run an optional probe.
+// validateOptional rejects what would depend on whether a machine can run an optional probe.
 func (s *Scenario) validateOptional(Drivers) error {
 	optional := s.optional()
 	refuse := func(field, name string) error {

@@ -27,8 +27,8 @@ func (e *AwaitsError) Error() string {
 	return fmt.Sprintf("%d of %d cells wait for another boot: %s", waiting, e.Cells, strings.Join(parts, "; "))
 }
 
-// Boots are a scenario's factors that only a boot changes, and what is booted now. Cells for which the same
-// has to be booted are a group.
+// Boots are a scenario's factors that only a boot changes, and what is booted now. Cells that need the same
+// boot are a group.
 type Boots struct {
 	first   results.Environment // in which the session began
 	Number  int                 // of this boot, among the session's
@@ -41,7 +41,7 @@ type bootFactor struct {
 	began, now string // the levels that were booted when the session began, and are now
 }
 
-// NewBoots are those of a session that began in one environment, in another or the same one.
+// NewBoots returns the Boots of a session that began in the environment first, for the environment now.
 func NewBoots(s scenario.Scenario, first, now results.Environment) (Boots, error) {
 	b := Boots{first: first}
 	for _, f := range s.Spec.Factors {
@@ -62,7 +62,7 @@ func NewBoots(s scenario.Scenario, first, now results.Environment) (Boots, error
 	return b, nil
 }
 
-// wants is the level that has to be booted for a cell. One that asks for nothing, or has no level, is
+// wants returns the level that has to be booted for a cell. A cell that asks for nothing, or has no level, is
 // measured with what the session began with.
 func (f bootFactor) wants(c results.Cell) string {
 	if level := c.Levels[f.name]; level != "" && level != f.First() {
@@ -71,12 +71,12 @@ func (f bootFactor) wants(c results.Cell) string {
 	return f.began
 }
 
-// Here says whether a cell can be measured in this boot.
+// Here reports whether a cell can be measured in this boot.
 func (b Boots) Here(c results.Cell) bool {
 	return !slices.ContainsFunc(b.factors, func(f bootFactor) bool { return f.wants(c) != f.now })
 }
 
-// booted names the group of what is booted now.
+// booted returns the group of what is booted now.
 func (b Boots) booted() string {
 	var levels []string
 	for _, f := range b.factors {
@@ -85,7 +85,7 @@ func (b Boots) booted() string {
 	return strings.Join(levels, " ")
 }
 
-// group names what has to be booted for a cell.
+// group describes what has to be booted for a cell.
 func (b Boots) group(c results.Cell) string {
 	var levels []string
 	for _, f := range b.factors {
@@ -111,8 +111,8 @@ func (b Boots) want(c results.Cell) string {
 	return strings.Join(append(asked, as...), ", ")
 }
 
-// Awaits are the cells of the slots, and of searches, that wait for another boot, by what to boot: first what
-// is to be booted most often, as its turn comes first.
+// Awaits returns the cells of the slots, and of searches, that wait for another boot, by what to boot. What
+// has to be booted most often comes first, because its turn comes first.
 func (b Boots) Awaits(s results.Session, later []Slot) []results.Await {
 	var all []results.Await
 	for _, q := range s.Searches {
@@ -150,7 +150,7 @@ func (b Boots) Awaits(s results.Session, later []Slot) []results.Await {
 	return all
 }
 
-// TakeUp has a stored session go on in this boot: what it has of the cells that come now must have been
+// TakeUp continues a stored session in this boot. What it has of the cells that come now must have been
 // measured with the same kernel and command line.
 func (b Boots) TakeUp(dir string, s *results.Session, now results.Environment) error {
 	rebooted := false
@@ -175,7 +175,7 @@ func (b Boots) TakeUp(dir string, s *results.Session, now results.Environment) e
 	return nil
 }
 
-// sameLine compares command lines without what says where the kernel lies.
+// sameLine compares command lines, ignoring where the kernel lies.
 func sameLine(a, b string) bool {
 	words := func(line string) []string {
 		return slices.DeleteFunc(strings.Fields(line), func(w string) bool {
@@ -185,7 +185,7 @@ func sameLine(a, b string) bool {
 	return slices.Equal(words(a), words(b))
 }
 
-// Alike are the notes, beside those that there are, on levels that are the same in this session.
+// Alike returns further notes, on levels that are the same in this session.
 func (b Boots) Alike(there []string) []string {
 	var all []string
 	for _, f := range b.factors {
@@ -197,7 +197,7 @@ func (b Boots) Alike(there []string) []string {
 	return all
 }
 
-// PlaceOf is that of this boot among those of the session.
+// PlaceOf returns the index of this boot among those of the session.
 func PlaceOf(s *results.Session, now results.Environment) int {
 	if now.BootID == s.Environment.BootID {
 		return 0

@@ -12,21 +12,21 @@ import (
 // maxFailures is how many runs may fail before a session gives up.
 const maxFailures = 3
 
-// failing counts the runs of a session that failed, to end it where the others would fail as well.
+// failing counts the failed runs of a session, to end it if the others would fail too.
 type failing struct {
 	cells  int             // of the session
 	seen   map[string]bool // those that had a run
 	inARow int             // runs without any figure
-	failed map[string]int  // runs of a probe of which none gave a figure; -1: one did
+	failed map[string]int  // by probe: runs none of which gave a figure; -1: one did
 }
 
-// NewFailing is of a session that measures so many cells in this boot.
+// NewFailing returns the counts for a session that measures that many cells in this boot.
 func NewFailing(cells int) *failing {
 	return &failing{cells: cells, seen: map[string]bool{}, failed: map[string]int{}}
 }
 
-// Add says why it makes no sense to go on after this run: several in a row gave no figure, or each cell had
-// its turn and a probe failed in all its runs.
+// Add says why it makes no sense to continue after this run: several in a row gave no figure, or each cell
+// had its turn and a probe failed in all its runs.
 func (f *failing) Add(run results.Run, probes []scenario.Probe) error {
 	f.seen[run.Cell] = true
 	for _, m := range run.Measured {
@@ -54,9 +54,9 @@ func (f *failing) Add(run results.Run, probes []scenario.Probe) error {
 	return nil
 }
 
-// Counts fails where all runs of a session are void, or all measurements of a probe, but for overload and a
-// late client, which say something of the machine: the session has not what it was made for. Of a lane in
-// force that is recorded.
+// Counts fails if all runs of a session are void, or all measurements of a probe: then the session lacks what
+// it was made for. Overload and a late client do not count, because they say something about the machine. For
+// a lane in force that is recorded.
 func Counts(s results.Session, probes []scenario.Probe) error {
 	if s.Lane != nil || len(s.Runs) == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Package schedule says which runs of a session come when: over blocks and boots, again where they were void,
-// and when it makes no sense to go on. It reads and writes no file.
+// Package schedule decides which runs of a session come when, over blocks and boots, repeats void runs, and
+// decides when to give up. It reads and writes no file.
 package schedule
 
 import (
@@ -9,7 +9,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Slot is one run to be made: the cell in that place of that block.
+// Slot is one run to be made: a cell, at its place in a block.
 type Slot struct {
 	Block int // 0 is the warm-up block
 	Cell  string
@@ -17,18 +17,17 @@ type Slot struct {
 	share int // of the boots over which the blocks are spread
 }
 
-// retries is how often a void run is made again. The rule is the same for all cells and known before the
-// first run: a machine on which one cell is void more often than the others would leave few blocks that have
-// both.
+// retries is how often a void run is repeated. The rule is the same for all cells and fixed before the first
+// run. If one cell were void more often than the others without it, few blocks would have both.
 const retries = 2
 
-// owed says whether a run is to be made again: where it is void, unless a probe failed in it, as it would
+// owed reports whether a run is to be repeated: if it is void, unless a probe failed in it, as it would
 // again.
 func owed(run results.Run, probes int) bool {
 	return run.Block > 0 && run.Again < retries && len(run.Void) > 0 && len(run.Measured) >= probes
 }
 
-// Again has the run of slot i made once more at the end of its block, where that is owed.
+// Again repeats the run of slot i at the end of its block, if that is owed.
 func Again(todo []Slot, i int, run results.Run, probes int) []Slot {
 	if !owed(run, probes) {
 		return todo
@@ -42,10 +41,10 @@ func Again(todo []Slot, i int, run results.Run, probes int) []Slot {
 	return slices.Insert(todo, end, k)
 }
 
-// schedule lists all runs in order: block after block, each with all cells in a random order that
-// the seed repeats. Blocks 1 to blocks count; block 0 warms the machine up and is dropped.
+// schedule lists all runs in order: block after block, each with all cells in a random order that depends
+// only on the seed. Blocks 1 to blocks count; block 0 warms the machine up and is dropped.
 func schedule(cells []string, blocks int, seed uint64) []Slot {
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // G404: a repeatable order is wanted
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a repeatable order is wanted
 	var slots []Slot
 	for block := range blocks + 1 {
 		for _, i := range random.Perm(len(cells)) {
@@ -55,9 +54,9 @@ func schedule(cells []string, blocks int, seed uint64) []Slot {
 	return slots
 }
 
-// DropCut marks the runs of a block that has not all cells of its group, or in which void runs were still to
-// be made again; probes says how many a cell has. A block that was cut is measured again as a whole: its
-// cells are compared with each other, so they must stand close together in time.
+// DropCut marks the runs of blocks that lack cells of their group, or in which void runs were still to be
+// repeated. probes says how many probes a cell has. An incomplete block is measured again as a whole: its
+// cells are compared with each other, so they must be close together in time.
 func DropCut(s *results.Session, b Boots, probes func(cell string) int) {
 	groups, cells := map[string]string{}, map[string]int{}
 	for _, c := range s.Cells {
@@ -91,10 +90,10 @@ func DropCut(s *results.Session, b Boots, probes func(cell string) int) {
 // Cut is why runs of an interrupted block are not used.
 const Cut = "interrupted block, measured again"
 
-// Remaining are the runs that are still to be made: those of this boot, and those that wait for another. The
-// blocks of each group are spread over the boots of the session in shares. A share is measured in one boot,
-// unless that ends before, after all groups have those before it: so that boots of different levels take
-// turns. Each boot has a warm-up block of its own.
+// Remaining returns the runs that are still to be made: those of this boot, and those that wait for another.
+// The blocks of each group are divided into shares, one per boot. A share is measured in one boot, unless
+// that ends early, and only after all groups have their earlier shares, so that boots of different levels
+// alternate. Each boot has its own warm-up block.
 func Remaining(s results.Session, b Boots) (now, later []Slot) {
 	type share struct {
 		group  string
@@ -134,7 +133,7 @@ func Remaining(s results.Session, b Boots) (now, later []Slot) {
 		}
 	}
 	for _, group := range order {
-		had := false // a share before, in this boot
+		had := false // an earlier share, in this boot
 		for number := range max(1, s.Scenario.Boots) {
 			in := share{group, number}
 			if due := left[in]; number == next && len(due) > 0 && group == b.booted() && (here[in] || !had) {

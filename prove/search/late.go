@@ -2,12 +2,12 @@ package search
 
 import "isolane.dev/isolane/results"
 
-// few is the share of samples of which nothing is asked here.
+// few is the share of samples that is ignored here.
 const few = 0.001
 
-// BeyondClient says whether latencies are beyond a bound at a quantile, whatever a late client has added. It
-// is late by its lag when it sends, and may be as late when it receives: twice the lag that all but a few of
-// the messages had is taken off, and as many of the worst samples are left out for either.
+// BeyondClient reports whether latencies exceed a bound at a quantile, whatever a late client has added. A
+// client is late by its lag when it sends, and may be as late when it receives. So twice the lag of all but
+// few messages is subtracted, and for each of the two as many of the worst samples are left out.
 func BeyondClient(s results.Samples, quantile, bound float64) (bool, error) {
 	lag, err := s.Lag.Decode()
 	if err != nil || lag.TotalCount() == 0 || quantile <= 2*few {

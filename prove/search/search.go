@@ -27,11 +27,11 @@ import (
 // WarmUp is why the first trial does not count.
 const WarmUp = "warm-up at the hardest point"
 
-// maxVoid is how many void or doubtful trials at a point, and more than others, leave it without a judgement.
+// maxVoid is how many void or doubtful trials at a point, if they outnumber the others, leave it unjudged.
 const maxVoid = 3
 
-// Grid are the points from one load to another, each the same part above the one before: at most width, which
-// is 0.05 for 5%. Between whole numbers they are whole.
+// Grid returns the points from one load to another, in equal ratios of at most width, which is 0.05 for 5%.
+// Between whole numbers the points are whole.
 func Grid(from, to, width float64) []float64 {
 	steps := max(1, int(math.Ceil(math.Log(to/from)/math.Log1p(width)-1e-9)))
 	whole := from == math.Trunc(from) && to == math.Trunc(to)
@@ -51,8 +51,8 @@ func Grid(from, to, width float64) []float64 {
 	return points
 }
 
-// Limit is how many trials a cell may take at most: as many as the points take on the way if each is decided
-// at the last moment, and a tenth for void ones.
+// Limit returns how many trials a cell may take at most: enough to decide each point on the way at the last
+// moment, and a tenth more for void ones.
 func Limit(s results.Search) int {
 	each, steps := 0, bits.Len(uint(len(s.Points)))
 	longest := 0
@@ -60,7 +60,7 @@ func Limit(s results.Search) int {
 		trials := int((g.Sum + s.Window - 1) / s.Window)
 		longest = max(longest, trials)
 		if i > 0 {
-			steps = bits.Len(uint(len(s.Points))) + 2 // it begins where the goal before ended
+			steps = bits.Len(uint(len(s.Points))) + 2 // it begins where the previous goal ended
 		}
 		each += steps * trials
 	}
@@ -70,7 +70,7 @@ func Limit(s results.Search) int {
 	return 1 + each + (each+9)/10
 }
 
-// Next is the point of the next trial of a cell; more is false where all goals are settled, or the limit is
+// Next returns the point of a cell's next trial. more is false if all goals are settled, or the limit is
 // reached.
 func Next(s results.Search, trials []results.Trial) (point float64, more bool) {
 	if len(trials) == 0 {
@@ -87,7 +87,7 @@ func Next(s results.Search, trials []results.Trial) (point float64, more bool) {
 		lo, hi := all.bracket(s, g)
 		switch {
 		case hi-lo == 1:
-		case all[hi-1].counted > 0: // a goal before this one ended here
+		case all[hi-1].counted > 0: // an earlier goal ended here
 			return s.Points[hi-1], true
 		default:
 			return s.Points[lo+(hi-lo)/2], true
@@ -96,8 +96,8 @@ func Next(s results.Search, trials []results.Trial) (point float64, more bool) {
 	return 0, false
 }
 
-// fewest is the point with the fewest trials of those that are undecided: all are to be settled, so nothing
-// is assumed of how they depend on each other, and trials of different points are made in turns.
+// fewest returns the undecided point with the fewest trials. All have to be settled, so it assumes no
+// relation between points, and takes them in turns.
 func fewest(s results.Search, all tally) (point float64, more bool) {
 	least := -1
 	for p := range s.Points {
@@ -115,7 +115,7 @@ func fewest(s results.Search, all tally) (point float64, more bool) {
 	return s.Points[least], true
 }
 
-// Judge says what the trials show of each goal.
+// Judge says what the trials show for each goal.
 func Judge(s results.Search, trials []results.Trial) []results.Bracket {
 	all := tallies(s, trials)
 	var brackets []results.Bracket
@@ -137,7 +137,7 @@ func Judge(s results.Search, trials []results.Trial) []results.Bracket {
 	return brackets
 }
 
-// GapOf compares two brackets of loads; nil where the second holds nowhere, or may hold at any load.
+// GapOf compares two brackets of loads. It returns nil if the second holds nowhere, or may hold at any load.
 func GapOf(first, second results.Bracket) *results.Gap {
 	if first.Holds == nil || second.Holds == nil || second.Fails == nil {
 		return nil
@@ -165,7 +165,7 @@ type point struct {
 	doubtful     results.Nanoseconds   // time of trials that may have missed, or not
 	losses       []loss
 	counted      int      // trials
-	void         []string // of void and doubtful trials
+	void         []string // reasons of void and doubtful trials
 }
 
 type loss struct {
@@ -173,7 +173,7 @@ type loss struct {
 	window results.Nanoseconds
 }
 
-// made is how many trials were made here, void or not.
+// made returns how many trials were made here, including void ones.
 func (p point) made() int { return p.counted + len(p.void) }
 
 func tallies(s results.Search, trials []results.Trial) tally {
@@ -224,14 +224,14 @@ const (
 	unjudged // too many trials were void or doubtful
 )
 
-// class classifies a point: it fails if too much of the time has missed whatever comes, and holds if enough
-// has held whatever comes (RFC 9971, load classification, with full-length trials only). Of a doubtful trial
-// both may be true, so that it never helps a point to a judgement.
+// class classifies a point (RFC 9971, load classification, with full-length trials only). The point fails if
+// too much of the time has missed, whatever comes, and holds if enough has held, whatever comes. A doubtful
+// trial may be either, so it never helps to judge a point.
 func (t tally) class(s results.Search, g, p int) class {
 	held, missed := t[p].held[g], t[p].missed[g]
 	made := held + missed + t[p].doubtful
 	whole := float64(max(made, s.Goals[g].Sum))
-	allowed := s.Goals[g].Exceed*whole + 1 // a nanosecond for the rounding
+	allowed := s.Goals[g].Exceed*whole + 1 // a nanosecond for rounding
 	switch {
 	case float64(missed) > allowed:
 		return fails
@@ -243,9 +243,9 @@ func (t tally) class(s results.Search, g, p int) class {
 	return undecided
 }
 
-// bracket are the points between which a goal ceases to hold: the hardest that holds, -1 for none, and the
-// easiest beyond it that fails or could not be judged, the number of points for none. All between are
-// undecided.
+// bracket returns the points between which a goal ceases to hold. lo is the hardest point that holds, or -1.
+// hi is the easiest point beyond it that fails or could not be judged, or the number of points. All between
+// are undecided.
 func (t tally) bracket(s results.Search, g int) (lo, hi int) {
 	lo, hi = -1, len(t)
 	for p := range t {
@@ -267,14 +267,14 @@ func (t tally) bracket(s results.Search, g int) (lo, hi int) {
 	return lo, hi
 }
 
-// quantileLoss is the loss that is not exceeded but in the part of the time in which it may be (RFC 9971,
-// conditional throughput). It is asked where the goal holds, so enough was measured.
+// quantileLoss returns the loss that is exceeded only in the permitted part of the time (RFC 9971,
+// conditional throughput). It is used only where the goal holds, so enough was measured.
 func (p point) quantileLoss(g results.SearchGoal) float64 {
 	var measured results.Nanoseconds
 	for _, l := range p.losses {
 		measured += l.window
 	}
-	left := float64(max(g.Sum, measured))*(1-g.Exceed) - 1 // a nanosecond for the rounding
+	left := float64(max(g.Sum, measured))*(1-g.Exceed) - 1 // a nanosecond for rounding
 	sorted := slices.SortedFunc(slices.Values(p.losses), func(a, b loss) int {
 		return cmp.Compare(a.ratio, b.ratio)
 	})

@@ -7,14 +7,14 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// The goals of a search: in how much of the trial time something may fail.
+// The goals of a search: in which part of the trial time something may fail.
 const (
 	half   = 0.50
 	seldom = 0.05
 )
 
-// Goals of one figure: what holds in at least half of the trial time, and in 95%. What is the condition in
-// words, sum and long are the trial time that decides about a point.
+// Goals returns the goals for one figure: that it holds in at least half of the trial time, and in 95%. what
+// describes the condition; sum and long are the trial time that decides about a point.
 func Goals(what string, window, sum, long time.Duration) []results.SearchGoal {
 	return []results.SearchGoal{
 		goal("half the time", what, 0, half, window, sum),
@@ -22,8 +22,8 @@ func Goals(what string, window, sum, long time.Duration) []results.SearchGoal {
 	}
 }
 
-// LossGoals are the three of the kind bounds. CSIT calls the first NDR and the third PDR; other tools mean
-// other losses by these names, so the definitions stand beside the figures.
+// LossGoals returns the three goals of searches of the kind bounds. CSIT calls the first NDR and the third
+// PDR. Other tools mean other losses by these names, so reports print the definitions with the figures.
 func LossGoals(window, sum, long time.Duration) []results.SearchGoal {
 	return []results.SearchGoal{
 		goal("noiseless", "nothing is lost", 0, half, window, sum),
@@ -38,7 +38,7 @@ func goal(name, what string, loss, exceed float64, window, sum time.Duration) re
 			"of %gs", what, 100*(1-exceed), sum.Seconds(), window.Seconds())}
 }
 
-// notes say what a bracket does not.
+// notes says what a bracket does not show.
 func (t tally) notes(s results.Search, g, lo, hi, made int) []string {
 	var all []string
 	at := func(p int) string { return Name(s, s.Points[p]) }
@@ -63,7 +63,7 @@ func (t tally) notes(s results.Search, g, lo, hi, made int) []string {
 	return all
 }
 
-// Name is a point in words.
+// Name describes a point in words.
 func Name(s results.Search, point float64) string {
 	return fmt.Sprintf("%g%s", point, s.Unit)
 }

@@ -1,5 +1,5 @@
-// Package settings reads the settings of a host that change what runs on it: two runs of a block that find
-// other ones are not comparable.
+// Package settings reads those settings of a host that change what runs on it. If two runs of a block find
+// different ones, they are not comparable.
 package settings
 
 import (
@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// files are patterns of path.Match. They are read before each run, when nothing of the run is in force.
+// files returns patterns of path.Match. The files are read before each run, when nothing of the run is in
+// force.
 func files() []string {
 	const cpu = "sys/devices/system/cpu/"
 	return []string{
@@ -27,8 +28,8 @@ func files() []string {
 	}
 }
 
-// Read returns the settings of a host, by pattern. Of several files it has a value and of how many, in their
-// order: "2× powersave".
+// Read returns the settings of a host, by pattern. For several files it lists the values with their counts,
+// in their order: "2× powersave".
 func Read(root fs.FS) map[string]string {
 	found := map[string]string{}
 	for _, pattern := range files() {
@@ -59,10 +60,10 @@ func Read(root fs.FS) map[string]string {
 	return found
 }
 
-// Changed are the settings that are not as before; "" is gone.
+// Changed returns the settings that differ from before; "" means gone.
 func Changed(before, now map[string]string) map[string]string {
 	if before == nil {
-		return nil // a session of before they were recorded
+		return nil // a session from before they were recorded
 	}
 	all := map[string]string{}
 	for name := range before {

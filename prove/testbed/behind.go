@@ -17,7 +17,7 @@ import (
 )
 
 // between is a probe whose application stands between its clients and what they ask, as a router does. Each
-// instance has a client behind it, in a network of its own, and what they ask is outside.
+// instance has a client behind it, in a network of its own; what they ask is outside.
 type between interface {
 	Outside(self string, c probe.Conditions) []string // the command line of what they ask
 }
@@ -25,7 +25,7 @@ type between interface {
 // kernelWorker is a probe whose application's work the kernel may do.
 type kernelWorker interface{ InKernel() bool }
 
-// inKernel says whether the kernel does the application's work in a cell.
+// inKernel reports whether the kernel does the application's work in a cell.
 func (r *Bed) inKernel(c results.Cell, given factor.Conditions) (bool, error) {
 	probes, err := r.ProbesOf(c, given)
 	return slices.ContainsFunc(probes, func(p scenario.Probe) bool {
@@ -34,27 +34,27 @@ func (r *Bed) inKernel(c results.Cell, given factor.Conditions) (bool, error) {
 	}), err
 }
 
-// standsBetween says whether some probe's application does.
+// standsBetween reports whether some probe's application stands in between.
 func (r *Bed) standsBetween() bool {
 	return slices.ContainsFunc(r.Scenario.Spec.Probes, stands)
 }
 
-// stands says whether the application stands between its clients and what they ask.
+// stands reports whether the application stands between its clients and what they ask.
 func stands(spec scenario.Probe) bool {
 	_, is := spec.Probe.(between)
 	return is
 }
 
-// behindNetns is where the client of an instance is that stands between.
+// behindNetns returns the namespace of the client behind an instance.
 func behindNetns(instance int) string { return fmt.Sprintf("isolane-prove-behind-%d", instance+1) }
 
-// beyond are the steps that the networks of all instances need beside their paths: TCP's algorithm at both
-// ends, and where they stand between, what is behind each.
+// beyond returns the steps that the networks of all instances need beside their paths: TCP's algorithm at
+// both ends, and what is behind each instance that stands in between.
 func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (steps []journal.Step,
 	err error) {
 	ends := []string{wire().Netns}
 	between, tagged := instances > 0 && r.standsBetween(), netpath.LacksTags(r.Root) == nil
-	if between { // so that each side's work is on its own CPUs, as interrupts of a card are
+	if between { // each side's work is on its own CPUs, as a card's interrupts are
 		steps = append(steps, queues.ReceiversStep("", wire().Uplink, c.Application),
 			queues.ReceiversStep(wire().Netns, netpath.Device, c.Client))
 		if netdev.CanShape() == nil { // else behindNote says so
@@ -68,7 +68,7 @@ func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (st
 	kernel, kerr := r.inKernel(c, given)
 	path, perr := r.path(given.Path)
 	for i := range instances {
-		if kernel { // so that it does it on the application's CPUs
+		if kernel { // the kernel does it on the application's CPUs
 			steps = append(steps, queues.ReceiversStep(applicationNetns(i), netpath.Device, r.cpusOf(c, given, i)))
 		}
 		if perr == nil && speaks(path) { // nothing else makes it
@@ -88,24 +88,24 @@ func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (st
 	return steps, errors.Join(err, perr, kerr)
 }
 
-// cardRate is that of the card of what they ask. By it the card has a queue: where the veth is full, which
-// has room for 256 frames, they wait there (since Linux 6.16) and are not lost.
+// cardRate is the rate of the card of what they ask. It gives the card a queue: a full veth has room for 256
+// frames, and then they wait there (since Linux 6.16) and are not lost.
 const cardRate = 25_000_000_000
 
-// The trunk is one wire for all networks behind, on which each has two tags of its own: the outer one, which
-// all have, and in it the number of the instance.
+// The trunk is one wire for all networks behind the instances. Each has two tags on it: the same outer one
+// for all, and the number of the instance inside.
 const (
 	trunkInside  = "islp-edge"   // the application's end
 	trunkOutside = "islp-access" // the client's
 	outerTag     = 100
 	usualMTU     = 1500
-	tagsSize     = 8 // that a frame may be longer by, as between switches of providers
+	tagsSize     = 8 // by which a frame may be longer, as between switches of providers
 )
 
-// outer is the device that takes the outer tag off at an end of the trunk.
+// outer returns the device that takes the outer tag off at an end of the trunk.
 func outer(end string) string { return end + ".s" }
 
-// trunk are the steps of the trunk, at whose ends the CPUs of each side handle what comes in.
+// trunk returns the steps of the trunk. At its ends the CPUs of each side handle what comes in.
 func trunk(application, client cpuset.Set) (steps []journal.Step, err error) {
 	add := func(name string, l netdev.Link) {
 		s, lerr := netdev.LinkStep(name, l)
@@ -120,7 +120,7 @@ func trunk(application, client cpuset.Set) (steps []journal.Step, err error) {
 		queues.ReceiversStep("", trunkOutside, client)), err
 }
 
-// BehindNote says what networks behind the instances are made of; "" where there are none.
+// BehindNote says what networks behind the instances are made of; "" if there are none.
 func (r *Bed) BehindNote() string {
 	if r.Pods != nil || !r.standsBetween() {
 		return ""
@@ -137,9 +137,9 @@ func (r *Bed) BehindNote() string {
 		"its own (QinQ): %d by 802.1ad, in it the number of the instance by 802.1Q.%s", outerTag, queue)
 }
 
-// behind are the steps of the network behind an instance: the namespace of its client, and what connects the
-// two: tags on the trunk, or a bridge. No frame is longer than a wire carries, and the ends of the trunk or
-// bridge join frames, as network cards do.
+// behind returns the steps of the network behind an instance: the namespace of its client, and what connects
+// the two, which is tags on the trunk or a bridge. No frame is longer than on a wire, and the ends of trunk
+// or bridge join frames, as network cards do.
 func behind(instance int, tagged bool, application, client cpuset.Set) ([]journal.Step, error) {
 	n := instance + 1
 	master := fmt.Sprintf("islp-lan%d", n)

@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/prove/programs"
 )
 
-// atEnds are the capabilities of programs at the ends of the wire: they make devices and routes in the
+// atEnds returns the capabilities of programs at the ends of the wire: they make devices and routes in the
 // namespace of their end.
 func atEnds() []string { return []string{"NET_ADMIN"} }
 

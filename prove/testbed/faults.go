@@ -29,7 +29,7 @@ type Fault struct {
 	Judge  func(results.Run) (bool, string)
 }
 
-// Faults are those of a self-test, which breaks what this probe measures.
+// Faults returns the faults of a self-test that uses this probe.
 func (r *Bed) Faults(probe string, h host.Host) []Fault {
 	all := []Fault{freezeFault(probe), wrongCPUFault(h), deadNeighbourFault(probe)}
 	if r.Pods != nil {
@@ -38,9 +38,8 @@ func (r *Bed) Faults(probe string, h host.Host) []Fault {
 	return all
 }
 
-// freezeFault stops the echo server for 500 ms within the open-loop probe. A client that waits for
-// each reply would see one slow exchange; counted from the intended send times, all messages of
-// the stall are late.
+// freezeFault stops the echo server for 500 ms during the open-loop probe. A client that waits for each reply
+// would see one slow exchange. Counted from the intended send times, all messages of the stall are late.
 func freezeFault(probe string) Fault {
 	return Fault{
 		Name: fmt.Sprintf("responder frozen for %s", Freeze),
@@ -48,7 +47,7 @@ func freezeFault(probe string) Fault {
 			if m.probe != probe {
 				return nil
 			}
-			if err := pause(ctx, 150*time.Millisecond); err != nil { // past the client's warm-up
+			if err := pause(ctx, 150*time.Millisecond); err != nil { // after the client's warm-up
 				return err
 			}
 			server, err := m.responder()
@@ -100,7 +99,7 @@ func wrongCPUFault(h host.Host) Fault {
 }
 
 // widenedFault gives the application's container the whole host's CPUs while it is measured, as a kubelet
-// would that wrote its own.
+// might do.
 func widenedFault(probe string, all cpuset.Set) Fault {
 	return Fault{
 		Name: "cpuset of the lane's container widened",

@@ -23,8 +23,8 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// inside are the confines of an instance of the application, which needs capabilities beside those that a
-// lane leaves.
+// inside returns the confines of an instance of the application. need are capabilities in addition to those
+// that a lane leaves.
 func (r *Bed) inside(at place, instance int, need ...string) (process.Lane, []string, error) {
 	dirs, err := r.applicationDirs(at.host, at.given)
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *Bed) inside(at place, instance int, need ...string) (process.Lane, []st
 		Capabilities: need})
 }
 
-// named says which instance an error is of, where there are several.
+// named says which instance an error is about, if there are several.
 func named(err error, given factor.Conditions, instance int) error {
 	if err == nil || given.Instances < 2 {
 		return err
@@ -50,7 +50,7 @@ func named(err error, given factor.Conditions, instance int) error {
 	return fmt.Errorf("instance %d (%s): %w", instance+1, layout.Instance(instance), err)
 }
 
-// startServers starts what serves in each instance, in all instances at the same time.
+// startServers starts the servers of all instances at the same time.
 func (r *Bed) startServers(ctx context.Context, at place) ([]*programs.Process, error) {
 	n := len(layout.Instances(at.given))
 	servers, errs := make([][]*programs.Process, n), make([]error, n)
@@ -73,7 +73,7 @@ type server struct {
 	dir  string // of its files
 }
 
-// serversOf are those of an instance, each once.
+// serversOf returns the servers of an instance, each once.
 func (r *Bed) serversOf(at place, instance int) (all []server, err error) {
 	for _, spec := range at.probes {
 		given, err := r.conditions(spec, at, instance)
@@ -88,7 +88,7 @@ func (r *Bed) serversOf(at place, instance int) (all []server, err error) {
 	return all, nil
 }
 
-// startServersOf starts those of one instance.
+// startServersOf starts the servers of one instance.
 func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (
 	servers []*programs.Process, err error,
 ) {
@@ -114,8 +114,8 @@ func (r *Bed) startServersOf(ctx context.Context, at place, instance int) (
 	return servers, err
 }
 
-// startOutside starts what clients behind the application ask, where the outside client is else. On the CPUs
-// that they share, a real-time client goes first: it is to be in time with what it asks.
+// startOutside starts what the clients behind the application ask, where the outside client usually is. On
+// shared CPUs a real-time client has precedence, because it has to be on time.
 func (r *Bed) startOutside(ctx context.Context, at place) (servers []*programs.Process, err error) {
 	var started [][]string
 	for _, spec := range at.probes {
@@ -161,11 +161,11 @@ type client struct {
 	*programs.Process
 	by    measurer
 	given probe.Conditions
-	busy  func() time.Duration // what its CPUs and the application's did since it began
+	busy  func() time.Duration // how long its and the application's CPUs have been busy since it began
 }
 
-// together is when the clients of several instances begin, once all are there; 0: there is one. Where they
-// were not there in time in earlier runs of the session, they have twice as much more.
+// together returns when the clients of several instances begin, once all are there; 0 for a single one. If
+// they were late in earlier runs of the session, they get twice that much more time.
 func (r *Bed) together(given factor.Conditions) (int64, error) {
 	if given.Instances < 2 {
 		return 0, nil
@@ -175,8 +175,8 @@ func (r *Bed) together(given factor.Conditions) (int64, error) {
 	return clock.Now() + int64(lead), err
 }
 
-// wereLate adds up how long after the moments that all were to begin at, which had what was noted before in
-// them, the last of the clients did. What harms nothing does not count: busy CPUs make each late by some ms.
+// wereLate adds up how long after the common start the last of the clients began; what was recorded before
+// had part of that. It ignores harmless delays: busy CPUs make each client some ms late.
 func (r *Bed) wereLate(clients []client, m results.Measurement) {
 	given := clients[0].given
 	if given.Start == 0 || m.Begin == 0 {
@@ -188,10 +188,10 @@ func (r *Bed) wereLate(clients []client, m results.Measurement) {
 	}
 }
 
-// latest bounds what a client that did not run for long does to the time that each later run takes.
+// latest limits how much a client that did not run for long can lengthen later runs.
 const latest = 5 * time.Second
 
-// startClients starts the clients of a probe, one an instance. Where one does not start, the others end.
+// startClients starts the clients of a probe, one per instance. If one does not start, the others end.
 func (r *Bed) startClients(ctx context.Context, at place, spec scenario.Probe, w *witness.Session) (
 	all []client, err error) {
 	start, err := r.together(at.given)
@@ -240,8 +240,8 @@ func (c client) result(spec scenario.Probe, began time.Time, w *witness.Session)
 	return measured, err
 }
 
-// busy returns what says how long CPUs of application and client have been busy since then, interrupts among
-// it; 0 where others are to be there too, or nobody knows.
+// busy returns a function that says how long the CPUs of application and client have been busy since now,
+// interrupts included. It returns 0 if others are meant to run there too, or it is unknown.
 func (r *Bed) busy(at place) func() time.Duration {
 	cpus := at.cell.Application.Union(at.cell.Client)
 	before, err := host.CPUTimes(r.Root)
@@ -258,7 +258,7 @@ func (r *Bed) busy(at place) func() time.Duration {
 	}
 }
 
-// merged waits for all clients, also where one fails, and is what they measured together.
+// merged waits for all clients, even if one fails, and returns what they measured together.
 func merged(all []client, spec scenario.Probe, given factor.Conditions, began time.Time,
 	w *witness.Session) (m results.Measurement, err error) {
 	each := make([]results.Measurement, len(all))

@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// OwnPath is the path of a lane in force; "" where it has none, or one that needs more than a wire.
+// OwnPath returns the path of a lane in force; "" if it has none, or one that needs more than a wire.
 func (r *Bed) OwnPath() string {
 	if r.InForce == nil {
 		return ""
@@ -24,7 +24,7 @@ func (r *Bed) OwnPath() string {
 	return ""
 }
 
-// laneName is the lane that an instance of the application is in.
+// laneName returns the lane that an instance of the application is in.
 func (r *Bed) laneName(instance int) string {
 	if r.InForce != nil {
 		return r.InForce.Lane.Name
@@ -32,8 +32,8 @@ func (r *Bed) laneName(instance int) string {
 	return layout.Instance(instance)
 }
 
-// applicationDirs are the cgroups of the application's instances: those of their lanes, or where they have
-// none the one made for them all.
+// applicationDirs returns the cgroups of the application's instances: those of their lanes, or without lanes
+// the one made for them all.
 func (r *Bed) applicationDirs(h host.Host, given factor.Conditions) ([]string, error) {
 	names := layout.Instances(given)
 	if r.InForce != nil {
@@ -55,7 +55,7 @@ func (r *Bed) applicationDirs(h host.Host, given factor.Conditions) ([]string, e
 	return dirs, nil
 }
 
-// cpusOf are the CPUs of an instance: those of its lane, or where it has none all of the application.
+// cpusOf returns the CPUs of an instance: those of its lane, or without one all of the application.
 func (r *Bed) cpusOf(c results.Cell, given factor.Conditions, instance int) cpuset.Set {
 	if own := r.Layouts[c.Name].Placement.Lanes; given.Place == factor.InLane && r.InForce == nil {
 		return own[len(own)-len(layout.Instances(given))+instance].CPUs
@@ -63,7 +63,7 @@ func (r *Bed) cpusOf(c results.Cell, given factor.Conditions, instance int) cpus
 	return c.Application
 }
 
-// OwnGroups are the cgroups that a session makes, and empties when it ends.
+// OwnGroups returns the cgroups that a session makes, and empties when it ends.
 func (r *Bed) OwnGroups() []string {
 	var groups []string
 	if r.Pods == nil {
@@ -78,7 +78,7 @@ func (r *Bed) OwnGroups() []string {
 	return groups
 }
 
-// attached are the cgroups outside of a lane's own whose processes belong to it.
+// attached returns the cgroups outside of a lane's own whose processes belong to it.
 func (r *Bed) attached() []string {
 	var groups []string
 	for _, at := range r.Lanes.Attached {

@@ -10,15 +10,15 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Relative is a probe whose load may be a share of what the application carries at most.
+// Relative is a probe whose load may be a share of the application's capacity.
 type Relative interface {
 	Part() float64                         // the share, such as 0.5; 0: the load is a number
 	At(capacity float64) probe.Probe       // with that share of a capacity per second
-	Saturating() probe.Probe               // asks as much as is carried
+	Saturating() probe.Probe               // asks for as much as is carried
 	Carried(m results.Measurement) float64 // per second, of a measurement of Saturating
 }
 
-// ProbesOf are the probes of a run.
+// ProbesOf returns the probes of a run.
 func (r *Bed) ProbesOf(c results.Cell, given factor.Conditions) ([]scenario.Probe, error) {
 	if r.Only != nil {
 		return []scenario.Probe{*r.Only}, nil
@@ -31,7 +31,7 @@ func (r *Bed) ProbesOf(c results.Cell, given factor.Conditions) ([]scenario.Prob
 	return probes, err
 }
 
-// Loaded is a probe with the load that its share is.
+// Loaded returns a probe with its share turned into a load.
 func (r *Bed) Loaded(p scenario.Probe) scenario.Probe {
 	if s, ok := p.Probe.(Relative); ok && s.Part() > 0 {
 		p.Probe = s.At(r.Capacity[p.Name])
@@ -39,7 +39,7 @@ func (r *Bed) Loaded(p scenario.Probe) scenario.Probe {
 	return p
 }
 
-// Kept are the probes that are not left out of a cell.
+// Kept returns the probes that are not left out of a cell.
 func (r *Bed) Kept(cell string, probes []scenario.Probe) []scenario.Probe {
 	return slices.DeleteFunc(slices.Clone(probes), func(p scenario.Probe) bool {
 		return slices.ContainsFunc(r.LeftOut, func(out results.LeftOut) bool {
@@ -48,7 +48,7 @@ func (r *Bed) Kept(cell string, probes []scenario.Probe) []scenario.Probe {
 	})
 }
 
-// Estimate is how long one run takes at most.
+// Estimate returns how long one run takes at most.
 func (r *Bed) Estimate() (most time.Duration) {
 	for name := range r.Layouts {
 		most = max(most, r.EstimateOf(r.Kept(name, r.Scenario.Spec.Probes)))
@@ -56,7 +56,7 @@ func (r *Bed) Estimate() (most time.Duration) {
 	return most
 }
 
-// EstimateOf adds up the windows, and what this code was seen to need around them.
+// EstimateOf adds up the windows, and the usual time around them.
 func (r *Bed) EstimateOf(probes []scenario.Probe) time.Duration {
 	total := Around
 	for i, p := range probes {
@@ -69,5 +69,5 @@ func (r *Bed) EstimateOf(probes []scenario.Probe) time.Duration {
 	return total
 }
 
-// Around is the time of a run with one probe beside that which it measures.
+// Around is the time of a run with one probe, without its measurement.
 const Around = settle + 800*time.Millisecond

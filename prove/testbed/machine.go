@@ -15,7 +15,7 @@ import (
 	"isolane.dev/isolane/runtime/guest"
 )
 
-// devices are those that an instance of the application has in its namespace.
+// devices returns the devices that an instance of the application has in its namespace.
 func (r *Bed) devices(path Path) (all []string) {
 	if !speaks(path) {
 		all = append(all, netpath.Device)
@@ -26,7 +26,8 @@ func (r *Bed) devices(path Path) (all []string) {
 	return all
 }
 
-// taps are the steps by which virtual machines have the frames of these devices, in place of the namespaces.
+// taps returns the steps by which virtual machines get the frames of these devices, instead of the
+// namespaces.
 func (r *Bed) taps(path Path, instances int) (steps []journal.Step) {
 	for i := range instances {
 		for _, device := range r.devices(path) {
@@ -36,7 +37,7 @@ func (r *Bed) taps(path Path, instances int) (steps []journal.Step) {
 	return steps
 }
 
-// lacksMachine says why a cell cannot have a path that speaks without a virtual machine, or nil.
+// lacksMachine says why a cell cannot have a vhost-user path without a virtual machine; nil if it can.
 func lacksMachine(path Path, given factor.Conditions) error {
 	if given.Guest.Runtime == guest.VM {
 		return nil
@@ -45,7 +46,7 @@ func lacksMachine(path Path, given factor.Conditions) error {
 		path.Name(), guest.VM)
 }
 
-// vhostUser is the device of a machine on a path that speaks.
+// vhostUser returns the device of a machine on a vhost-user path.
 func (r *Bed) vhostUser(path Path, instance int) *guest.VhostUser {
 	v, _ := netpath.VhostUserOf([]netpath.Path{path},
 		netpath.Of(r.Root, layout.Instance(instance), lane.Network{Path: path.Name()}))

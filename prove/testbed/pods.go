@@ -31,25 +31,25 @@ import (
 // Pod is the runtime of application and neighbours that are pods.
 const Pod = "pod"
 
-// Pods make those of a session. While they are there the lanes of the host are the node part's to change: it
-// puts the application's in force.
+// Pods makes the pods of a session. While they exist, the node part changes the lanes of the host, and puts
+// the application's in force.
 type Pods struct {
 	cluster pod.Cluster
-	static  *pod.Cluster // the node of cells with a cpuset and nothing else, which its kubelet gives; nil: none
+	static  *pod.Cluster // the node for cells with only a cpuset, which its kubelet assigns; nil: none
 	lanes   lanes.Options
-	address netip.Addr // of the application; where it does not run yet, all of its own
-	lane    string     // of the application, where it has one
-	started []pod.Pod  // that are there
+	address netip.Addr // of the application; before it runs, all its own addresses
+	lane    string     // of the application, if it has one
+	started []pod.Pod  // that exist
 	away    bool       // the lanes of the host are not this process's now
 }
 
-// podsOfRun are those of one run.
+// podsOfRun are the pods of one run.
 type podsOfRun struct {
 	application pod.Pod
 	neighbours  *pod.Pod // nil: none
 }
 
-// PodsCan refuses probes whose application needs more than a pod has.
+// PodsCan rejects probes whose application needs more than a pod has.
 func PodsCan(s scenario.Scenario) error {
 	for _, p := range s.Spec.Probes {
 		if _, is := p.Probe.(between); is || len(capabilities(p)) > 0 {
@@ -59,13 +59,13 @@ func PodsCan(s scenario.Scenario) error {
 	return nil
 }
 
-// FindPods finds the cluster of a session that has pods; with a static node that too.
+// FindPods finds the cluster of a session with pods, and with static that node.
 func FindPods(ctx context.Context, static string, o lanes.Options) (*Pods, error) {
 	c, of, err := pod.Find(ctx, static)
 	return &Pods{cluster: c, static: of, lanes: o, address: netip.IPv4Unspecified()}, err
 }
 
-// Described is for the record. A session that goes on does so on the same node.
+// Described returns the description for the record. A resumed session must be on the same node.
 func (p *Pods) Described(before *results.Pods) (*results.Pods, error) {
 	now := results.Pods{Node: p.cluster.Node, Kubelet: p.cluster.Version, Image: p.cluster.Image}
 	if p.static != nil {
@@ -77,7 +77,7 @@ func (p *Pods) Described(before *results.Pods) (*results.Pods, error) {
 	return &now, nil
 }
 
-// Notes say what a reader must know of pods.
+// Notes says what a reader must know about pods.
 func (p *Pods) Notes() []string {
 	notes := []string{fmt.Sprintf("Application and neighbours are pods of node %s (kubelet %s): programs of "+
 		"this host, over the image %s. Floating ones are BestEffort. Their packets take the cluster's network.",
@@ -91,7 +91,7 @@ func (p *Pods) Notes() []string {
 	return notes
 }
 
-// on is the node of a cell's pods.
+// on returns the node of a cell's pods.
 func (p *Pods) on(given factor.Conditions) pod.Cluster {
 	if given.Place == factor.InCpuset {
 		return *p.static
@@ -99,7 +99,7 @@ func (p *Pods) on(given factor.Conditions) pod.Cluster {
 	return p.cluster
 }
 
-// measurePods measures a cell whose application and neighbours are pods. What it starts, undo ends.
+// measurePods measures a cell whose application and neighbours are pods. Undo ends what it starts.
 func (r *Bed) measurePods(ctx context.Context, at place, run *results.Run) error {
 	if err := errors.Join(r.Journal.Close(), r.Lanes.Close()); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (r *Bed) measurePods(ctx context.Context, at place, run *results.Run) error
 	return err
 }
 
-// startPod starts a pod with what all have.
+// startPod starts a pod with what all pods have.
 func (r *Bed) startPod(ctx context.Context, at place, w pod.Workload) (pod.Pod, error) {
 	for _, argv := range w.Programs {
 		program, err := exec.LookPath(argv[0])
@@ -142,12 +142,12 @@ func (r *Bed) startPod(ctx context.Context, at place, w pod.Workload) (pod.Pod, 
 	}
 	w.Folders, w.Files = []string{at.scratch}, []string{self}
 	w.Until = time.Now().Add(10*time.Minute + 2*r.Estimate())
-	r.Pods.started = append(r.Pods.started, pod.Pod{Name: w.Name}) // also where it does not become ready
+	r.Pods.started = append(r.Pods.started, pod.Pod{Name: w.Name}) // even if it does not become ready
 	return r.Pods.on(at.given).Start(ctx, r.Root, w)
 }
 
-// startApplication starts what serves, all in one container: with a lane where the cell has one, which has to
-// have the CPUs that the cell was planned with.
+// startApplication starts all servers in one container. In a cell with a lane, the lane must get the CPUs
+// that the cell was planned with.
 func (r *Bed) startApplication(ctx context.Context, at place) (p pod.Pod, err error) {
 	w := pod.Workload{Name: layout.Application}
 	for _, spec := range at.probes {
@@ -187,7 +187,7 @@ func (r *Bed) startApplication(ctx context.Context, at place) (p pod.Pod, err er
 	return p, err
 }
 
-// laneOf are the CPUs of the lane that has come to a pod's container.
+// laneOf returns the CPUs of the lane that a pod's container got.
 func (p *Pods) laneOf(of pod.Pod) (cpuset.Set, error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
@@ -210,10 +210,10 @@ func (r *Bed) startNeighbourPod(ctx context.Context, at place) (*pod.Pod, error)
 	return &p, err
 }
 
-// stopNeighbourPod ends the noise and notes what it delivered.
+// stopNeighbourPod ends the noise and records what it delivered.
 func stopNeighbourPod(ctx context.Context, p pod.Pod, r *Bed, at place, run *results.Run) error {
 	err := syscall.Kill(p.PID, syscall.SIGINT)
-	if err != nil && !errors.Is(err, syscall.ESRCH) { // it has ended before, as the evidence says
+	if err != nil && !errors.Is(err, syscall.ESRCH) { // it ended earlier, as the evidence says
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -227,7 +227,7 @@ func stopNeighbourPod(ctx context.Context, p pod.Pod, r *Bed, at place, run *res
 	return fmt.Errorf("pod %s did not end within %s", p.Name, patience)
 }
 
-// watchPods has the witness look at the pods' containers.
+// watchPods lets the witness watch the pods' containers.
 func (r *Bed) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness.Watch) (witness.Watch,
 	error) {
 	client, err := knob.GroupDir(h, layout.Client)
@@ -245,8 +245,8 @@ func (r *Bed) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness.Wa
 	return w, nil
 }
 
-// endPods takes the pods of a run away, waits until the node's part has released the lane of the application,
-// and takes the lanes of the host again.
+// endPods removes the pods of a run, waits until the node part has released the lane of the application, and
+// takes over the lanes of the host again.
 func (r *Bed) endPods(ctx context.Context) error {
 	if r.Pods == nil {
 		return nil
@@ -284,7 +284,7 @@ func (r *Bed) endPods(ctx context.Context) error {
 	return nil
 }
 
-// released says whether the lane of the last application is no longer in force.
+// released reports whether the lane of the last application is no longer in force.
 func (p *Pods) released() (bool, error) {
 	if p.lane == "" {
 		return true, nil

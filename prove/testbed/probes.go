@@ -34,7 +34,7 @@ type privileged interface {
 	Capabilities() []string // as in capabilities(7), without CAP_
 }
 
-// capabilities are those that a probe's application needs beside a lane's.
+// capabilities returns what a probe's application needs in addition to a lane's.
 func capabilities(spec scenario.Probe) []string {
 	if p, ok := spec.Probe.(privileged); ok {
 		return p.Capabilities()
@@ -42,11 +42,11 @@ func capabilities(spec scenario.Probe) []string {
 	return nil
 }
 
-// unhurried is a probe that takes longer than others, beside warm-up and window.
+// unhurried is a probe that takes more time than others, besides warm-up and window.
 type unhurried interface{ Patience() time.Duration }
 
-// restorer is a probe whose client runs a program that changes the host, and restores that when it is asked
-// to end. It takes so long for that at most.
+// restorer is a probe whose client runs a program that changes the host, and restores it when asked to end,
+// within this time.
 type restorer interface{ Restores() time.Duration }
 
 // measurer is what measures, and where.
@@ -58,8 +58,8 @@ type measurer struct {
 	subject  witness.Subject
 }
 
-// outside are the confines of the client. Real-time priority would keep the application off a CPU that it has
-// too.
+// outside returns the confines of the client. Real-time priority would keep the application off a CPU that
+// they share.
 func (r *Bed) outside(at place) (process.Lane, error) {
 	dir, err := knob.GroupDir(at.host, layout.Client)
 	client := r.Scenario.Spec.Client
@@ -96,7 +96,7 @@ func (r *Bed) measures(at place, spec scenario.Probe, given probe.Conditions) (m
 	return m, err
 }
 
-// inGuest is the command line that runs argv in a guest, which gets a directory for its files.
+// inGuest returns the command line that runs argv in a guest, which gets a directory for its files.
 func (r *Bed) inGuest(at place, g *guest.Guest, confines *process.Lane, argv []string) (_ []string,
 	err error) {
 	g.Bind = at.given.Place == factor.InLane
@@ -109,11 +109,12 @@ func (r *Bed) inGuest(at place, g *guest.Guest, confines *process.Lane, argv []s
 		}
 	}
 	g.Dir, err = os.MkdirTemp(at.scratch, "guest-")
-	confines.Capabilities = nil // it takes more to make a guest, and the guest has no more than it needs
+	confines.Capabilities = nil // making a guest needs more, and the guest has only what it needs
 	return guest.Command(r.Self, *g, argv), err
 }
 
-// pages is the size of the huge pages of the application's lane which have room for so much; 0: it has none.
+// pages returns the size of huge pages of the application's lane that have room for that much; 0 if it has
+// none.
 func (r *Bed) pages(mebibytes int) (bytes uint64, err error) {
 	l, err := r.Lanes.Lane(r.laneName(0))
 	for _, p := range l.Hugepages {
@@ -124,7 +125,7 @@ func (r *Bed) pages(mebibytes int) (bytes uint64, err error) {
 	return bytes, err
 }
 
-// serving is the command line of a program of the application that serves, on the host or in a container.
+// serving returns the command line of a serving program of the application, on the host or in a container.
 func (r *Bed) serving(at place, confines *process.Lane, argv, need []string, dir string) ([]string,
 	error) {
 	g := at.given.Guest
@@ -135,13 +136,13 @@ func (r *Bed) serving(at place, confines *process.Lane, argv, need []string, dir
 	return r.inGuest(at, &g, confines, argv)
 }
 
-// probe makes one measurement with fresh processes, one an instance of the application.
+// probe makes one measurement with new processes, one per instance of the application.
 func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witness.Session,
 	m moment) (results.Measurement, error) {
-	// else there is nothing to explain, or nobody knows when it was
+	// Else there is nothing to explain, or nobody knows when it was.
 	known := !spec.Inside() || !at.given.Guest.OwnClock()
 	sampled := spec.Metrics(spec.Name)[0].Sampled && known && r.Only == nil
-	began, run := time.Now(), ctx // which what is started anew outlives
+	began, run := time.Now(), ctx // run outlives what is restarted
 	limit := limitOf(spec, at.given.Guest, r.Mode.Conditions(spec))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
 	defer cancel()
@@ -193,8 +194,8 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	return measured, err
 }
 
-// limitOf is how long what measures may take. A client that something starves, such as a foreign real-time
-// program on its CPU, must not hold the session up for ever.
+// limitOf returns how long what measures may take. A starved client, for example by a foreign real-time
+// program on its CPU, must not block the session for ever.
 func limitOf(spec scenario.Probe, in guest.Guest, given probe.Conditions) time.Duration {
 	limit := given.Warmup + given.Window + in.Overhead() + patience
 	if u, ok := spec.Probe.(unhurried); ok {
@@ -203,7 +204,7 @@ func limitOf(spec scenario.Probe, in guest.Guest, given probe.Conditions) time.D
 	return limit
 }
 
-// startClient starts what measures. A restorer is asked to end when ctx does, the others are killed.
+// startClient starts what measures. When ctx ends, a restorer is asked to end, and others are killed.
 func startClient(ctx context.Context, self string, spec scenario.Probe, by measurer) (
 	*programs.Process, error,
 ) {
@@ -214,7 +215,7 @@ func startClient(ctx context.Context, self string, spec scenario.Probe, by measu
 	p, err := programs.Start(context.WithoutCancel(ctx), self, spec.Name, by.confines, by.env, by.argv,
 		programs.Ready{})
 	if err == nil {
-		// who waits for it hears how it ended
+		// whoever waits for it learns how it ended
 		context.AfterFunc(ctx, func() { _ = p.Stop(syscall.SIGTERM, asked.Restores()) })
 	}
 	return p, err
@@ -228,7 +229,7 @@ func early(m *results.Measurement, took, window time.Duration) {
 	}
 }
 
-// complete adds what the guest says of itself. Moments on its own clock say nothing here.
+// complete adds what the guest says of itself. Times of its own clock mean nothing here, so it drops them.
 func complete(m *results.Measurement, g guest.Guest) error {
 	if g.Dir == "" {
 		return nil
@@ -244,7 +245,7 @@ func complete(m *results.Measurement, g guest.Guest) error {
 	return err
 }
 
-// described refuses figures that no metric describes, and those that are no numbers.
+// described rejects figures that no metric describes, and those that are no numbers.
 func described(m results.Measurement, spec scenario.Probe) error {
 	metrics := spec.Metrics(spec.Name)
 	known := func(name string, sampled bool) bool {
@@ -266,8 +267,8 @@ func described(m results.Measurement, spec scenario.Probe) error {
 	return nil
 }
 
-// conditions are those of a probe at an instance of the application, with the address that clients ask, and
-// where there are several instances with a directory of its own.
+// conditions returns the conditions of a probe at an instance of the application, with the address that
+// clients ask. If there are several instances, each has a directory of its own.
 func (r *Bed) conditions(spec scenario.Probe, at place, instance int) (probe.Conditions, error) {
 	c := r.Mode.Conditions(spec)
 	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
@@ -292,7 +293,7 @@ func (r *Bed) conditions(spec scenario.Probe, at place, instance int) (probe.Con
 	return c, os.MkdirAll(c.Dir, 0o755)
 }
 
-// observe runs the probes under the eyes of the witness.
+// observe runs the probes while the witness watches.
 func (r *Bed) observe(ctx context.Context, at place, m moment, run *results.Run) error {
 	watch, err := r.watch(at.host, at.cell, m)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// restarts is a probe of which the application of one instance is killed and started anew while it measures.
+// restarts is a probe during which the application of one instance is killed and restarted.
 type restarts interface {
 	Restarts(instances int) (instance int) // less than 0 for none
 }
@@ -20,7 +20,7 @@ type restarts interface {
 // restartAt is the part of the window after which it is killed, so that the others are seen before and after.
 const restartAt = 4
 
-// whileKilled names an instance that was killed as what may have dropped segments, and says what came of it.
+// whileKilled adds a killed instance to what may have dropped segments, and records the result.
 func whileKilled(m *results.Measurement, said string) {
 	if said == "" {
 		return
@@ -33,7 +33,7 @@ func whileKilled(m *results.Measurement, said string) {
 	}
 }
 
-// unplug takes the device to an instance's client down.
+// unplug sets the device to an instance's client down.
 func unplug(netns string) error {
 	h, err := netdev.Open(netns)
 	if err != nil {
@@ -47,9 +47,8 @@ func unplug(netns string) error {
 	return err
 }
 
-// restart kills what serves in the instance that the probe names, and starts it anew; said is what came of
-// that, "" where nothing was to be done. While it is away, its device to its client is down, as that of a
-// machine is.
+// restart kills the servers of the instance that the probe names, and restarts them. said is the result, ""
+// if nothing was to be done. Meanwhile its device to its client is down, as a machine's would be.
 func (r *Bed) restart(ctx context.Context, at place, spec scenario.Probe, clients []client, m moment,
 	w *witness.Session) (said string, err error) {
 	p, is := spec.Probe.(restarts)

@@ -35,7 +35,7 @@ import (
 // settle is the time between the start of application and neighbours and the first probe.
 const settle = 500 * time.Millisecond
 
-// patience is how long after its window a probe may still take, and neighbours to end.
+// patience is how long after its window a probe may still take, and neighbours may take to end.
 const patience = 20 * time.Second
 
 var errStarved = fmt.Errorf("the probe did not end within %s after its window: it hangs, or something else "+
@@ -49,31 +49,31 @@ type Bed struct {
 	Journal  *journal.Journal  // of what is not the lane's: paths, groups of neighbours and client
 	Scenario scenario.Scenario // around the lane in force, if there is one
 	Kinds    scenario.Drivers
-	InForce  *enforce.LaneGroup // the lane that is proved; nil: a lane is made in each run
+	InForce  *enforce.LaneGroup // the lane that is proved; nil: each run makes its own
 	Mode     scenario.Mode
 	Settings map[string]string        // of the host, as the session found them in this boot
 	Layouts  map[string]layout.Layout // by cell that is measured in this boot
 	Paths    []Path
-	Only     *scenario.Probe                     // runs in place of the cell's probes
+	Only     *scenario.Probe                     // runs instead of the cell's probes
 	Capacity map[string]float64                  // by probe whose load is a share of it
 	LeftOut  []results.LeftOut                   // of this boot's cells and others
 	Pods     *Pods                               // nil: application and neighbours are processes
 	Seed     uint64                              // of what is random in its measurements
-	Draw     string                              // that of the next run, as in probe.Conditions
+	Draw     string                              // the seed of the next run, as in probe.Conditions
 	Fault    func(context.Context, moment) error // the self-test's; nil otherwise
-	late     time.Duration                       // of clients that were to begin together, in all so far
+	late     time.Duration                       // total delay of clients that should have begun together
 }
 
 // moment is a point of a run at which the self-test breaks something.
 type moment struct {
-	probe       string // the probe whose clients have just started; "" before the first
+	probe       string // the probe whose clients have just started; "": before the first
 	application []*programs.Process
 	outside     []*programs.Process // what clients behind the application ask, or a program at the wire's end
 	neighbours  *programs.Process
-	pods        *podsOfRun // in place of application and neighbours
+	pods        *podsOfRun // instead of application and neighbours
 }
 
-// responder is the process that answers the clients: the first of what serves.
+// responder returns the process that answers the clients: the first server.
 func (m moment) responder() (*os.Process, error) {
 	if m.pods != nil {
 		return os.FindProcess(m.pods.application.PID)
@@ -81,14 +81,14 @@ func (m moment) responder() (*os.Process, error) {
 	return m.application[0].OS(), nil
 }
 
-// Run measures one cell and leaves the host as it was. The error says that the host could not be
-// brought back, or that the session cannot go on; what went wrong with the run alone makes it void.
+// Run measures one cell and leaves the host as it was. It fails if the host could not be restored, or the
+// session cannot continue. What fails in the run alone makes it void.
 func (r *Bed) Run(ctx context.Context, c results.Cell) (results.Run, error) {
 	run := results.Run{Cell: c.Name, Started: time.Now(),
 		Changed: settings.Changed(r.Settings, settings.Read(r.Root))}
 	err := r.measure(ctx, c, &run)
 	uerr := r.undo(context.WithoutCancel(ctx))
-	if ctx.Err() != nil { // what else went wrong then is no news, but for what is left on the host
+	if ctx.Err() != nil { // then other errors are no news, except about what is left on the host
 		if left, ok := errors.AsType[*programs.LeftError](err); ok {
 			uerr = errors.Join(left, uerr)
 		}
@@ -127,10 +127,10 @@ func (r *Bed) undo(ctx context.Context) error {
 	return err
 }
 
-// neighboursGroup is a group of a run beside the lanes' own.
+// neighboursGroup is a group of a run besides the lanes' own.
 const neighboursGroup = "prove-neighbours"
 
-// prepare brings the host into the cell's conditions.
+// prepare puts the host into the cell's conditions.
 func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given factor.Conditions,
 	run *results.Run) error {
 	var groups []knob.Group
@@ -185,12 +185,12 @@ func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given fa
 	return r.adopt(h, given)
 }
 
-// putLanes puts the lanes of the application in force, with their paths, as isolane apply does. When this
-// process dies, they do not last. Without a network, and with a whole path, there is none in a lane.
+// putLanes puts the lanes of the application in force, with their paths, as isolane apply does. They end with
+// this process. Without a network, or with a whole path, lanes have no path.
 func (r *Bed) putLanes(ctx context.Context, placement plan.Placement, count int, networks []netpath.Lane,
 	run *results.Run) error {
 	placement.Lanes = slices.Clone(placement.Lanes)
-	own := placement.Lanes[len(placement.Lanes)-count:] // behind those in force
+	own := placement.Lanes[len(placement.Lanes)-count:] // after those in force
 	for i := range own {
 		if err := r.Lanes.SetOwner(own[i].Name, os.Getpid()); err != nil {
 			return err
@@ -217,7 +217,7 @@ func (r *Bed) putLanes(ctx context.Context, placement plan.Placement, count int,
 	return err
 }
 
-// adopt puts the processes that will run in the cell's groups into the journal.
+// adopt records in the journal the processes that will run in the cell's groups.
 func (r *Bed) adopt(h host.Host, given factor.Conditions) error {
 	var dirs []string
 	var err error
@@ -245,8 +245,8 @@ func (r *Bed) adopt(h host.Host, given factor.Conditions) error {
 	return nil
 }
 
-// scratch makes a directory for the files of a run. It comes first, so that what writes there has ended when
-// it is undone.
+// scratch makes a directory for the files of a run. It comes first, so that at its undo all that writes there
+// has ended.
 func (r *Bed) scratch(ctx context.Context) (string, error) {
 	s, err := change.ScratchStep()
 	if err == nil {
@@ -313,8 +313,8 @@ func (r *Bed) measure(ctx context.Context, c results.Cell, run *results.Run) (er
 	return err
 }
 
-// contradict makes a run void whose evidence contradicts its plan. The neighbours' own count of their work is
-// part of the evidence.
+// contradict makes a run void if its evidence contradicts its plan. The neighbours' own count of their work
+// is part of the evidence.
 func (r *Bed) contradict(at place, run *results.Run) {
 	if run.Witness.Source == "" {
 		return
@@ -324,7 +324,7 @@ func (r *Bed) contradict(at place, run *results.Run) {
 		run.Witness))...)
 }
 
-// expectations are what the witness of a cell must show.
+// expectations returns what the witness of a cell must show.
 func (r *Bed) expectations(c results.Cell, given factor.Conditions, inside bool,
 	w results.Witness) judge.Expect {
 	e := judge.Expect{Noisy: len(given.Neighbours) > 0, Neighbours: c.Neighbours,
@@ -357,7 +357,7 @@ type place struct {
 	cell    results.Cell
 	given   factor.Conditions
 	probes  []scenario.Probe
-	scratch string // directory of files that are taken away after the run
+	scratch string // directory of files that are removed after the run
 }
 
 func (r *Bed) startNeighbours(ctx context.Context, at place) (*programs.Process, error) {
@@ -374,7 +374,7 @@ func (r *Bed) startNeighbours(ctx context.Context, at place) (*programs.Process,
 	return p, nil
 }
 
-// stopNeighbours ends the noise and notes what it delivered.
+// stopNeighbours ends the noise and records what it delivered.
 func (r *Bed) stopNeighbours(p *programs.Process, scratch string, run *results.Run) error {
 	if err := p.Stop(syscall.SIGINT, patience); err != nil {
 		return err
@@ -382,10 +382,10 @@ func (r *Bed) stopNeighbours(p *programs.Process, scratch string, run *results.R
 	return delivered(scratch, run)
 }
 
-// noiseReport is the file to which neighbours report their work.
+// noiseReport is the file in which neighbours report their work.
 const noiseReport = "noise.yaml"
 
-// delivered notes what neighbours that have ended say of their work.
+// delivered records what ended neighbours report of their work.
 func delivered(scratch string, run *results.Run) error {
 	report, err := programs.ReadSome(filepath.Join(scratch, noiseReport))
 	if err != nil {

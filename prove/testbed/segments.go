@@ -11,12 +11,12 @@ import (
 	"isolane.dev/isolane/runtime/guest"
 )
 
-// underWay is how long segments may be on their way when what measures has ended.
+// underWay is how long segments may still be on their way after a measurement has ended.
 const underWay = 100 * time.Millisecond
 
-// sides are the network namespaces at both ends of what a probe measures, and on the way between them. There
-// is nothing to be held against each other where an end is on another kernel, or programs at both ends make
-// packets of their own of them.
+// sides returns the network namespaces at both ends of what a probe measures, and between them. There is
+// nothing to compare if an end is on another kernel, or programs at both ends make their own packets of the
+// segments.
 func (r *Bed) sides(at place, spec scenario.Probe) (near, far, way []string, ok bool) {
 	if spec.Inside() || r.Pods != nil || r.InForce != nil || len(at.given.Ends.Client) > 0 {
 		return nil, nil, nil, false
@@ -39,7 +39,8 @@ func (r *Bed) sides(at place, spec scenario.Probe) (near, far, way []string, ok 
 	return []string{wire().Netns}, far, way, true
 }
 
-// segments begins to count them, and returns what ends that: with what was sent and came both ways.
+// segments starts counting. It returns a function that ends that, with what was sent and what arrived in both
+// directions.
 func (r *Bed) segments(at place, spec scenario.Probe) (end func(context.Context) ([]results.Segments, error),
 	err error) {
 	near, far, way, ok := r.sides(at, spec)

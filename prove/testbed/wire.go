@@ -17,14 +17,14 @@ import (
 	"isolane.dev/isolane/runtime/guest"
 )
 
-// Path is a path of lanes that scenarios can name: it needs no more than a wire, or a virtual machine too.
+// Path is a path of lanes that scenarios can name: it needs no more than a wire, or also a virtual machine.
 type Path interface {
 	netpath.Path
-	About() string // what it is
+	About() string // describes it
 	WireGRO() bool // the wire has GRO (see netpath.Wire)
 }
 
-// Paths are those that scenarios can name.
+// Paths returns the paths that scenarios can name.
 func Paths(all []netpath.Path) []Path {
 	var able []Path
 	for _, p := range all {
@@ -35,18 +35,18 @@ func Paths(all []netpath.Path) []Path {
 	return able
 }
 
-// speaks says whether the application has a vhost-user socket in place of a network device.
+// speaks reports whether the application has a vhost-user socket instead of a network device.
 func speaks(p Path) bool {
 	return !netpath.Namespaced([]netpath.Path{p}, lane.Network{Path: p.Name()})
 }
 
-// checksummed is a path that may need the checksums of frames.
+// checksummed is a path that may need frames with checksums.
 type checksummed interface{ WireChecksums() bool }
 
 // supporter is a path that a host may lack.
 type supporter interface{ Supported() error }
 
-// path is the driver of that name; "" is the last, the plainest.
+// path returns the driver of that name; "" is the last, the plainest.
 func (r *Bed) path(name string) (Path, error) {
 	if name == "" && len(r.Paths) > 0 {
 		return r.Paths[len(r.Paths)-1], nil
@@ -58,7 +58,7 @@ func (r *Bed) path(name string) (Path, error) {
 	return r.Paths[k], nil
 }
 
-// LacksPath says why this host cannot have a path, or nil.
+// LacksPath says why this host cannot have a path; nil if it can.
 func (r *Bed) LacksPath(name string) error {
 	path, err := r.path(name)
 	if s, is := path.(supporter); is && err == nil {
@@ -67,34 +67,33 @@ func (r *Bed) LacksPath(name string) error {
 	return err
 }
 
-// addresses are those of one end, from the ranges for benchmarks (RFC 2544, 198.18.0.0/15) and for private
-// use (RFC 4193, fd00::/8), which no other link of a host carries.
+// addresses returns the addresses of one end, from the ranges for benchmarks (RFC 2544, 198.18.0.0/15) and
+// for private use (RFC 4193, fd00::/8), which no other link of a host uses.
 func addresses(n byte) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, n}), 24),
 		netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x15, 0x01, 0xa0, 15: n}), 64)}
 }
 
-// applicationAddresses are those of an instance of the application, which are at most as many as a factor
-// allows.
+// applicationAddresses returns the addresses of an instance of the application. A factor limits their number.
 func applicationAddresses(instance int) []netip.Prefix { return addresses(byte(2 + instance)) }
 
-// applicationNetns is where an instance of the application is, in a lane or not.
+// applicationNetns returns the namespace of an instance of the application, in a lane or not.
 func applicationNetns(instance int) string {
 	return netpath.Lane{Name: layout.Instance(instance)}.Netns()
 }
 
-// wire has the outside client at its other end.
+// wire returns the wire with the outside client at its other end.
 func wire() netpath.Wire {
 	return netpath.Wire{Uplink: "islp-wire", Netns: "isolane-prove-client", MAC: "02:15:01:a0:00:01",
 		Addresses: addresses(1)}
 }
 
-// connect makes the wire, or what a path has in its place, and returns the networks that the instances of an
-// application at it declare.
+// connect makes the wire, or what a path has instead, and returns the networks that the application's
+// instances declare on it.
 func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions) (
 	all []netpath.Lane, err error,
 ) {
-	if r.Pods != nil { // they have the cluster's
+	if r.Pods != nil { // pods have the cluster's network
 		return nil, nil
 	}
 	path, err := r.path(given.Path)
@@ -139,8 +138,8 @@ func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions)
 	return all, nil
 }
 
-// meet lets the client and each instance know each other's addresses. From then on only a virtual machine,
-// where it is one, has what comes to the devices of its path.
+// meet makes the client and each instance learn each other's addresses. A virtual machine on the path gets
+// its devices' frames only after that.
 func (r *Bed) meet(ctx context.Context, given factor.Conditions, instances int) error {
 	path, err := r.path(given.Path)
 	if err != nil {
@@ -155,8 +154,8 @@ func (r *Bed) meet(ctx context.Context, given factor.Conditions, instances int) 
 	return err
 }
 
-// CongestionNote says that TCP's algorithm is the host's, where that is one which paces: how long it holds
-// packets back depends on how a path joins acknowledgements, so that paths differ by it; "" where it is not.
+// CongestionNote says that TCP's algorithm is the host's, if that paces. How long it holds packets back
+// depends on how a path joins acknowledgements, so paths differ by it. It returns "" for other algorithms.
 func (r *Bed) CongestionNote() string {
 	if !r.Scenario.Networked() || r.Pods != nil || r.Scenario.Spec.CongestionControl != "" {
 		return ""
@@ -169,7 +168,7 @@ func (r *Bed) CongestionNote() string {
 	return ""
 }
 
-// pathSteps make the paths of instances that have none by their lanes; none where these have.
+// pathSteps returns the steps of the paths of instances that are in no lanes; lanes bring their own.
 func (r *Bed) pathSteps(networks []netpath.Lane, inLane bool) ([]journal.Step, error) {
 	if len(networks) == 0 {
 		return nil, nil

@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// whole is a path that is all that is between client and application, so that there is no wire. No lane can
+// whole is a path that is everything between client and application, so that there is no wire. No lane can
 // declare it.
 type whole interface {
 	Whole(w netpath.Wire, l netpath.Lane) ([]journal.Step, error)
@@ -23,13 +23,13 @@ func isWhole(p Path) bool {
 	return is
 }
 
-// isFunctional says whether application and client have virtual functions of a card.
+// isFunctional reports whether application and client have virtual functions of a card.
 func isFunctional(p Path) bool {
 	return netpath.Functions([]netpath.Path{p}, lane.Network{Path: p.Name()}) > 0
 }
 
-// functions finds the card whose virtual functions client and instances have: the first with enough that
-// nobody uses. None is made for a measurement: that resets the links of some cards.
+// functions finds the card whose virtual functions client and instances get: the first one with enough unused
+// ones. It makes none for a measurement, because that resets the links of some cards.
 func functions(h host.Host, instances int) (card string, numbers []int, err error) {
 	for _, d := range h.PCIDevices {
 		if d.SRIOV == nil || d.SRIOV.NumVFs == 0 || len(d.Netdevs) == 0 {
@@ -68,7 +68,7 @@ func (r *Bed) functionsOf(h host.Host, instances int, p Path) ([]netpath.Lane, e
 	return all, nil
 }
 
-// LacksEnds says why a cell cannot have its path between its client and its application, or nil.
+// LacksEnds says why a cell cannot have its path between its client and its application; nil if it can.
 func (r *Bed) LacksEnds(h host.Host, given factor.Conditions) error {
 	path, err := r.path(given.Path)
 	if err == nil && given.VLAN.Outer > 0 {
@@ -98,7 +98,7 @@ func (r *Bed) LacksEnds(h host.Host, given factor.Conditions) error {
 	return err
 }
 
-// lacksTags says why there can be no tags between client and application, or nil.
+// lacksTags says why there can be no tags between client and application; nil if there can.
 func (r *Bed) lacksTags(path Path, given factor.Conditions) error {
 	if isWhole(path) || isFunctional(path) {
 		return fmt.Errorf("path %s has no wire that could carry tags", path.Name())
@@ -110,8 +110,8 @@ func (r *Bed) lacksTags(path Path, given factor.Conditions) error {
 	return err
 }
 
-// FunctionsNote says by what client and application reach each other where a cell has virtual functions; ""
-// where none has.
+// FunctionsNote says how client and application reach each other in cells with virtual functions; "" if there
+// are none.
 func (r *Bed) FunctionsNote(cells []results.Cell) string {
 	for _, c := range cells {
 		p, err := r.path(r.Scenario.Conditions(c).Path)

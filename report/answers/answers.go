@@ -1,6 +1,5 @@
-// Package answers sets the figures of a published table beside those of sessions: what is held on this
-// machine, what is not, and what cannot be seen and why. Which cell and metric answer which row stands in the
-// scenarios.
+// Package answers sets the figures of a published table beside those of sessions: what holds on this machine,
+// what does not, and what cannot be seen and why. The scenarios say which cell and metric answer which row.
 package answers
 
 import (
@@ -20,14 +19,15 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// Page is a published table, and what sessions say of it.
+// Page is a published table, and what sessions say about it.
 type Page struct {
 	Table     claims.Report
 	Scenarios []scenario.Scenario
-	Sessions  []figures.Summary // one of each scenario
+	Sessions  []figures.Summary // one per scenario
 }
 
-// Add adds the session of a directory, the only one of its scenario: of two, one would answer nothing.
+// Add adds the session of a directory. It must be the only one of its scenario, because a second one would
+// answer nothing.
 func (p *Page) Add(dir string, s results.Session) error {
 	for _, other := range p.Sessions {
 		if other.Session.Scenario.Name == s.Scenario.Name {
@@ -44,14 +44,14 @@ func (p *Page) Add(dir string, s results.Session) error {
 
 func begun(s figures.Summary) string { return s.Session.Started.UTC().Format("2006-01-02 15:04 UTC") }
 
-// answer is what is said of some rows of the table: one figure, or the two ends of a range.
+// answer is what is said about some rows of the table: one figure, or the two ends of a range.
 type answer struct {
 	rows                     []claims.Figure
 	published, ours, verdict string
-	failed                   []string // the guards for which it is open
+	failed                   []string // the guards that leave it open
 }
 
-// answers are those that a source of a scenario gives.
+// answers returns the answers of a scenario to one source.
 func (p Page) answers(s scenario.Scenario, from scenario.PublishedSource) (all []answer) {
 	sum := p.session(s)
 	for _, f := range from.Figures {
@@ -71,8 +71,8 @@ func (p Page) answers(s scenario.Scenario, from scenario.PublishedSource) (all [
 	return all
 }
 
-// rows are those that a scenario names: SCENARIO:LINE of the source, or SCENARIO:LINE:METRIC; the line * is
-// any.
+// rows returns the rows that a scenario names: SCENARIO:LINE of the source, or SCENARIO:LINE:METRIC; the line
+// * is any.
 func (p Page) rows(name string) (found []claims.Figure) {
 	parts := strings.Split(name+":", ":")
 	if parts[0] == "" {
@@ -87,7 +87,7 @@ func (p Page) rows(name string) (found []claims.Figure) {
 	return found
 }
 
-// session is the one of a scenario, nil for none.
+// session returns the session of a scenario; nil for none.
 func (p Page) session(s scenario.Scenario) *figures.Summary {
 	k := slices.IndexFunc(p.Sessions, func(sum figures.Summary) bool {
 		return sum.Session.Scenario.Name == s.Metadata.Name
@@ -98,7 +98,7 @@ func (p Page) session(s scenario.Scenario) *figures.Summary {
 	return &p.Sessions[k]
 }
 
-// printed is what was published, with the conditions.
+// printed returns what was published, with the conditions.
 func printed(rows []claims.Figure) string {
 	first := rows[0]
 	if slices.ContainsFunc(rows, func(f claims.Figure) bool { return f.Config != first.Config }) {
@@ -117,7 +117,7 @@ func printed(rows []claims.Figure) string {
 	return fmt.Sprintf("%s: %s %s (%s)", first.Metric, text, first.Unit, first.Config)
 }
 
-// compared is our figure, and what it says of the published one.
+// compared returns our figure, and what it says about the published one.
 func compared(s scenario.Scenario, from scenario.PublishedSource, sum *figures.Summary,
 	f scenario.PublishedFigure) answer {
 	none := func(why string) answer { return answer{ours: format.None, verdict: why} }
@@ -151,7 +151,7 @@ func compared(s scenario.Scenario, from scenario.PublishedSource, sum *figures.S
 	return relative(sum, own, base, m, f)
 }
 
-// absent says why a session has not a cell.
+// absent says why a session lacks a cell.
 func absent(sum *figures.Summary, from scenario.PublishedSource, cell string) string {
 	for _, e := range sum.Session.Scenario.Excluded {
 		if e.Cell == cell {
@@ -188,7 +188,7 @@ func relative(sum *figures.Summary, own, base *figures.Cell, m metric.Metric,
 	return a
 }
 
-// absolute compares figures of two machines, with the range of our blocks where there is one.
+// absolute compares figures of two machines, with the range of our blocks if there is one.
 func absolute(sum *figures.Summary, c *figures.Cell, m metric.Metric, f scenario.PublishedFigure) answer {
 	v, ok := c.Statistic(m, f.Statistic)
 	if !ok {
@@ -218,8 +218,8 @@ func absolute(sum *figures.Summary, c *figures.Cell, m metric.Metric, f scenario
 	return a
 }
 
-// opened says whether a figure, or a ratio of two, is open whatever it is: its load was not theirs, or a
-// guard failed. What was at a limit is left to judged, which knows bounds.
+// opened reports whether a figure, or a ratio of two, is open whatever its value: its load differed from
+// theirs, or a guard failed. Limits are left to judged, which handles bounds.
 func (a *answer) opened(sum *figures.Summary, m metric.Metric, own, base *figures.Cell) bool {
 	f, other := own.Figure(m), base.Figure(m)
 	guards := slices.Concat(f.Doubts, other.Doubts)
@@ -247,7 +247,7 @@ func (a *answer) opened(sum *figures.Summary, m metric.Metric, own, base *figure
 	return true
 }
 
-// said is a fact of the program that measured a metric, or a part of a mean, in a cell: "" for none.
+// said returns a fact of the program that measured a metric, or a part of a mean, in a cell; "" for none.
 func said(sum *figures.Summary, c *figures.Cell, m metric.Metric, fact string) string {
 	parts := append(slices.Clone(m.MeanOf), m.Name)
 	for _, r := range sum.Session.Runs {
@@ -265,9 +265,9 @@ func said(sum *figures.Summary, c *figures.Cell, m metric.Metric, fact string) s
 	return ""
 }
 
-// judged says where ours, from lo to hi, lies beside a published figure: the same is all that is within the
-// margin beyond which a difference matters. So what is wide is not held for that. A ratio is a bound where
-// one of its two cells was at a limit; where both were it bounds nothing.
+// judged says where our figure, from lo to hi, lies relative to a published one. Only a range within the
+// margin at which a difference starts to matter counts as the same, so a wide range does not. A ratio is a
+// bound if one of its two cells was at a limit; if both were, it bounds nothing.
 func judged(lo, hi, published float64, f scenario.PublishedFigure, m metric.Metric,
 	own, base figures.Figure) string {
 	was := results.Published{Qualifier: f.Qualifier}
@@ -306,10 +306,10 @@ func judged(lo, hi, published float64, f scenario.PublishedFigure, m metric.Metr
 	return "open: too wide to tell"
 }
 
-// about is how far a figure may be off that was read from a chart or rounded by its author.
+// about is how far off a figure may be that was read from a chart or rounded by its author.
 const about = 0.05
 
-// rounding is half a unit of the last digit that is written, as a share of the figure.
+// rounding returns half a unit of the last printed digit, as a share of the figure.
 func rounding(f scenario.PublishedFigure) float64 {
 	v := cmp.Or(f.Percent, f.Value)
 	_, decimals, _ := strings.Cut(strconv.FormatFloat(v, 'f', -1, 64), ".")

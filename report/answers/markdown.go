@@ -41,7 +41,7 @@ type page struct {
 	said map[int]bool // lines of the table that have an answer
 }
 
-// source writes what a scenario answers of one source.
+// source writes what a scenario answers to one source.
 func (b *page) source(s scenario.Scenario, from scenario.PublishedSource) {
 	all := b.answers(s, from)
 	if len(all) == 0 {
@@ -72,7 +72,7 @@ func (b *page) source(s scenario.Scenario, from scenario.PublishedSource) {
 	}
 }
 
-// ours says on what machine and how our figures were made.
+// ours says on which machine and how our figures were made.
 func (b *page) ours(s scenario.Scenario) string {
 	sum := b.session(s)
 	if sum == nil {
@@ -89,7 +89,7 @@ func (b *page) ours(s scenario.Scenario) string {
 	return strings.Join(append([]string{text}, sum.Session.Notes...), " ")
 }
 
-// failed says of the guards for which answers are open how they failed.
+// failed says how the guards failed that leave answers open.
 func (b *page) failed(s scenario.Scenario, all []answer) {
 	sum := b.session(s)
 	if sum == nil {
@@ -107,7 +107,7 @@ func (b *page) failed(s scenario.Scenario, all []answer) {
 	}
 }
 
-// findings are those about a row.
+// findings returns the findings about a row.
 func (b *page) findings(row claims.Figure) (all []claims.Finding) {
 	for _, f := range b.Table.Findings {
 		if slices.ContainsFunc(f.Figures, func(o claims.Figure) bool { return o.Line == row.Line }) {
@@ -117,7 +117,7 @@ func (b *page) findings(row claims.Figure) (all []claims.Finding) {
 	return all
 }
 
-// found lists what audit-claims says of the rows, each finding once.
+// found lists what audit-claims says about the rows, each finding once.
 func (b *page) found(all []answer) {
 	var items []string
 	for _, a := range all {
@@ -136,7 +136,7 @@ func (b *page) found(all []answer) {
 	}
 }
 
-// rest lists the rows that no scenario asks; those of the setup are conditions.
+// rest lists the rows about which no scenario asks; those of the setup are conditions.
 func (b *page) rest() {
 	setup := 0
 	var items []string

@@ -23,11 +23,11 @@ var chartTemplate string
 type Labels struct {
 	Title string
 	Hint  string // how to read it
-	Alt   string // what it shows, for those who do not see it
+	Alt   string // what it shows, for readers who do not see it
 }
 
-// chart is a picture: a title, a line that says how to read it, a key, and a plot. Lengths are in units of
-// its text's pixels, downward from the upper left corner.
+// chart is a picture: a title, a line that says how to read it, a key, and a plot. Lengths are in pixels of
+// its text, downward from the upper left corner.
 type chart struct {
 	alt         string
 	height      float64
@@ -37,8 +37,7 @@ type chart struct {
 	left, right float64 // ends of the plot
 }
 
-// Every chart is narrow, so that its text can be read where it is shown on 400 pixels. The page scales it to
-// what there is.
+// Every chart is narrow, so that its text can be read at 400 pixels. The page scales it to its width.
 const (
 	width    = 440
 	margin   = 12
@@ -71,12 +70,12 @@ func (c *chart) mark(format string, args ...any) {
 	fmt.Fprintf(&c.marks, format+"\n", args...)
 }
 
-// text has its baseline at y.
+// text writes text with its baseline at y.
 func (c *chart) text(class string, x, y float64, text string) {
 	c.mark(`<text class="%s" x="%g" y="%g">%s</text>`, class, x, y, html.EscapeString(text))
 }
 
-// grounded is a text that hides the lines below it, as far as the widest font goes.
+// grounded writes text that hides the lines below it, as wide as the widest font needs.
 func (c *chart) grounded(class string, x, y float64, text string) {
 	x1 := x + 6.2*float64(terminal.Width(text))
 	if strings.HasSuffix(class, " end") {
@@ -86,7 +85,7 @@ func (c *chart) grounded(class string, x, y float64, text string) {
 	c.text(class, x, y, text)
 }
 
-// box is around y. What is pale would show what is below it.
+// box draws a box centred on y. A pale one hides what is below it, which would show through.
 func (c *chart) box(class string, x0, x1, y, high float64) {
 	if strings.HasSuffix(class, " pale") {
 		c.box("ground", x0, x1, y, high)
@@ -99,7 +98,7 @@ func (c *chart) line(class string, x0, y0, x1, y1 float64) {
 	c.mark(`<path class="%s" d="M%g,%gL%g,%g" />`, class, x0, y0, x1, y1)
 }
 
-// whisker has caps at its ends, 8 high.
+// whisker draws a whisker with caps at its ends, 8 high.
 func (c *chart) whisker(class string, x0, x1, y float64) {
 	c.mark(`<path class="%s" d="M%[2]g,%[4]gV%[5]gM%[2]g,%[6]gH%[3]gM%[3]g,%[4]gV%[5]g" />`, class, x0, x1,
 		y-4, y+4, y)
@@ -118,7 +117,7 @@ func (c *chart) triangle(x, y float64) {
 
 func round(v float64) float64 { return math.Round(100*v) / 100 }
 
-// key explains a mark, of so many columns of text that it fits the widest font. draw gets its sample's ends.
+// key explains a mark, in as many columns as its text needs in the widest font. draw gets its sample's ends.
 func (c *chart) key(text string, sample float64, draw func(x0, x1, y float64)) {
 	wide := sample + 4 + 5.7*float64(terminal.Width(text))
 	if c.keyX+wide > width-margin {
@@ -144,14 +143,14 @@ func (s scale) at(v float64) float64 {
 	return s.from + (s.to-s.from)*(v-lo)/(hi-lo)
 }
 
-// tick is a place on an axis; one without a label is a minor one.
+// tick is a place on an axis. A minor one has no label.
 type tick struct {
 	value float64
 	label string
 }
 
-// logTicks have labels at 1, 2 and 5 of each decade, over many decades at the ones only: there is no room for
-// more. Where these would be less than two, which show no scale, more have one.
+// logTicks labels 1, 2 and 5 of each decade, and over many decades only 1, for lack of room. If fewer than
+// two labels would be left, which show no scale, it labels more.
 func logTicks(lo, hi float64, format func(float64) string) (ticks []tick) {
 	labels := []string{"1", "125", "123456789"}
 	if math.Log10(hi/lo) <= 1.5 {
@@ -175,7 +174,7 @@ func logTicks(lo, hi float64, format func(float64) string) (ticks []tick) {
 	return ticks
 }
 
-// linear are the ticks of an axis from 0, a multiple of some step apart.
+// linear returns the ticks of an axis from 0, at multiples of some step.
 func linear(step, hi float64, format func(float64) string) (ticks []tick) {
 	for hi/step > 8 {
 		step *= 2
@@ -186,7 +185,7 @@ func linear(step, hi float64, format func(float64) string) (ticks []tick) {
 	return ticks
 }
 
-// outward rounds a range to one digit, so that ticks are at its ends.
+// outward rounds a range outward to one digit, so that ticks are at its ends.
 func outward(lo, hi float64) (float64, float64) {
 	down, up := math.Pow(10, math.Floor(math.Log10(lo))), math.Pow(10, math.Floor(math.Log10(hi)))
 	lo, hi = down*math.Floor(lo/down), up*math.Ceil(hi/up)
@@ -224,10 +223,10 @@ func (c *chart) axes(high float64, name string, ticks, vertical []tick) {
 	c.text("middle", (c.left+c.right)/2, foot+30, name)
 }
 
-// paint makes the picture; what is below the plot is the axis.
+// paint makes the picture; the axis is below the plot.
 func (c *chart) paint() []byte {
 	c.height = math.Ceil(c.height + 34 + margin)
-	const scale = 1.3 // shown as large as other text, where there is room
+	const scale = 1.3 // shown as large as other text, if there is room
 	var b bytes.Buffer
 	err := template.Must(template.New("chart").Parse(chartTemplate)).Execute(&b, map[string]any{
 		"Alt": c.alt, "Width": width, "Height": c.height, "Marks": &c.marks,
@@ -238,8 +237,7 @@ func (c *chart) paint() []byte {
 	return b.Bytes()
 }
 
-// cellClass is that of a cell's marks: a hue for the level of the main factor, and pale if nothing disturbs
-// it.
+// cellClass returns the class of a cell's marks: the main factor's level as hue, pale if nothing disturbs it.
 func cellClass(l figures.Look) string {
 	class := "hue"
 	if l.Hue >= 0 {
@@ -251,10 +249,10 @@ func cellClass(l figures.Look) string {
 	return class
 }
 
-// hues are how many the style sheet has.
+// hues is how many hues the style sheet has.
 const hues = 6
 
-// lineClass is that of a line: beside the hue dashes, so that lines can be told apart without colour.
+// lineClass returns the class of a line: a hue, and dashes so that lines differ without colour.
 func lineClass(l figures.Look) string { return cellClass(l) + " curve " + dash(l) }
 
 func dash(l figures.Look) string {
@@ -268,10 +266,10 @@ func dash(l figures.Look) string {
 	return fmt.Sprintf("dash%d", n)
 }
 
-// dotClass is that of marks on a line, which are not pale.
+// dotClass returns the class of marks on a line, which are not pale.
 func dotClass(l figures.Look) string { return strings.TrimSuffix(cellClass(l), " pale") }
 
-// levelKeys explain the hues of the cells that there are, and why some are pale.
+// levelKeys explains the hues of the cells, and why some are pale.
 func (c *chart) levelKeys(s *figures.Summary, cells []figures.Cell) {
 	sample := func(l figures.Look) func(x0, x1, y float64) {
 		return func(x0, x1, y float64) { c.box(cellClass(l), x0, x1, y, 10) }

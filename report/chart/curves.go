@@ -17,8 +17,8 @@ import (
 // panelHigh is the height of the plot of one statistic.
 const panelHigh = 140
 
-// Curves shows a metric over a factor of numbers: a line for each combination of the others, and a plot for
-// each percentile. Over a load the axis is what was carried, and a point without percentiles is at the top.
+// Curves shows a metric over a numeric factor: a line for each combination of the others, and a plot for each
+// percentile. Over a load the axis shows what was carried, and a point without percentiles is at the top.
 func Curves(curve curves.Curve, m metric.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.left, c.right = c.left+50, c.right-18
@@ -58,7 +58,7 @@ func Curves(curve curves.Curve, m metric.Metric, l Labels) []byte {
 	return c.paint()
 }
 
-// curveKeys explain the lines, and say whether these need numbers.
+// curveKeys explains the lines, and reports whether these need numbers.
 func (c *chart) curveKeys(curve curves.Curve, track curves.Track) (numbered bool) {
 	over := false
 	if numbered = alike(curve.Lines, func(l curves.Line) figures.Look { return l.Look }); numbered {
@@ -119,7 +119,7 @@ func (c *chart) along(curve curves.Curve, track curves.Track) (name string, tick
 	return "carried per second", linear(math.Pow(10, math.Floor(math.Log10(hi)))/4, c.x.hi, format.Tick)
 }
 
-// bounds are the least and the greatest of a statistic.
+// bounds returns the least and the greatest of a statistic.
 func bounds(t curves.Track, k int) (lo, hi float64) {
 	lo, hi = math.Inf(1), math.Inf(-1)
 	for _, line := range t.Lines {
@@ -137,8 +137,8 @@ func bounds(t curves.Track, k int) (lo, hi float64) {
 	return lo, hi
 }
 
-// track draws a line, with the whiskers of its points so far beside them that those of several can be seen,
-// and says where it ends.
+// track draws a line, with the whiskers of its points moved aside so that those of several lines can be seen,
+// and returns its end.
 func (c *chart) track(look figures.Look, line []curves.Reading, k, aside int) (endX, endY float64, ok bool) {
 	var path strings.Builder
 	word := "M"
@@ -152,7 +152,7 @@ func (c *chart) track(look figures.Look, line []curves.Reading, k, aside int) (e
 			word = "L"
 			continue
 		}
-		word = "M" // a line does not go over what is missing
+		word = "M" // a line does not cross what is missing
 	}
 	c.mark(`<path class="%s" d="%s" />`, lineClass(look), &path)
 	for _, r := range line {
@@ -170,12 +170,12 @@ func (c *chart) track(look figures.Look, line []curves.Reading, k, aside int) (e
 	return endX, endY, ok
 }
 
-// upright is a vertical whisker.
+// upright draws a vertical whisker.
 func (c *chart) upright(class string, x, y0, y1 float64) {
 	c.mark(`<path class="%s" d="M%[2]g,%[3]gh6m-3,0V%[4]gm-3,0h6" />`, class, x-3, y0, y1)
 }
 
-// peakClass is hollow where nothing disturbs.
+// peakClass is hollow if nothing disturbs.
 func peakClass(l figures.Look) string {
 	if l.Pale {
 		return dotClass(l) + " curve"
@@ -183,7 +183,7 @@ func peakClass(l figures.Look) string {
 	return dotClass(l)
 }
 
-// peak is a triangle that points up.
+// peak draws a triangle that points up.
 func (c *chart) peak(class string, x, y float64) {
 	c.mark(`<path class="%s" d="M%g,%gl4,-7l4,7z" />`, class, x-4, y)
 }

@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/report/samples"
 )
 
-// Heights of what a row has, from its top.
+// Heights of the parts of a row, from its top.
 const (
 	rowName    = 14
 	rowBar     = 13
@@ -65,7 +65,7 @@ func Bars(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	return c.paint()
 }
 
-// barRow draws a row from the chart's height on.
+// barRow draws a row at the chart's present height.
 func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m metric.Metric, foot float64) {
 	f := cell.Figure(m)
 	y := c.height + rowName + rowBar/2.0
@@ -97,7 +97,7 @@ func (c *chart) barRow(s *figures.Summary, cell figures.Cell, m metric.Metric, f
 	c.height += rowGap
 }
 
-// extent is the range of all that is to be drawn, with the line at 100%.
+// extent returns the range of all that is to be drawn, including the line at 100%.
 func extent(cells []figures.Cell, m metric.Metric) (lo, hi float64) {
 	all := []float64{1}
 	for _, c := range cells {
@@ -115,7 +115,7 @@ func extent(cells []figures.Cell, m metric.Metric) (lo, hi float64) {
 	return slices.Min(all), slices.Max(all)
 }
 
-// shortest is at least a nanosecond, so that a logarithm can show it.
+// shortest returns at least a nanosecond, so that a logarithmic scale can show it.
 func shortest(d *samples.Distribution) float64 { return max(1, float64(d.Histogram.Min())) }
 
 // Percentiles shows the distributions up to the highest percentile that each sample supports.
@@ -178,7 +178,7 @@ func Percentiles(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	return c.paint()
 }
 
-// alike says whether two of these lines look the same without colour.
+// alike reports whether two of these lines look the same without colour.
 func alike[T any](lines []T, look func(T) figures.Look) bool {
 	seen := map[string]bool{}
 	for _, l := range lines {
@@ -193,13 +193,13 @@ type lineEnd struct {
 	x, y   float64
 }
 
-// lineNumber is the room for a number on the right of a line, and apart how far two stand from each other.
+// lineNumber is the room for a number on the right of a line, and apart the distance between two numbers.
 const (
 	lineNumber = 18
 	apart      = 10
 )
 
-// lineNumbers writes at the end of each line which one it is, from the highest one down.
+// lineNumbers writes the number of each line at its end, from the highest one down.
 func (c *chart) lineNumbers(ends []lineEnd, foot float64) {
 	slices.SortStableFunc(ends, func(a, b lineEnd) int { return cmp.Compare(a.y, b.y) })
 	y := math.Inf(-1)
@@ -211,13 +211,13 @@ func (c *chart) lineNumbers(ends []lineEnd, foot float64) {
 	}
 }
 
-// lastPercentile is the highest percentile that the sample supports and that is not lost.
+// lastPercentile returns the highest percentile that the sample supports and that is not lost.
 func lastPercentile(d *samples.Distribution) float64 { return d.Quantile(d.Supported) }
 
-// nines is the place of a quantile on the axis: 0 for none, 1 for 90%, 2 for 99%.
+// nines returns the place of a quantile on the axis: 1 for 90%, 2 for 99%.
 func nines(p float64) float64 { return -math.Log10(1 - p) }
 
-// steps are the values from each percentile on, up to the supported one. Steps too small to see are merged.
+// steps returns the values from each percentile on, up to the supported one. It merges invisible steps.
 func steps(d *samples.Distribution) (all [][2]float64) {
 	const least = 0.002 // decades
 	x, seen := 0.0, int64(0)
@@ -238,8 +238,8 @@ func steps(d *samples.Distribution) (all [][2]float64) {
 	return all
 }
 
-// Ranges shows a row a cell, from the shortest to the longest, with percentiles as far as the sample supports
-// them.
+// Ranges shows a row per cell, from the shortest to the longest, with percentiles as far as the sample
+// supports them.
 func Ranges(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.key("min to max", 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y) })

@@ -11,19 +11,19 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// bootsOf are the boots of a cell's used runs, by their block.
+// bootsOf returns the boots of a cell's used runs, by their block.
 func bootsOf(s *figures.Summary, cell string) map[int]string {
 	boots := map[int]string{}
 	for _, r := range s.Session.Runs {
-		if r.Cell == cell && r.Used() { // an unknown one is told from the others of its session
+		if r.Cell == cell && r.Used() { // an unknown boot is distinct from the session's others
 			boots[r.Block] = cmp.Or(s.Session.BootOf(r).BootID, fmt.Sprint(r.Boot))
 		}
 	}
 	return boots
 }
 
-// byBoot are the geometric means of a figure's blocks in each boot. A boot is one sample, however many blocks
-// it has: what it does by itself, such as where pages came to lie, is in all of them alike.
+// byBoot returns the geometric means of a figure's blocks in each boot. A boot is one sample, however many
+// blocks it has, because its own effects, such as where pages lie, are the same in all of them.
 func byBoot(f figures.Figure, boots map[int]string) map[string]float64 {
 	sums, n := map[string]float64{}, map[string]float64{}
 	for _, b := range f.Blocks {
@@ -38,9 +38,8 @@ func byBoot(f figures.Figure, boots map[int]string) map[string]float64 {
 	return sums
 }
 
-// related compares the runs of b with those of a where all are of one and the same boot, and the boots
-// otherwise. Where these are too few for an interval, the blocks are the least and the greatest ratio of a
-// pair of runs.
+// related compares the runs of b with those of a if all are of a single boot, and otherwise the boots. If
+// these are too few for an interval, the blocks are the least and the greatest ratio of a pair of runs.
 func related(a, b figures.Figure, bootsA, bootsB map[int]string) (c figures.Comparison) {
 	x, y := byBoot(a, bootsA), byBoot(b, bootsB)
 	all := maps.Clone(x)
@@ -64,7 +63,7 @@ func related(a, b figures.Figure, bootsA, bootsB map[int]string) (c figures.Comp
 	return c
 }
 
-// sides are how many of what is compared the smaller side has, and how many a verdict needs at least.
+// sides returns how many samples the smaller side has, and how many a verdict needs at least.
 func (c *Comparison) sides() (has, least int) {
 	if c.found.Boots {
 		return min(c.A.Boots, c.B.Boots), stats.Unpaired.Least(1, c.metric.Margin.Alpha)
@@ -72,9 +71,9 @@ func (c *Comparison) sides() (has, least int) {
 	return min(c.A.Runs, c.B.Runs), verdictRuns
 }
 
-// judge gives the verdicts: the primary metrics are one family for Holm, over all cells, and the others
-// another, so that what else is shown does not change the verdicts on the primary ones. Where a verdict is
-// open, it says how many runs or boots it needs about.
+// judge gives the verdicts. The primary metrics are one family for Holm, over all cells, and the others
+// another, so that what else is shown does not change the verdicts on the primary ones. For an open verdict
+// it says about how many runs or boots it needs.
 func (d *Document) judge() {
 	for _, primary := range []bool{true, false} {
 		var family []*stats.Comparison
@@ -96,7 +95,7 @@ func (d *Document) judge() {
 	}
 }
 
-// judge gives the verdict on one of so many comparisons.
+// judge gives the verdict on one comparison of a family of that size.
 func (c *Comparison) judge(family int) {
 	has, least := c.sides()
 	if has < least {

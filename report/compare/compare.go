@@ -1,7 +1,7 @@
 // Package compare says by what factor one session differs from another, and what differs in their conditions.
 //
-// The runs of two sessions share no blocks, so they are independent samples: what drifted between the
-// sessions is part of each ratio. Within a session it cancels, see package report/figures.
+// The runs of two sessions share no blocks, so they are independent samples: drift between the sessions is
+// part of each ratio. Within a session it cancels, see package report/figures.
 package compare
 
 import (
@@ -17,7 +17,7 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// Kind heads the document.
+// Kind is at the head of the document.
 const Kind = "Comparison"
 
 const (
@@ -26,7 +26,7 @@ const (
 	verdictRuns = 6
 )
 
-// Side is a session, and what the user calls it.
+// Side is a session, with the user's name for it.
 type Side struct {
 	Name    string
 	Session results.Session
@@ -57,7 +57,7 @@ type Session struct {
 	Used     int       `json:"usedRuns"`
 }
 
-// Comparison is a metric in a cell of both sessions. The family of the p-values are all primary metrics in
+// Comparison is a metric in a cell of both sessions. The p-values have two families: all primary metrics in
 // all cells, and all other metrics in all cells.
 type Comparison struct {
 	Cell     string            `json:"cell"` // as A names it
@@ -70,12 +70,12 @@ type Comparison struct {
 	B        Figure            `json:"b"`
 	Ratio    Ratio             `json:"ratio"`    // of B to A
 	P        float64           `json:"p"`        // two-sided, of the rank sum test that the ratio is 1
-	Over     string            `json:"over"`     // runs, or boots where the runs are not all of one and the same
-	Adjusted *float64          `json:"adjusted"` // for the family, after Holm; null where there is no verdict
+	Over     string            `json:"over"`     // runs, or boots if the runs are not all of a single boot
+	Adjusted *float64          `json:"adjusted"` // for the family, after Holm; null without a verdict
 	Verdict  stats.Verdict     `json:"verdict,omitempty"`
-	// Lowered are the guards that failed in either session, for which a verdict is inconclusive.
+	// Lowered are the guards that failed in either session, and make a verdict inconclusive.
 	Lowered []string `json:"lowered,omitempty"`
-	// Needed is about how many runs, or boots, each session must have for another verdict than inconclusive.
+	// Needed is about how many runs, or boots, each session needs for a verdict other than inconclusive.
 	Needed int `json:"needed,omitempty"`
 	metric metric.Metric
 	a, b   figures.Figure
@@ -88,30 +88,29 @@ type Figure struct {
 	Median float64 `json:"median"` // of the runs' values; the value of a distribution is its P50
 	Runs   int     `json:"runs"`
 	Boots  int     `json:"boots"` // in which they were made
-	// Bound is "at least" or "at most" where the true figure may be better.
+	// Bound is "at least" or "at most" if the true figure may be better.
 	Bound string `json:"bound,omitempty"`
 }
 
-// Ratio is the estimate of Hodges and Lehmann over all pairs of runs, or of boots, with its interval; where
+// Ratio is the estimate of Hodges and Lehmann over all pairs of runs, or of boots, with its interval. If
 // these are too few for one, low and high are the least and the greatest ratio of a pair of runs.
 type Ratio struct {
 	Estimate   float64 `json:"estimate"`
 	Low        float64 `json:"low"`
 	High       float64 `json:"high"`
 	Confidence float64 `json:"confidence"` // 0: no interval
-	// Bound is the same of the ratio where one of the two is a bound; where both are it says nothing.
+	// Bound is the same for the ratio if one of the two is a bound; if both are, the ratio says nothing.
 	Bound string `json:"bound,omitempty"`
 }
 
 // Without is a cell or a metric that cannot be compared.
 type Without struct {
 	What string `json:"what"` // cell noisy-lane-express
-	In   string `json:"in"`   // A or B: who has it
+	In   string `json:"in"`   // A or B: the session that has it
 	Why  string `json:"why"`
 }
 
-// Sessions compares b with a: the primary metrics of either, or all. It fails where they have no cell in
-// common.
+// Sessions compares b with a: the primary metrics of either, or all. It fails if they have no cell in common.
 func Sessions(a, b Side, all bool) (Document, error) {
 	d := Document{APIVersion: results.APIVersion, Kind: Kind, A: newSession(a), B: newSession(b),
 		Differences: []Difference{}, Comparisons: []Comparison{}, Without: []Without{}}
@@ -152,7 +151,7 @@ func newSession(s Side) Session {
 		Complete: s.Session.Complete, Started: s.Session.Started, Ended: s.Session.Ended}
 }
 
-// pair finds the cells of the same levels, in the order of a, and says which have no partner.
+// pair finds the cells with the same levels, in the order of a, and says which have no partner.
 func (d *Document) pair(a, b *figures.Summary) (pairs [][2]figures.Cell) {
 	partner := func(c figures.Cell, in []figures.Cell) int {
 		return slices.IndexFunc(in, func(o figures.Cell) bool { return maps.Equal(c.Levels, o.Levels) })
@@ -172,7 +171,7 @@ func (d *Document) pair(a, b *figures.Summary) (pairs [][2]figures.Cell) {
 	return pairs
 }
 
-// shared are the metrics that mean the same in both, the primary ones first. They are as a describes them.
+// shared returns the metrics that mean the same in both, the primary ones first, as a describes them.
 func (d *Document) shared(a, b *figures.Summary, all bool) []metric.Metric {
 	var primary, others []metric.Metric
 	for _, m := range a.Metrics {
@@ -228,8 +227,8 @@ func (d *Document) compare(m metric.Metric, a, b figures.Cell, bootsA, bootsB ma
 		metric: m, a: fa, b: fb, found: found, doubts: doubts(fa, fb)})
 }
 
-// doubts are the guards that failed in either cell, once each. A run that carried nothing has no ratio, nor
-// has one whose median was lost.
+// doubts returns the guards that failed in either cell, once each. A run that carried nothing has no ratio,
+// nor has one whose median was lost.
 func doubts(a, b figures.Figure) (all []string) {
 	found := slices.Concat(a.Doubts, b.Doubts)
 	nothing := func(b figures.Block) bool { return b.Value == 0 || math.IsInf(b.Value, 1) }

@@ -22,7 +22,7 @@ type Difference struct {
 	B    string `json:"b"`
 }
 
-// notes say how far the ratios can be trusted.
+// notes says how far the ratios can be trusted.
 func notes(a, b *figures.Summary) []string {
 	first, second := a.Session, b.Session
 	var all []string
@@ -56,7 +56,7 @@ func notes(a, b *figures.Summary) []string {
 	return all
 }
 
-// boots are in how many both sessions together were measured.
+// boots returns in how many boots both sessions together were measured.
 func boots(a, b *figures.Summary) int {
 	found := map[string]bool{}
 	for _, s := range []*figures.Summary{a, b} {
@@ -69,7 +69,7 @@ func boots(a, b *figures.Summary) int {
 	return len(found)
 }
 
-// conditions are what differs, in the order in which a reader looks for causes.
+// conditions returns what differs, in the order in which a reader looks for causes.
 func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
 	all := differing("environment: ", inBoots(a, evidence.Conditions), inBoots(b, evidence.Conditions))
 	line := func(e results.Environment) map[string]string { return map[string]string{"": e.Cmdline} }
@@ -87,7 +87,7 @@ func conditions(a, b results.Session, pairs [][2]figures.Cell) []Difference {
 	return append(all, ofCells(pairs)...)
 }
 
-// inBoots are conditions of all boots of a session: different values in the order of the boots.
+// inBoots returns the conditions of all boots of a session: different values in the order of the boots.
 func inBoots(s results.Session, conditions func(results.Environment) map[string]string) map[string]string {
 	all := maps.Clone(conditions(s.Environment))
 	if all == nil {
@@ -107,7 +107,7 @@ func inBoots(s results.Session, conditions func(results.Environment) map[string]
 
 func settings(e results.Environment) map[string]string { return e.Settings }
 
-// asked is what the session was to measure.
+// asked returns what the session was to measure.
 func asked(s results.Session) map[string]string {
 	said := map[string]string{"name": s.Scenario.Name, "mode": s.Scenario.Mode,
 		"blocks": fmt.Sprint(s.Scenario.Blocks)}
@@ -126,7 +126,8 @@ func asked(s results.Session) map[string]string {
 	return said
 }
 
-// laneOf is what is known of a lane that was proved. Its digests say whether something differs, not what.
+// laneOf returns what is known about a lane that was proved. Its digests say whether something differs, not
+// what.
 func laneOf(l *results.Lane) map[string]string {
 	if l == nil {
 		return nil
@@ -136,7 +137,7 @@ func laneOf(l *results.Lane) map[string]string {
 		"other lanes, and the CPUs of all else": "digest " + l.Conditions.Outside}
 }
 
-// differing are the keys whose values differ, sorted; what one side lacks is told so.
+// differing returns the keys whose values differ, sorted. It says if one side lacks a key.
 func differing(of string, a, b map[string]string) (all []Difference) {
 	for _, key := range results.Differing(a, b) {
 		all = append(all, Difference{of + key, orNone(a[key]), orNone(b[key])})
@@ -146,7 +147,7 @@ func differing(of string, a, b map[string]string) (all []Difference) {
 
 func orNone(text string) string { return cmp.Or(text, "none") }
 
-// without are the words of a kernel command line that another lacks.
+// without returns the words of a kernel command line that another one lacks.
 func without(line, other string) string {
 	has := strings.Fields(other)
 	words := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return slices.Contains(has, w) })
@@ -156,7 +157,7 @@ func without(line, other string) string {
 	return strings.Join(words, " ")
 }
 
-// parts compares the scenarios as they were asked: their top-level parts, and those of spec.
+// parts compares the scenarios as they were requested: their top-level parts, and those of spec.
 func parts(a, b string) []Difference {
 	x, xerr := topLevel(a)
 	y, yerr := topLevel(b)
@@ -166,7 +167,7 @@ func parts(a, b string) []Difference {
 	var all []Difference
 	for _, d := range differing("scenario: ", x, y) {
 		switch {
-		case d.What == "scenario: apiVersion": // then parts may differ in their form only
+		case d.What == "scenario: apiVersion": // then parts may differ only in form
 		case d.A != "none" && d.B != "none":
 			d.A, d.B = "declared", "declared otherwise"
 		case d.A != "none":
@@ -179,7 +180,7 @@ func parts(a, b string) []Difference {
 	return all
 }
 
-// topLevel are the parts of a scenario, each as YAML with its keys sorted.
+// topLevel returns the parts of a scenario, each as YAML with sorted keys.
 func topLevel(source string) (map[string]string, error) {
 	var document map[string]any
 	if err := yaml.Unmarshal([]byte(source), &document); err != nil {
@@ -202,8 +203,8 @@ func topLevel(source string) (map[string]string, error) {
 	return said, nil
 }
 
-// ofCells are levels that fell back in one session only, and CPUs that were planned otherwise, each with the
-// cells in which that is so.
+// ofCells returns levels that fell back in only one session, and CPUs that were planned differently, each
+// with its cells.
 func ofCells(pairs [][2]figures.Cell) []Difference {
 	var all []Difference
 	at := map[Difference][]string{}

@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Write writes the comparison as a terminal can show it.
+// Write prints the comparison as a terminal can show it.
 func (d Document) Write(w io.Writer) {
 	on := terminal.Of(w)
 	var b strings.Builder
@@ -48,7 +48,7 @@ func (d Document) Write(w io.Writer) {
 	for _, o := range d.Without {
 		b.WriteString(on.Fold("- ", terminal.Clean(fmt.Sprintf("%s, of %s: %s", o.What, o.In, o.Why))))
 	}
-	_, _ = io.WriteString(w, b.String()) // what cannot be written ends the command, see terminal.Checked
+	_, _ = io.WriteString(w, b.String()) // a failed write ends the command, see terminal.Checked
 }
 
 // hint says how far the baselines of both sessions are apart.
@@ -69,7 +69,7 @@ func (d Document) hint() string {
 		"purpose, that is drift.", terminal.Clean(cell), strings.Join(all, "; "))
 }
 
-// table has a metric of all cells.
+// table prints a metric of all cells.
 func (d Document) table(b *strings.Builder, on terminal.Terminal, m metric.Metric) {
 	t := terminal.Table{Head: []string{"cell", "A", "B", "B in % of A", "", "verdict"},
 		Figures: []int{1, 2, 3, 4}}
@@ -112,7 +112,7 @@ func (d Document) table(b *strings.Builder, on terminal.Terminal, m metric.Metri
 	}
 }
 
-// verdict says of one that is open what it needs.
+// verdict returns the verdict, and for an open one what it needs.
 func (c Comparison) verdict(on terminal.Terminal) string {
 	switch {
 	case c.Verdict == stats.Better:

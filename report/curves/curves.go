@@ -20,7 +20,7 @@ type Curve struct {
 	Factor string
 	Levels []string // ascending
 	By     string   // the factors that the lines show: "noise-placement"
-	Where  string   // levels of the factors that neither the axis nor the lines show: "express"
+	Where  string   // levels of the factors that neither axis nor lines show: "express"
 	Lines  []Line
 }
 
@@ -31,7 +31,7 @@ type Line struct {
 	cells []*figures.Cell // by level; nil: there is none
 }
 
-// number reads a level that is one, with or without a unit: 100, 64Ki, 200us, 50%.
+// number reads a level that is a number, with or without a unit: 100, 64Ki, 200us, 50%.
 func number(level string) float64 {
 	if v, err := strconv.ParseFloat(level, 64); err == nil && !math.IsInf(v, 0) {
 		return v
@@ -48,8 +48,8 @@ func number(level string) float64 {
 	return math.NaN()
 }
 
-// Of are those over each factor of numbers: one for each combination of what its lines do not show. Lines
-// differ in hue by another factor, and are pale where nothing disturbs.
+// Of returns the curves over each numeric factor: one for each combination of what its lines do not show.
+// Lines differ in hue by another factor, and are pale if nothing disturbs.
 func Of(s *figures.Summary) (all []Curve) {
 	for _, f := range s.Session.Factors {
 		var levels []string
@@ -59,7 +59,7 @@ func Of(s *figures.Summary) (all []Curve) {
 			}
 		}
 		slices.SortFunc(levels, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
-		if f.Quiet != "" || len(levels) < 2 || math.IsNaN(number(levels[0])) { // NaN is less than all else
+		if f.Quiet != "" || len(levels) < 2 || math.IsNaN(number(levels[0])) { // NaN sorts before all numbers
 			continue
 		}
 		var curves []Curve
@@ -87,14 +87,14 @@ func Of(s *figures.Summary) (all []Curve) {
 	return all
 }
 
-// single says that no line has two points.
+// single reports whether no line has two points.
 func single(c Curve) bool {
 	return !slices.ContainsFunc(c.Lines, func(l Line) bool {
 		return len(slices.DeleteFunc(slices.Clone(l.cells), func(c *figures.Cell) bool { return c == nil })) > 1
 	})
 }
 
-// combination tells where a cell belongs among the curves over a factor, and to which line.
+// combination says to which curve over a factor, and to which line, a cell belongs.
 func combination(s *figures.Summary, c figures.Cell, over string) (Curve, Line) {
 	line := Line{Look: figures.Look{Hue: -1, Pale: c.Pale}}
 	hue := s.MainBut(over)
@@ -131,12 +131,12 @@ type Reading struct {
 	X              float64   // what was carried per second, or the level; NaN for no point
 	Offered        float64   // per second, of a load
 	Over           bool      // it was overloaded
-	State          string    // why there are no values, "" where there are
-	Bound          string    // "≤ " or "≥ " where the true values may be better
+	State          string    // why there are no values; "" if there are
+	Bound          string    // "≤ " or "≥ " if the true values may be better
 	Values, Lo, Hi []float64 // by statistic, with the spread of the runs; NaN for none
 }
 
-// Marked is a printed value with what it is a bound of.
+// Marked marks a printed value that is a bound.
 func (r Reading) Marked(text string) string {
 	if text == format.None {
 		return text
@@ -148,7 +148,7 @@ func (r Reading) Marked(text string) string {
 type statistic struct {
 	name     string
 	quantile float64
-	of       string // of a run, as Block.Of has it
+	of       string // of a run, for Block.Of
 }
 
 func statistics(m metric.Metric) []statistic {
@@ -184,7 +184,7 @@ func (c Curve) Track(m metric.Metric) Track {
 	return t
 }
 
-// Drawn says whether some line has two points, so that it shows a course.
+// Drawn reports whether some line has at least two points.
 func (t Track) Drawn() bool {
 	return slices.ContainsFunc(t.Lines, func(line []Reading) bool {
 		return len(slices.DeleteFunc(slices.Clone(line), func(r Reading) bool {
@@ -214,8 +214,8 @@ func (t *Track) read(c figures.Cell, m metric.Metric, level float64, spreads map
 	return r
 }
 
-// overLoad says whether the factor is the load that a metric offers: then it grows, or falls, by a twentieth
-// at least from point to point.
+// overLoad reports whether the factor is the load that a metric offers: if so, it grows or falls by at least
+// a twentieth from point to point.
 func (c Curve) overLoad(m metric.Metric) bool {
 	steps, up, down := 0, 0, 0
 	for _, l := range c.Lines {

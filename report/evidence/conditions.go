@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Conditions are those of an environment, by their names for a reader. The command line and the versions have
-// parts of their own.
+// Conditions returns the conditions of an environment, by their names for a reader. Command line and versions
+// are parts of their own.
 func Conditions(e results.Environment) map[string]string {
 	return map[string]string{"kernel": e.Kernel, "CPU model": e.CPUModel, "CPUs online": e.Online.String(),
 		"clock source": e.Clocksource, "idle driver": e.IdleDriver, "idle governor": e.IdleGov, "boot": e.BootID,
@@ -18,8 +18,8 @@ func Conditions(e results.Environment) map[string]string {
 		"hypervisor": map[bool]string{true: "yes", false: "not seen"}[e.Hypervisor]}
 }
 
-// BootsDiffer are the conditions and settings, beside kernel and command line, that are not the same in all
-// boots. Memory is left out: what a kernel takes for itself varies.
+// BootsDiffer returns the conditions and settings, besides kernel and command line, that are not the same in
+// all boots. It leaves out memory, because what a kernel takes for itself varies.
 func BootsDiffer(s results.Session) []string {
 	conditions := func(e results.Environment) map[string]string {
 		all := Conditions(e)
@@ -47,7 +47,7 @@ func BootsDiffer(s results.Session) []string {
 	return slices.Compact(all)
 }
 
-// BootLines say what was booted, of a session that went on after a reboot.
+// BootLines says what was booted, for a session that went on after a reboot.
 func BootLines(s results.Session) []string {
 	var all []string
 	for i, e := range s.Boots {

@@ -1,4 +1,4 @@
-// Package evidence sums up over the runs of a cell what the witness saw: where the measured threads were,
+// Package evidence sums up, over the runs of a cell, what the witness saw: where the measured threads were,
 // what else their CPUs did, and what the longest samples met.
 package evidence
 
@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Evidence is where the measured threads were in the used runs of a cell, and what else their CPUs did.
+// Evidence says where the measured threads were in the used runs of a cell, and what else their CPUs did.
 type Evidence struct {
 	Runs      int
 	Witness   string // bpf or procfs, or both
@@ -22,7 +22,7 @@ type Evidence struct {
 	Misplaced int    // those of them that ran on other CPUs than planned
 	// Where they were seen.
 	Application, Client, Neighbours cpuset.Set
-	Cpusets                         []string // in force, with the plan where that differs
+	Cpusets                         []string // in force, with the plan if that differs
 	// On the application's CPUs, per second.
 	Voluntary, Involuntary float64 // switches of the application's threads
 	Switches               float64 // of all tasks; counted by bpf only
@@ -31,8 +31,7 @@ type Evidence struct {
 	Sources                []Source // the costliest first
 }
 
-// Source is what took time from the application's CPUs under one name, over all used runs. What is 0
-// is not known.
+// Source is what took time from the application's CPUs under one name, over all used runs. 0 means unknown.
 type Source struct {
 	Kind, Name          string
 	Count               uint64
@@ -44,10 +43,10 @@ type Source struct {
 type Rate struct {
 	Name     string
 	Value    float64
-	Optional bool // not worth a column where it is 0 in all cells; else 0 is not known
+	Optional bool // not worth a column if it is 0 in all cells; else 0 means unknown
 }
 
-// Rates are what is counted, in the order in which it is shown.
+// Rates returns what is counted, in display order.
 func (e Evidence) Rates() []Rate {
 	return []Rate{
 		{"voluntary switches", e.Voluntary, true},
@@ -132,7 +131,7 @@ func (e *Evidence) addCPUs(cpus []results.CPU, application cpuset.Set) {
 	}
 }
 
-// addSources sums by kind and name, without the part of it that says which of several.
+// addSources adds sources by kind and name, leaving out the part of the name that only numbers them.
 func (e *Evidence) addSources(all []results.Source, application cpuset.Set) {
 	for _, i := range all {
 		if !application.Contains(i.CPU) {
@@ -150,7 +149,7 @@ func (e *Evidence) addSources(all []results.Source, application cpuset.Set) {
 	}
 }
 
-// known is 0 for what the witness does not know.
+// known returns a value, 0 if the witness does not know it.
 func known[T any](v *T) (value T) {
 	if v != nil {
 		value = *v

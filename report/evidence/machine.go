@@ -10,15 +10,15 @@ import (
 
 // Machine is what the machine itself did to the used runs of a cell.
 type Machine struct {
-	// Frequency is how much that of a CPU of the application varies between the runs, of the one that varies
-	// most: the coefficient of variation; NaN where none is known.
+	// Frequency is the coefficient of variation, between the runs, of the frequency of the application's CPU
+	// that varies most; NaN if unknown.
 	Frequency float64
 	Throttled int // runs in which a measured CPU was slowed down by its heat
-	// IdleExit is what leaving an idle state took on average on the application's CPUs, in nanoseconds, as the
-	// driver has it; 0 where they never slept.
+	// IdleExit is the mean time to leave an idle state on the application's CPUs, in nanoseconds, as the driver
+	// states it; 0 if they never slept.
 	IdleExit float64
-	// Others are the parts of the application's CPUs that programs took in each run which are neither the
-	// application's nor, as far as is known, its neighbours', the largest last; none where nobody says.
+	// Others are, by run, the part of the application's CPUs that other programs took: neither the application's
+	// nor, as far as is known, its neighbours'. The largest is last. It is empty if unknown.
 	Others []float64
 }
 
@@ -49,7 +49,7 @@ func MachineOf(c results.Cell, used []results.Run) Machine {
 		m.Frequency = 0
 	}
 	for _, one := range frequencies {
-		if v := stats.Variation(one); v > m.Frequency { // which NaN is not
+		if v := stats.Variation(one); v > m.Frequency { // NaN is not greater
 			m.Frequency = v
 		}
 	}
@@ -58,8 +58,8 @@ func MachineOf(c results.Cell, used []results.Run) Machine {
 	return m
 }
 
-// others is which part of the application's CPUs other programs took. Of what the neighbours took all may
-// have been on these CPUs.
+// others returns which part of the application's CPUs other programs took. It assumes that all that the
+// neighbours took was on these CPUs.
 func others(c results.Cell, w results.Witness) (share float64, known bool) {
 	took := -w.Neighbours.CPUTime
 	for _, s := range w.Sources {

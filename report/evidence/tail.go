@@ -8,10 +8,10 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Tail is what the longest samples of a cell met on the application's CPUs, of all used runs that
-// recorded it. Times are parts of Excess, what the samples took beyond their run's median.
+// Tail is what the longest samples of a cell met on the application's CPUs, over all used runs that recorded
+// it. Times are parts of Excess, by which the samples exceeded their run's median.
 type Tail struct {
-	Quantiles           []float64 // one or several: runs differ in how many samples they have
+	Quantiles           []float64 // one or several: runs differ in their number of samples
 	Runs                int
 	Samples, Missing    int
 	Excess, Unexplained time.Duration

@@ -9,15 +9,15 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Difference is what a run found otherwise than that of another cell in its block, and the metrics that it is
-// about; "" is all.
+// Difference is what a run found differently from that of another cell in its block, and the metrics that it
+// affects; "" is all.
 type Difference struct {
 	Text    string
 	Metrics []string
 }
 
-// Unlike is the first setting of the host, and the first fact of each probe, that runs of a cell found
-// otherwise than the baseline's of their blocks.
+// Unlike returns the first setting of the host, and the first fact of each probe, that runs of a cell found
+// differently from the baseline's runs in their blocks.
 func Unlike(s results.Session, used, baseline []results.Run) (all []Difference) {
 	known := map[string]bool{} // by probe; "" is the host
 	for _, r := range used {

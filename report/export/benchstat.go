@@ -18,9 +18,10 @@ import (
 )
 
 // benchstat writes the format of Go's benchmarks (golang.org/design/14313-benchmark-format, and the package
-// golang.org/x/perf/benchfmt): a name a metric, its levels as /factor=level, a line a used run. The baseline
-// comes first, because benchstat compares with the first that it meets. It takes the lines for independent
-// samples and does not know which ran in one block: its p-values are those of a rank sum test.
+// golang.org/x/perf/benchfmt): a name per metric, its levels as /factor=level, and a line per used run. The
+// baseline comes first, because benchstat compares with the first that it meets. benchstat takes the lines
+// for independent samples and does not know which ran in one block, so its p-values are those of a rank sum
+// test.
 func benchstat(w io.Writer, d report.Document) error {
 	s := d.Summary()
 	out := bufio.NewWriter(w)
@@ -49,7 +50,7 @@ func benchstat(w io.Writer, d report.Document) error {
 		for _, c := range cells {
 			for _, b := range c.Figure(m).Blocks {
 				if b.Late {
-					continue // a bound, which no column of benchstat tells from a figure
+					continue // a bound, for which benchstat has no column
 				}
 				fmt.Fprintf(out, "%s 1 %s %s\n", named(name, s, c), number(b.Value), unit(m))
 			}
@@ -58,7 +59,7 @@ func benchstat(w io.Writer, d report.Document) error {
 	return out.Flush()
 }
 
-// benchmark is the name of a metric, which may not begin with a small letter.
+// benchmark returns the name of a metric, which may not begin with a small letter.
 func benchmark(m metric.Metric) string {
 	name := word(m.Name, "/")
 	first, size := utf8.DecodeRuneInString(name)
@@ -68,7 +69,7 @@ func benchmark(m metric.Metric) string {
 	return "Benchmark" + string(first) + name[size:]
 }
 
-// named puts the levels behind a name. A number behind a dash at the end would be taken for GOMAXPROCS.
+// named appends the levels to a name. A trailing dash and number would be taken for GOMAXPROCS.
 func named(name string, s *figures.Summary, c figures.Cell) string {
 	for _, f := range s.Session.Factors {
 		if l := level(c, f.Name); l != "" {
@@ -78,7 +79,7 @@ func named(name string, s *figures.Summary, c figures.Cell) string {
 	return regexp.MustCompile(`-([0-9]+)$`).ReplaceAllString(name, "%2D$1")
 }
 
-// unit is that of a metric; benchstat knows times as ns/op.
+// unit returns a metric's unit; benchstat knows times as ns/op.
 func unit(m metric.Metric) string {
 	switch m.Metric.Unit {
 	case results.TimeUnit:

@@ -13,9 +13,9 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// table writes comma-separated values (RFC 4180, lines end with LF). A row without a block is of all used
-// runs merged, of so many samples without those lost, which have a row. The columns of the factors are named
-// factor.NAME.
+// table writes comma-separated values (RFC 4180, but lines end with LF). A row without a block is of all used
+// runs merged; its number of samples excludes lost ones, which have a row of their own. The columns of the
+// factors are named factor.NAME.
 func table(w io.Writer, d report.Document) error {
 	s := d.Summary()
 	out := csv.NewWriter(w)
@@ -43,8 +43,8 @@ func table(w io.Writer, d report.Document) error {
 	return out.Error()
 }
 
-// searches are rows of the ends of each bracket: the search is their metric, the goal their statistic. An end
-// that is not known has no row.
+// searches returns a row for each end of a bracket, with the search as metric and the goal as statistic. An
+// unknown end has no row.
 func searches(s *figures.Summary) (all [][]string) {
 	for _, q := range s.Session.Searches {
 		for _, d := range q.Cells {
@@ -72,7 +72,7 @@ func searches(s *figures.Summary) (all [][]string) {
 	return all
 }
 
-// rows are those of a cell's figure, without its conditions.
+// rows returns the rows of a cell's figure, without its conditions.
 func rows(m metric.Metric, f figures.Figure) [][]string {
 	statistic := cmp.Or(m.Statistic, "value")
 	var all [][]string

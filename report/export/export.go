@@ -1,5 +1,5 @@
-// Package export writes a session in the formats of other programs. Package report/figures computes; each
-// format only prints what it found, in the order of the session, so that the same results give the same
+// Package export writes a session in the formats of other programs. Package report/figures computes. Each
+// format only prints its results, in the order of the session, so the same results always give the same
 // bytes.
 package export
 
@@ -24,7 +24,7 @@ type Format struct {
 	Write func(io.Writer, report.Document) error
 }
 
-// Formats are all there are.
+// Formats returns all formats.
 func Formats() []Format {
 	return []Format{
 		{"benchstat", "a line a used run, in the format of Go's benchmarks: benchstat -col /placement", benchstat},
@@ -53,7 +53,7 @@ func Find(name string) (Format, error) {
 		strings.Join(names[:last], ", "), names[last])
 }
 
-// level is that of a factor in a cell, with an asterisk where another was in force; "" for none.
+// level returns the level of a factor in a cell, with an asterisk if another level was in force; "" for none.
 func level(c figures.Cell, factor string) string {
 	if _, other := c.InForce[factor]; other {
 		return c.Levels[factor] + "*"
@@ -61,7 +61,7 @@ func level(c figures.Cell, factor string) string {
 	return c.Levels[factor]
 }
 
-// quantiles are those of a distribution that its sample supports, of the usual ones.
+// quantiles returns those of the usual quantiles that a distribution's sample supports.
 func quantiles(d *samples.Distribution) []float64 {
 	return slices.DeleteFunc(samples.Quantiles(), func(p float64) bool { return math.IsNaN(d.Quantile(p)) })
 }
@@ -69,8 +69,8 @@ func quantiles(d *samples.Distribution) []float64 {
 // number prints a value with all its digits, and no exponent.
 func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// word is a name without blanks, control characters and some others, each written as in a URL: %20. Different
-// names stay different.
+// word replaces blanks, control characters and some others in a name, each written as in a URL: %20.
+// Different names stay different.
 func word(name, others string) string {
 	var b strings.Builder
 	for _, r := range name {

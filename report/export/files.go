@@ -23,7 +23,7 @@ type exported struct {
 	file string // "": standard output
 }
 
-// Set takes one more.
+// Set adds an export.
 func (e *Exports) Set(value string) error {
 	name, file, named := strings.Cut(value, "=")
 	f, err := Find(name)
@@ -45,13 +45,13 @@ func (e *Exports) Set(value string) error {
 	return nil
 }
 
-// String is nothing: by default nothing is exported.
+// String returns "": by default nothing is exported.
 func (*Exports) String() string { return "" }
 
-// Type is what the flag's help calls its value.
+// Type returns what the flag's help calls its value.
 func (*Exports) Type() string { return "format" }
 
-// About says what there is, a format a line.
+// About lists the formats, one per line.
 func About() string {
 	text := ""
 	for _, f := range Formats() {
@@ -60,12 +60,12 @@ func About() string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-// Printed says whether one goes to standard output.
+// Printed reports whether an export goes to standard output.
 func (e Exports) Printed() bool {
 	return slices.ContainsFunc(e, func(one exported) bool { return one.file == "" })
 }
 
-// RefuseOverwrite refuses to overwrite a file, which exists.
+// RefuseOverwrite returns an error if an export would overwrite an existing file.
 func (e Exports) RefuseOverwrite(name string) error {
 	kept, err := os.Stat(name)
 	if err != nil {
@@ -80,7 +80,7 @@ func (e Exports) RefuseOverwrite(name string) error {
 	return nil
 }
 
-// Write writes all, and none where one cannot be made.
+// Write writes all exports, or none if one cannot be made.
 func (e Exports) Write(stdout io.Writer, d report.Document) error {
 	made := make([]bytes.Buffer, len(e))
 	for i, one := range e {
@@ -102,7 +102,7 @@ func (e Exports) Write(stdout io.Writer, d report.Document) error {
 	return nil
 }
 
-// store replaces a file as a whole; what is no regular file, such as a pipe, is written to.
+// store replaces a file as a whole. It writes into what is no regular file, such as a pipe.
 func store(name string, data []byte) error {
 	at, err := os.Lstat(name)
 	if err == nil && !at.Mode().IsRegular() {

@@ -14,9 +14,9 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// histograms writes an interval log of HdrHistogram, version 1.3, with histograms of V2: an interval a used
-// run, which begins with the run and is as long as the measurement. The tag is CELL/METRIC, without blanks
-// and commas, which a tag may not have.
+// histograms writes an interval log of HdrHistogram, version 1.3, with histograms of V2. It has an interval
+// for each used run, which begins with the run and lasts as long as the measurement. The tag is CELL/METRIC,
+// without blanks and commas, which a tag may not have.
 func histograms(w io.Writer, d report.Document) error {
 	s := d.Summary().Session
 	out := hdrhistogram.NewHistogramLogWriter(w)
@@ -38,7 +38,7 @@ func histograms(w io.Writer, d report.Document) error {
 	return nil
 }
 
-// interval writes the histograms of a measurement that counts. What such a log cannot hold is told in
+// interval writes the histograms of a measurement that counts. What such a log cannot hold goes into
 // comments: bounds, and what was lost.
 func interval(out *hdrhistogram.HistogramLogWriter, r results.Run, m results.Measurement) error {
 	late, err := m.Censored()

@@ -45,9 +45,9 @@ type (
 	}
 )
 
-// junit writes JUnit's XML: an aim, and each bound of an objective, is a test case. One that is not reached
-// has failed; one without an answer is skipped, with the reason, and so is one that was reached without a
-// verdict, as of a quick session. Void runs stand in the properties.
+// junit writes JUnit's XML. Each aim, and each bound of an objective, is a test case. One that is not reached
+// has failed. One without an answer is skipped, with the reason, and so is one that was reached without a
+// verdict, as in a quick session. Void runs are in the properties.
 func junit(w io.Writer, d report.Document) error {
 	s := d.Summary()
 	e := s.Session.Environment

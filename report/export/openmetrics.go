@@ -11,9 +11,9 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// openmetrics writes OpenMetrics 1.0 text. A metric of the scenario is a label; the families are one a unit,
-// in the base units seconds and bits per second where ours are ns and bit/s. They have no timestamps:
-// results.json says when they were measured.
+// openmetrics writes OpenMetrics 1.0 text. A metric of the scenario is a label. There is one family per unit,
+// in the base units seconds and bits per second if ours are ns and bit/s. There are no timestamps:
+// results.json says when it was measured.
 func openmetrics(w io.Writer, d report.Document) error {
 	s := d.Summary()
 	var o exposition
@@ -47,7 +47,7 @@ func openmetrics(w io.Writer, d report.Document) error {
 	return err
 }
 
-// exposition has the families in the order in which they came: the lines of one stand together.
+// exposition has the families in the order of their first lines. The lines of a family stay together.
 type exposition struct{ families []*family }
 
 type family struct {
@@ -75,7 +75,7 @@ func (f *family) sample(suffix string, v float64, labels string) {
 	fmt.Fprintf(f, "%s%s{%s} %s\n", f.name, suffix, labels, number(v))
 }
 
-// add takes in what a cell has of a metric; labels are those of a figure, with what bound it is.
+// add adds what a cell has of a metric. labels returns the labels of a figure, including its bound.
 func (o *exposition) add(m metric.Metric, f, base figures.Figure,
 	labels func(of figures.Figure, more ...string) string) {
 	unit, per := unitOf(m)
@@ -112,7 +112,7 @@ func (o *exposition) add(m metric.Metric, f, base figures.Figure,
 	}
 }
 
-// labels are the scenario, the cell, its levels and the metric, and pairs of further ones.
+// labels returns scenario, cell, its levels and the metric as labels, and further pairs.
 func labels(s *figures.Summary, c figures.Cell, of string, more ...string) string {
 	all := []string{"scenario", s.Session.Scenario.Name, "cell", c.Name}
 	if of != "" {
@@ -141,7 +141,7 @@ func escaped(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(text)
 }
 
-// unitOf is a metric's unit as OpenMetrics names it, and how many of ours are one of it.
+// unitOf returns the OpenMetrics name of a metric's unit, and how many of ours make one.
 func unitOf(m metric.Metric) (name string, per float64) {
 	switch unit := m.Metric.Unit; unit {
 	case results.TimeUnit:
@@ -157,7 +157,8 @@ func unitOf(m metric.Metric) (name string, per float64) {
 	}
 }
 
-// identifier is a name in the letters of a label: others are written as their number, blanks and dashes as _.
+// identifier turns a name into letters allowed in a label: others become their code number, blanks and dashes
+// _.
 func identifier(name string) string {
 	var b strings.Builder
 	for _, r := range name {

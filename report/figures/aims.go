@@ -16,16 +16,16 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// Aim is something that the product is to reach, and what was found.
+// Aim is something that the product should reach, and what was found.
 type Aim struct {
 	Text  string `json:"text"` // what it is about
 	Goal  string `json:"goal"`
 	Found string `json:"found"`
 	State State  `json:"state"`
-	// Doubts are the guards that failed, for which it is open although the figures alone decide.
+	// Doubts are the guards that failed, and leave the aim open although the figures alone would decide.
 	Doubts []string `json:"doubts,omitempty"`
-	Paper  string   `json:"-"`    // the paper's figure for the same conditions, "" for none
-	Firm   bool     `json:"firm"` // a verdict: of a session that gives some, and of enough blocks
+	Paper  string   `json:"-"`    // the paper's figure for the same conditions; "" for none
+	Firm   bool     `json:"firm"` // a verdict: the session gives verdicts, and has enough blocks
 }
 
 // AimNote says where the states are no verdicts.
@@ -40,16 +40,16 @@ func (s *Summary) AimNote() string {
 // State of an aim.
 type State string
 
-// The states of an aim. An aim is reached where the worse end of the interval reaches it (of the
-// blocks' range, where there is no interval), and not reached where the estimate does not.
+// The states of an aim. An aim is reached if the worse end of the interval reaches it (or of the blocks'
+// range, if there is no interval). It is not reached if the estimate does not reach it.
 const (
 	Reached    State = "reached"
 	NotReached State = "not reached"
-	Open       State = "open" // the estimate reaches it, the worse end does not; or one block alone
+	Open       State = "open" // the estimate reaches it, but the worse end does not; or there is only one block
 	NoFigure   State = "no figure"
 )
 
-// AimPair says which cells the aims are about, where there are some. Those against another cell name it.
+// AimPair says which cells the aims are about, if there are aims. Those against another cell name it.
 func (s *Summary) AimPair() string {
 	if len(s.Aims) == 0 {
 		return ""
@@ -57,7 +57,7 @@ func (s *Summary) AimPair() string {
 	return s.Session.Scenario.Aims.Cell + " against " + s.Baseline
 }
 
-// aims returns nothing unless the cell is in the session, and no aim against one that is not.
+// aims returns nothing unless the cell is in the session, and no aim against a cell that is not.
 func (s *Summary) aims() []Aim {
 	wanted := s.Session.Scenario.Aims
 	if wanted == nil {
@@ -88,9 +88,9 @@ func (s *Summary) aims() []Aim {
 	return all
 }
 
-// doubted opens an aim that was reached although a guard failed on either side. A figure at a limit, or of a
-// late client, may be better still, so that is not what is missing; nor is what a baseline leaves out, which
-// flatters that.
+// doubted opens an aim that was reached although a guard failed on either side. It ignores limits and late
+// clients, because the figure may be even better, and what the baseline leaves out, which flatters only the
+// baseline.
 func (a *Aim) doubted(own, base Figure) {
 	bound, others := own.Limit != "", slices.DeleteFunc(slices.Clone(base.Doubts), func(guard string) bool {
 		return guard == leftOut
@@ -151,8 +151,8 @@ func (s *Summary) judgeGoal(m metric.Metric, ratio float64, own, base *Cell) Aim
 	return a
 }
 
-// tailAim compares a percentile of the merged histograms. It is the blocks or boots that show it: of them are
-// the interval, and in how many it is lower.
+// tailAim compares a percentile of the merged histograms. The blocks or boots support it: they give the
+// interval, and in how many of them it is lower.
 func (s *Summary) tailAim(m metric.Metric, g results.Goal, ownCell, baseCell *Cell) Aim {
 	own, base, ratio := ownCell.Figure(m), baseCell.Figure(m), g.Percent/100
 	a := Aim{Text: m.Noun + " " + strings.ToUpper(g.Statistic), State: NoFigure,
@@ -163,7 +163,7 @@ func (s *Summary) tailAim(m metric.Metric, g results.Goal, ownCell, baseCell *Ce
 	o, ok := ownCell.Statistic(m, g.Statistic)
 	b, known := baseCell.Statistic(m, g.Statistic)
 	if !ok || !known {
-		p, _ := lane.Quantile(g.Statistic) // it was read
+		p, _ := lane.Quantile(g.Statistic) // it was checked when read
 		a.Found = fmt.Sprintf("too few samples (%s and %s; it needs %s)", format.Count(own.Merged.N()),
 			format.Count(base.Merged.N()), format.Count(stats.SamplesFor(p)))
 		return a

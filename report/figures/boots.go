@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// bootsOf are the boots in which the used runs of a cell were made, by their places in the session.
+// bootsOf returns the boots in which the used runs of a cell were made, by their index in the session.
 func bootsOf(used []results.Run) []int {
 	found := map[int]bool{}
 	for _, r := range used {
@@ -23,8 +23,8 @@ func bootsOf(used []results.Run) []int {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// apart says whether two cells differ in what was booted, and were measured in different boots. Of a session
-// that only went on after a reboot this is not so: each block is of one boot.
+// apart reports whether two cells differ in what was booted, and were measured in different boots. For a
+// session that only went on after a reboot it returns false: each block is of one boot.
 func (s *Summary) apart(a, b *Cell) bool {
 	return slices.ContainsFunc(a.Boots, func(n int) bool { return !slices.Contains(b.Boots, n) }) &&
 		slices.ContainsFunc(s.Session.Factors, func(f results.Factor) bool {
@@ -32,7 +32,7 @@ func (s *Summary) apart(a, b *Cell) bool {
 		})
 }
 
-// elsewhere are the cells that were measured in other boots than the baseline.
+// elsewhere returns the cells that were measured in other boots than the baseline.
 func (s *Summary) elsewhere() (all []*Cell) {
 	for c := range s.cells() {
 		if base := s.Cell(s.Baseline); base != nil && s.apart(c, base) {
@@ -42,12 +42,14 @@ func (s *Summary) elsewhere() (all []*Cell) {
 	return all
 }
 
-// verdictBoots is the least of each level for an interval between boots, and so for a verdict.
+// verdictBoots is the least number of boots of each level for an interval between boots, and so for a
+// verdict.
 const verdictBoots = 4
 
-// relate compares a metric of two cells block by block. Where they are of different boots these are compared,
-// unpaired: one boot is one sample, however many blocks it has, and as the levels took turns what drifts
-// meets them alike. The ratios of the first boots of each, of the second and so on are shown beside it.
+// relate compares a metric of two cells block by block. If they are of different boots it compares the boots
+// instead, unpaired: one boot is one sample, whatever its number of blocks, and as the levels alternated,
+// drift affects them alike. For display it adds the ratios of the first boots of each, of the second and so
+// on.
 func (s *Summary) relate(own, base *Cell, metric, statistic string) Comparison {
 	a, b := own.figure(metric), base.figure(metric)
 	if !s.apart(own, base) {
@@ -61,7 +63,7 @@ func (s *Summary) relate(own, base *Cell, metric, statistic string) Comparison {
 	return c
 }
 
-// byBoot has a block for each boot, with the geometric means of its blocks.
+// byBoot returns a figure with one block per boot: the geometric means of its blocks.
 func (s *Summary) byBoot(f Figure) Figure {
 	var boots Figure
 	for number := range max(1, s.Session.Scenario.Boots) {
@@ -80,7 +82,7 @@ func (s *Summary) byBoot(f Figure) Figure {
 	return boots
 }
 
-// BootNote says at the figures which of them were changed by a boot, "" for none.
+// BootNote says which figures compare different boots; "" for none.
 func (s *Summary) BootNote() string {
 	var parts []string
 	for _, f := range s.Session.Factors {
@@ -114,7 +116,7 @@ func (s *Summary) BootNote() string {
 
 const fewBoots = "few boots"
 
-// ofBoots: a level that was booted once is one sample, however many its runs are.
+// ofBoots: a level that was booted once is one sample, however many runs it has.
 func (s *Summary) ofBoots() Guard {
 	g := Guard{"boots", Kept, fmt.Sprintf("%d of each level, in turns", s.Session.Scenario.Boots)}
 	var cells []string
@@ -143,7 +145,7 @@ func (s *Summary) ofBoots() Guard {
 	return g
 }
 
-// ownEffects say how far boots of the same level lie apart: what a boot does by itself.
+// ownEffects says how far boots of the same level differ: what a boot does by itself.
 func (s *Summary) ownEffects() (text string) {
 	for _, m := range s.Primary() {
 		most, in := 0.0, ""
@@ -164,7 +166,7 @@ func (s *Summary) ownEffects() (text string) {
 	return text
 }
 
-// Unfinished says why a session has not all of its runs, "" where it has.
+// Unfinished says why a session lacks some of its runs; "" if it has all.
 func (s *Summary) Unfinished() string {
 	if s.Session.Complete {
 		return ""

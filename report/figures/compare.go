@@ -23,7 +23,7 @@ type Comparison struct {
 	Boots  bool    // the sides are of different boots, and each block here is one boot of both
 }
 
-// Of names what the ratio is over.
+// Of says what the ratio is over: blocks or boots.
 func (c Comparison) Of() string {
 	if c.Boots {
 		return "boot"
@@ -31,16 +31,16 @@ func (c Comparison) Of() string {
 	return "block"
 }
 
-// needed is how many blocks, or boots, a verdict needs about, among so many comparisons.
+// needed returns about how many blocks, or boots, a verdict needs, among that many comparisons.
 func (c Comparison) needed(m stats.Margin, comparisons int) int {
 	design := map[bool]stats.Design{false: stats.Paired, true: stats.Unpaired}[c.Boots]
 	return design.Needed(c.Comparison, m, c.N, comparisons)
 }
 
-// lost stands for what is longer than all else where logarithms are taken.
+// lost stands for what is longer than all else, where logarithms are taken.
 const lost = 1e300
 
-// unlost makes infinite or 0 again what that made huge or tiny.
+// unlost makes infinite or 0 again what lost made huge or tiny.
 func unlost(c *stats.Comparison) {
 	for _, v := range []*float64{&c.Estimate, &c.Lo, &c.Hi} {
 		switch {
@@ -60,13 +60,13 @@ func relate(own, base Figure, statistic string) Comparison {
 	return c
 }
 
-// sides are the values of the blocks in which both sides count, and their ratios. One that is lost is longer
-// than any that is not; of two that are there is no ratio.
+// sides returns the values of the blocks in which both sides count, and their ratios. A lost value is longer
+// than any other; two lost ones have no ratio.
 func sides(own, base Figure, statistic string) (ratios []Block, a, b []float64) {
 	for _, o := range own.Blocks {
 		reference, _ := base.At(o.Block)
 		v, r := o.Of(statistic), reference.Of(statistic)
-		if v > 0 && r > 0 && !math.IsNaN(v/r) { // NaN is not above 0
+		if v > 0 && r > 0 && !math.IsNaN(v/r) { // comparisons with NaN are false
 			a, b = append(a, min(v, lost)), append(b, min(r, lost))
 			ratios = append(ratios, Block{Block: o.Block, Value: v / r})
 		}
@@ -83,7 +83,8 @@ func (s *Summary) Ratio(own, base *Cell, m metric.Metric, means bool) Comparison
 	return s.relate(own, base, m.Name, statistic)
 }
 
-// Of is a block's value of a statistic: mean, p90, p99 or p99.9; "" is what is compared. Others are NaN.
+// Of returns a block's value of a statistic: mean, p90, p99 or p99.9; "" is what is compared. For others it
+// returns NaN.
 func (b Block) Of(statistic string) float64 {
 	switch statistic {
 	case "":
@@ -100,7 +101,7 @@ func (b Block) Of(statistic string) float64 {
 	return math.NaN()
 }
 
-// compare relates each figure to the baseline's of the same blocks, and judges: the primary metrics are one
+// compare relates each figure to the baseline's of the same blocks, and judges. The primary metrics are one
 // family for Holm, over all cells, and each other metric is a family by itself.
 func (s *Summary) compare() {
 	base := s.Cell(s.Baseline)
@@ -126,7 +127,7 @@ func (s *Summary) compare() {
 	}
 }
 
-// cells are all, to be changed.
+// cells iterates over the cells, to change them.
 func (s *Summary) cells() iter.Seq[*Cell] {
 	return func(yield func(*Cell) bool) {
 		for i := range s.Cells {
@@ -137,13 +138,13 @@ func (s *Summary) cells() iter.Seq[*Cell] {
 	}
 }
 
-// Undecided says whether the verdict says nothing for want of blocks, or of boots, and for nothing else.
+// Undecided reports whether the verdict is inconclusive only for lack of blocks, or of boots.
 func (f Figure) Undecided() bool {
 	return f.Verdict == stats.Inconclusive && (f.Lowered == "" || f.Lowered == fewBoots)
 }
 
-// Undecided says how many verdicts on the primary metrics say nothing, and what would change that: "" for
-// none.
+// Undecided says how many verdicts on the primary metrics are inconclusive, and what would change that; ""
+// for none.
 func (s *Summary) Undecided() string {
 	n, needs := 0, map[string][]string{}
 	for _, m := range s.Primary() {
@@ -177,10 +178,10 @@ func (s *Summary) Undecided() string {
 	return text
 }
 
-// otherLoad is in the place of a verdict where open loops asked more or less of a cell than of the baseline.
+// otherLoad replaces a verdict if open loops asked a cell for another load than the baseline.
 const otherLoad = "another load"
 
-// judge gives the verdicts on one family, of cells of which as much was asked as of the baseline.
+// judge gives the verdicts on one family, for cells with the same load as the baseline.
 func (s *Summary) judge(family ...metric.Metric) {
 	var all []*stats.Comparison
 	judges := []func(){}
@@ -207,10 +208,10 @@ func (s *Summary) judge(family ...metric.Metric) {
 	}
 }
 
-// cpuTime names the neighbours' share of the machine among their work.
+// cpuTime is the name of the neighbours' CPU time among their work.
 const cpuTime = "CPUs"
 
-// addWork takes in what the neighbours got in a run: CPUs' worth of time, and operations per second of each
+// addWork adds what the neighbours got in a run: CPUs' worth of time, and operations per second of each
 // stressor.
 func (c *Cell) addWork(r results.Run) {
 	n := r.Witness.Neighbours

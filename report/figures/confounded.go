@@ -10,9 +10,9 @@ import (
 	"isolane.dev/isolane/report/metric"
 )
 
-// confounded: a run must find the host, and its probes their programs, as the run of the baseline in its
-// block did, else the ratio of the two holds what else differs. Cells of different boots are compared by what
-// was booted, see ofBoots.
+// confounded: a run must find the host, and its probes must find their programs, as the baseline's run in its
+// block did. Otherwise the ratio of the two contains that difference. Cells of different boots are compared
+// by what was booted, see ofBoots.
 func (s *Summary) confounded() Guard {
 	const name = "confounded"
 	base, settings := s.Cell(s.Baseline), s.Session.Environment.Settings

@@ -8,23 +8,23 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Disturbance is the factor that disturbs, nil for none.
+// Disturbance returns the factor that disturbs; nil for none.
 func (s *Summary) Disturbance() *results.Factor {
 	return first(s.Session.Factors, func(f results.Factor) bool { return f.Quiet != "" })
 }
 
-// Main is what charts show by hue: the first factor that changes the application, else the first that does
-// not disturb; nil for none.
+// Main returns the factor that charts show by hue: the first that changes the application, else the first
+// that does not disturb; nil for none.
 func (s *Summary) Main() *results.Factor { return s.MainBut("") }
 
-// MainBut is Main among the factors but one.
+// MainBut is Main, ignoring one factor.
 func (s *Summary) MainBut(name string) *results.Factor {
 	calm := func(f results.Factor) bool { return f.Quiet == "" && f.Name != name }
 	inside := first(s.Session.Factors, func(f results.Factor) bool { return calm(f) && !f.Outside })
 	return cmp.Or(inside, first(s.Session.Factors, calm))
 }
 
-// sameBut says whether two cells differ at most in one factor.
+// sameBut reports whether two cells differ in at most one factor.
 func (s *Summary) sameBut(factor *results.Factor, a, b Cell) bool {
 	return !slices.ContainsFunc(s.Session.Factors, func(f results.Factor) bool {
 		return f.Name != factor.Name && a.Levels[f.Name] != b.Levels[f.Name]
@@ -57,10 +57,10 @@ func (s *Summary) look(c results.Cell) Look {
 type Look struct {
 	Hue    int  // the level of the main factor; -1: it has none
 	Pale   bool // nothing disturbs it
-	Dashed bool // another factor than these two differs from the baseline
+	Dashed bool // it differs from the baseline in a further factor
 }
 
-// Disturbed names the level at which the factor disturbs, or all that do.
+// Disturbed names the level at which the factor disturbs, or all such levels.
 func Disturbed(f *results.Factor) string {
 	var all []string
 	for _, l := range f.Levels {
@@ -82,8 +82,8 @@ func (s *Summary) Others() string {
 	return strings.Join(all, "-")
 }
 
-// standard is the cell of the same disturbance (or of none), the same load and the same boot, which is in all
-// else as the baseline. Nil: there is none.
+// standard returns the cell with the same disturbance (or none), the same load and the same boot that is
+// otherwise like the baseline; nil if there is none.
 func (s *Summary) standard(c Cell, quiet bool) *Cell {
 	base := s.Cell(s.Baseline)
 	if base == nil {

@@ -24,7 +24,8 @@ func (f *Figure) add(block int, value float64) {
 	f.Blocks = append(f.Blocks, Block{Block: block, Value: value, Mean: none, P90: none, P99: none, P999: none})
 }
 
-// take takes in a measurement. Of one that is void it is what must not be at all, for that was all the same.
+// take adds a measurement. Of a void one it takes only what must not happen at all, because that happened
+// anyway.
 func (s *Summary) take(c *Cell, m results.Measurement, block int) error {
 	late, err := m.Censored()
 	if err != nil {
@@ -48,7 +49,7 @@ func (s *Summary) take(c *Cell, m results.Measurement, block int) error {
 	return nil
 }
 
-// addLoad takes in what was asked, also of measurements whose latencies say nothing as they were overloaded.
+// addLoad adds what was asked, even if overload makes the latencies of a measurement meaningless.
 func (c *Cell) addLoad(m results.Measurement) {
 	for _, why := range m.Void {
 		if !slices.Contains(m.Overloaded, why) {
@@ -62,7 +63,7 @@ func (c *Cell) addLoad(m results.Measurement) {
 	}
 }
 
-// add takes in a measurement that counts. That of a late client is a bound of what is compared.
+// add adds a measurement that counts. If its client was late, it is a bound of what is compared.
 func (s *Summary) add(c *Cell, m results.Measurement, block int, late bool) error {
 	for name, v := range m.Values {
 		of := s.Metric(name)
@@ -90,8 +91,8 @@ func (s *Summary) add(c *Cell, m results.Measurement, block int, late bool) erro
 	return nil
 }
 
-// addMean gives the geometric mean of the parts of a metric, of the blocks in which all of them count. With a
-// bound among them it is one.
+// addMean sets the geometric mean of the parts of a metric, over the blocks in which all of them count. If a
+// part is a bound, so is the mean.
 func (c *Cell) addMean(m metric.Metric) {
 	if len(m.MeanOf) == 0 || c.Figures[m.MeanOf[0]] == nil {
 		return
@@ -112,7 +113,7 @@ blocks:
 	}
 }
 
-// merge adds a run's histograms to those of the runs before, and its own values.
+// merge adds a run's histograms to those of earlier runs, and its own values.
 func (f *Figure) merge(m results.Samples, open, late bool, window time.Duration, block int) error {
 	if f.Merged == nil {
 		f.Merged = samples.New()

@@ -22,17 +22,17 @@ type Guard struct {
 	Text  string     `json:"text"` // how, or where it is not
 }
 
-// GuardState is what is known of a guard.
+// GuardState says what is known about a guard.
 type GuardState string
 
-// The states of a guard. One that failed lowers verdicts, and they say its name.
+// The states of a guard. One that failed lowers verdicts, which then name it.
 const (
 	Kept    GuardState = "kept"
 	Failed  GuardState = "failed"
 	Unknown GuardState = "not known"
 )
 
-// guard looks for the errors, and lowers the verdicts that they touch.
+// guard looks for the errors, and lowers the verdicts that they affect.
 func (s *Summary) guard() []Guard {
 	if s.Used == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (s *Summary) guard() []Guard {
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 
-// fail says where it does not hold, behind what was said before.
+// fail records where a guard fails, after earlier findings.
 func (g *Guard) fail(text string) {
 	if g.State == Failed {
 		text = g.Text + "; " + text
@@ -63,14 +63,15 @@ func (f *Figure) lower(why string) {
 	}
 }
 
-// doubt is of a guard that failed in the cell of the figure itself.
+// doubt records a guard that failed in the cell of the figure itself.
 func (f *Figure) doubt(guard string) {
 	f.Doubts = append(f.Doubts, guard)
 	f.lower(guard)
 }
 
-// touched are the figures of a metric, and of the means that it is part of, or of "" all, in a cell where a
-// guard has failed. What the baseline has not touches the ratios of all cells.
+// touched calls use for the figures that a failed guard affects in a cell: those of the named metric and of
+// the means that it is part of; with "" all. If the baseline lacks the figure, the ratios of all cells are
+// affected.
 func (s *Summary) touched(guard, name string, c *Cell, use func(metric.Metric, *Figure)) {
 	for other := range s.cells() {
 		if other.Name != c.Name && !c.Baseline {
@@ -88,14 +89,15 @@ func (s *Summary) touched(guard, name string, c *Cell, use func(metric.Metric, *
 	}
 }
 
-// addCheck looks at a check whose limit was passed. What limits a better figure makes it a lower bound; every
-// other verdict is lowered. Of what must not be at all, whose limit is 0, one run is enough.
+// addCheck handles a check whose limit was exceeded. A check on what limits a better figure makes it a lower
+// bound; every other check lowers the verdict. If the limit is 0, because something must not happen at all,
+// one run is enough.
 func (s *Summary) addCheck(all []Guard, check metric.Metric) []Guard {
 	k := slices.IndexFunc(all, func(g Guard) bool { return g.Name == check.Noun })
 	if k < 0 {
 		k, all = len(all), append(all, Guard{Name: check.Noun, State: Unknown, Text: "no run says, or too few"})
 	}
-	// Rates of two halves differ by chance, more than medians do: all of the 95% interval of their trend has to
+	// Rates of two halves differ by chance more than medians do, so the whole 95% interval of their trend has to
 	// be on one side of 0.
 	of := s.Metric(check.Guards)
 	byChance := check.Trend && of != nil && !of.Sampled
@@ -134,8 +136,8 @@ func (s *Summary) addCheck(all []Guard, check metric.Metric) []Guard {
 	return all
 }
 
-// omission: a closed loop waits for each reply, and so misses what a stall would have delayed. In each cell
-// an open loop has to have a figure of the same quantity.
+// omission: a closed loop waits for each reply, and so misses what a stall would have delayed. So each cell
+// needs a figure of the same quantity from an open loop.
 func (s *Summary) omission() Guard {
 	g := Guard{Name: omitted}
 	lacks := map[string][]string{} // cells, by metric
@@ -166,14 +168,14 @@ func (s *Summary) omission() Guard {
 	return g
 }
 
-// onTime says whether an open loop has a figure of a quantity in a cell.
+// onTime reports whether an open loop has a figure of a quantity in a cell.
 func (s *Summary) onTime(c Cell, of string) bool {
 	return slices.ContainsFunc(s.Metrics, func(m metric.Metric) bool {
 		return m.Loop == results.Open && m.Quantity == of && len(c.Figure(m).Blocks) > 0
 	})
 }
 
-// Has says whether some cell has a figure of the metric.
+// Has reports whether some cell has a figure of the metric.
 func (s *Summary) Has(m metric.Metric) bool {
 	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return len(c.Figure(m).Blocks) > 0 })
 }
@@ -182,7 +184,7 @@ const omitted = "coordinated omission"
 
 const missesStalls = "each probe waits for its reply before it sends again, and so misses stalls: add one "
 
-// supported: percentiles come from merged histograms, as far as the sample goes.
+// supported: percentiles come from merged histograms, as far as the sample supports them.
 func (s *Summary) supported() (g Guard) {
 	for _, m := range s.Primary() {
 		if !m.Sampled {
@@ -205,8 +207,8 @@ func (s *Summary) supported() (g Guard) {
 	return g
 }
 
-// drift: blocks are random and compared each with its own baseline, so drift of the machine falls out; a
-// reader should know of it.
+// drift: blocks are random, and each is compared with its own baseline, so drift of the machine cancels. A
+// reader should still know of it.
 func (s *Summary) drift() Guard {
 	base := s.Cell(s.Baseline)
 	if base == nil {
@@ -225,7 +227,8 @@ func (s *Summary) drift() Guard {
 	return g
 }
 
-// several says in what the cells of the aims differ: with more than one factor, none of them is the cause.
+// several says in what the cells of the aims differ. If that is more than one factor, no single one is the
+// cause.
 func (s *Summary) several() Guard {
 	aims, base := s.Session.Scenario.Aims, s.Cell(s.Baseline)
 	if aims == nil || base == nil || s.Cell(aims.Cell) == nil {

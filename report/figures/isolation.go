@@ -27,7 +27,7 @@ func (a Aspect) Shown(c Cell) string {
 	return c.Figure(a.Metric).Shown(a.Metric)
 }
 
-// Aspects are those of the primary metrics.
+// Aspects returns the aspects of the primary metrics.
 func (s *Summary) Aspects() []Aspect {
 	var all []Aspect
 	for _, m := range s.Primary() {
@@ -39,27 +39,27 @@ func (s *Summary) Aspects() []Aspect {
 	return all
 }
 
-// Isolation is how well a disturbed cell is isolated from what disturbs it.
+// Isolation says how well a disturbed cell is isolated from the disturbance.
 type Isolation struct {
 	Name  string // of the cell, without the level of the disturbance: lane-express
 	From  string // of Loser
 	Cell  Cell
-	Quiet *Cell // the same undisturbed, nil for none
-	// Loser is the disturbed cell of the baseline's conditions and the same load, Base the same undisturbed: the
-	// loss is what lies between them. Nil where there is none, or the cell is the loser.
+	Quiet *Cell // the same cell undisturbed; nil for none
+	// Loser is the disturbed cell with the baseline's conditions and the same load, Base the same undisturbed.
+	// The loss is the difference between them. They are nil if there is none, or the cell is the loser.
 	Loser, Base *Cell
 	Aspects     []Isolated
 }
 
-// Isolated is how well a cell is isolated in one aspect.
+// Isolated says how well a cell is isolated in one aspect.
 type Isolated struct {
 	Aspect
 	Cost Comparison // the ratio to Quiet
 	Back Comparison // the share of the loss that is won back; more than 1 is beyond Base
-	Why  string     // why there is no share, "" where there is one or no figure
+	Why  string     // why there is no share; "" if there is one, or no figure
 }
 
-// isolate looks at each disturbed cell.
+// isolate computes the isolation of each disturbed cell.
 func (s *Summary) isolate() (all []Isolation) {
 	noise := s.Disturbance()
 	if noise == nil {
@@ -93,13 +93,13 @@ func (s *Summary) isolate() (all []Isolation) {
 	return all
 }
 
-// unknown is a comparison without figures.
+// unknown returns a comparison without figures.
 func unknown() Comparison {
 	return Comparison{Comparison: stats.Comparison{Interval: stats.Centre(nil, confidence)}}
 }
 
-// share is estimated over the shares of the blocks. They are no ratios of like figures and may be below 0, so
-// it is not over their logarithms.
+// share is estimated from the shares of the blocks. They are no ratios of like figures and may be negative,
+// so it does not use their logarithms.
 func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 	loss := relate(loser.Figure(a.Metric), quiet.Figure(a.Metric), a.of)
 	back := unknown()
@@ -128,7 +128,7 @@ func (a Aspect) share(c, loser, quiet Cell) (Comparison, string) {
 		switch x := own.Of(a.of) / q.Of(a.of); {
 		case math.IsInf(own.Of(a.of), 1) || math.IsInf(q.Of(a.of), 1) || math.IsInf(l.Value, 1):
 			gone++
-		case !counts || math.IsNaN(x): // of nothing it has lost all, and more than the loser
+		case !counts || math.IsNaN(x): // it has lost all, and more than the loser
 		case l.Value == 1, (l.Value > 1) != lower:
 			none++
 		default:

@@ -14,22 +14,22 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// leftOut is the guard of what has no figure: what is left does not speak for the cell.
+// leftOut is the guard on missing figures: what is left does not represent the cell.
 const leftOut = "left out"
 
-// mostVoid is the share of a cell's runs beyond which those that are void leave out too much: what was void
-// may be what was bad, such as runs of a lane whose CPUs somebody else took.
+// mostVoid is the share of a cell's runs beyond which void ones leave out too much. What was void may be what
+// was bad, such as runs of a lane whose CPUs somebody else took.
 const mostVoid = 0.1
 
-// lack is what the used runs of a cell have no figure of a metric for.
+// lack counts why used runs of a cell have no figure of a metric.
 type lack struct {
-	over, void int    // runs that were overloaded, and void for something else
-	why        string // the first of the latter
+	over, void int    // runs that were overloaded, and void for another reason
+	why        string // the first of the other reasons
 }
 
 func (l *lack) add(why string) { l.void, l.why = l.void+1, cmp.Or(l.why, why) }
 
-// addVoid takes in a void run, which has no figure of any metric. Steal is no doing of a cell.
+// addVoid counts a void run, which has no figure of any metric. Steal is not the cell's doing.
 func (c *Cell) addVoid(r results.Run) {
 	c.Void++
 	if r.Dropped == "" && !r.Stolen() {
@@ -37,7 +37,7 @@ func (c *Cell) addVoid(r results.Run) {
 	}
 }
 
-// addLack takes in a measurement that is void.
+// addLack counts a measurement that is void.
 func (c *Cell) addLack(m results.Measurement) {
 	names := map[string]bool{m.Name: true}
 	for name := range m.Values {
@@ -57,13 +57,13 @@ func (c *Cell) addLack(m results.Measurement) {
 	}
 }
 
-// overloaded is in how many runs what was asked was not carried, lost or skipped.
+// overloaded returns in how many runs some of what was asked was not carried, lost or skipped.
 func (c Cell) overloaded(name string) int {
 	return max(c.loads[name].Overloaded, c.lacks[name].over)
 }
 
-// voided says how many of how many runs have no figure of a metric though nothing was stolen from them, where
-// these are too many: "" where they are not.
+// voided says how many of the runs have no figure of a metric although nothing was stolen from them, if these
+// are too many; else "".
 func (c Cell) voided(name string) string {
 	l := c.lacks[name]
 	n, made := c.spoilt.void+l.void, c.Used+c.spoilt.void
@@ -73,9 +73,8 @@ func (c Cell) voided(name string) string {
 	return fmt.Sprintf("%d of %s void (%s)", n, quantity.Count(made, "run"), cmp.Or(c.spoilt.why, l.why))
 }
 
-// survivors: where some of what was asked of a cell was not carried, lost or skipped, or runs of it are void,
-// the rest is not all that there is to say of it: it flatters, so that only what is against the cell in spite
-// of that stays.
+// survivors: if some of what was asked of a cell was not carried, lost or skipped, or runs of it are void,
+// the rest does not tell everything about it. It flatters the cell, so only verdicts against the cell stay.
 func (s *Summary) survivors() Guard {
 	var parts []string
 	for _, kind := range []struct {
@@ -92,7 +91,7 @@ func (s *Summary) survivors() Guard {
 	} {
 		var found []string
 		for c := range s.cells() {
-			names := map[string][]string{} // of one probe they lack the same
+			names := map[string][]string{} // all metrics of one probe lack the same
 			var said []string
 			for _, m := range s.Metrics {
 				text := kind.of(c, m.Name)
@@ -126,7 +125,7 @@ func (s *Summary) survivors() Guard {
 	return Guard{leftOut, Failed, strings.Join(parts, "; ")}
 }
 
-// flattered lowers what is said for a cell by a metric of which runs are left out.
+// flattered lowers verdicts for a cell by a metric of which runs are left out.
 func (s *Summary) flattered(name string, c *Cell) {
 	against := map[bool]stats.Verdict{false: stats.Worse, true: stats.Better}[c.Baseline]
 	s.touched(leftOut, name, c, func(_ metric.Metric, f *Figure) {
@@ -136,7 +135,8 @@ func (s *Summary) flattered(name string, c *Cell) {
 	})
 }
 
-// zeros says where a ratio lacks blocks, as one of the two was 0: what is left does not speak for the cell.
+// zeros says where a ratio lacks blocks because one of the two figures was 0: what is left does not represent
+// the cell.
 func (s *Summary) zeros() (found []string) {
 	base := s.Cell(s.Baseline)
 	for c := range s.cells() {

@@ -17,7 +17,7 @@ import (
 // settings.
 
 // unsteady is how much the frequency of a measured CPU may vary between the runs of a cell: the coefficient
-// of variation. That two CPUs differ in each run is how they are made.
+// of variation. That two CPUs differ in each run is normal.
 const unsteady = 0.02
 
 func (s *Summary) frequency() Guard {
@@ -39,13 +39,13 @@ func (s *Summary) frequency() Guard {
 	return g
 }
 
-// quick says whether a clock is read without leaving the processor.
+// quick reports whether a clock is read without leaving the processor.
 func quick(source string) bool {
 	return slices.Contains([]string{"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen",
 		"riscv_clocksource", "timebase", "stp", "tod"}, source)
 }
 
-// clock: a clock that is read from a device takes microseconds, and steps.
+// clock: reading a clock from a device takes microseconds, and such a clock moves in steps.
 func (s *Summary) clock() Guard {
 	source := s.Session.Environment.Clocksource
 	for _, e := range s.Session.Environments() {
@@ -71,7 +71,7 @@ func (s *Summary) clock() Guard {
 	}
 }
 
-// heat: a CPU that is slowed down by its heat measures the weather of the runs before.
+// heat: a CPU that its heat slows down shows the effect of earlier runs.
 func (s *Summary) heat() Guard {
 	var found []string
 	for c := range s.cells() {
@@ -88,12 +88,12 @@ func (s *Summary) heat() Guard {
 		": cool the machine, or fix a lower frequency"}
 }
 
-// mostOthers is which part of the application's CPUs other programs may take in a run, as much as of steal.
+// mostOthers is which part of the application's CPUs other programs may take in a run, as much as for steal.
 const mostOthers = 0.05
 
-// crowded: programs of others disturb what runs where they may run as well, and not what is in a lane, whose
-// runs are void where they come there. A busy host makes a baseline bad, and so all else better than it is.
-// What a scenario's own commands have started is no stranger.
+// crowded: other people's programs disturb what runs where they may run too, but not what is in a lane, whose
+// runs are void if they come there. A busy host makes a baseline bad, and so everything else better than it
+// is. What a scenario's own commands have started does not count.
 func (s *Summary) crowded() Guard {
 	const name = "programs of others"
 	g := Guard{name, Unknown, "no run says how long others ran on the application's CPUs"}
@@ -113,7 +113,7 @@ func (s *Summary) crowded() Guard {
 		g.fail(fmt.Sprintf("they took up to %s of the application's CPUs in %s, and more than %g%% in %d of %s: "+
 			"measure where nothing else runs", format.Percent(all[len(all)-1]), c.Name, 100*mostOthers, n,
 			quantity.Count(len(all), "run")))
-		in := map[bool]stats.Verdict{false: stats.Better, true: stats.Worse}[c.Baseline] // in spite of them
+		in := map[bool]stats.Verdict{false: stats.Better, true: stats.Worse}[c.Baseline] // in spite of others
 		s.touched(name, "", c, func(_ metric.Metric, f *Figure) {
 			if f.Verdict != in {
 				f.lower(name)
@@ -124,7 +124,7 @@ func (s *Summary) crowded() Guard {
 }
 
 // asleep: neighbours keep CPUs from sleeping deeply, so a disturbed cell may answer sooner than a quiet one
-// for that alone. A lane that keeps them awake does so in its quiet cell as well.
+// for that reason alone. A lane that keeps them awake does so in its quiet cell too.
 func (s *Summary) asleep() Guard {
 	const name = "idle states"
 	base, noise := s.Cell(s.Baseline), s.Disturbance()

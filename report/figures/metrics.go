@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Distinct is the metric with its own name for a noun where another primary metric has the same noun.
+// Distinct returns the metric with its own name as noun if another primary metric has the same noun.
 func (s *Summary) Distinct(m metric.Metric) metric.Metric {
 	if slices.ContainsFunc(s.Metrics, func(o metric.Metric) bool {
 		return o.IsPrimary() && o.Noun == m.Noun && o.Name != m.Name
@@ -23,10 +23,10 @@ func (s *Summary) Distinct(m metric.Metric) metric.Metric {
 	return m
 }
 
-// Load is what was asked of a metric, nothing where that is no open loop.
+// Load returns what was asked for a metric; nothing if that is no open loop.
 func (c Cell) Load(m metric.Metric) samples.Load { return c.loads[m.Name] }
 
-// SameLoad says whether open loops asked as much a second of a cell as of another one, to a twentieth.
+// SameLoad reports whether open loops asked two cells for as much per second, to a twentieth.
 func (s *Summary) SameLoad(a, b Cell) bool {
 	return !slices.ContainsFunc(s.Metrics, func(m metric.Metric) bool {
 		l, as := a.Load(m), b.Load(m)
@@ -43,7 +43,7 @@ func (f Figure) Shown(m metric.Metric) string {
 	return f.Bounded(m.Unit.Full(f.Centre))
 }
 
-// Bounded marks a printed figure where its probe was at a limit, or its client late.
+// Bounded marks a printed figure whose probe was at a limit, or whose client was late.
 func (f Figure) Bounded(text string) string {
 	if mark := map[string]string{"at most": "≤ ", "at least": "≥ "}[f.Side()]; text != format.None {
 		return mark + text
@@ -51,7 +51,7 @@ func (f Figure) Bounded(text string) string {
 	return text
 }
 
-// Side says in words what a bound is, "at most" or "at least"; "" of what is none.
+// Side says in words what a bound is, "at most" or "at least"; "" for no bound.
 func (f Figure) Side() string {
 	if f.Limit == "" {
 		return ""
@@ -59,12 +59,12 @@ func (f Figure) Side() string {
 	return map[bool]string{true: "at most", false: "at least"}[f.AtMost]
 }
 
-// Metric is the one of that name, nil for none.
+// Metric returns the metric of that name; nil for none.
 func (s *Summary) Metric(name string) *metric.Metric {
 	return first(s.Metrics, func(m metric.Metric) bool { return m.Name == name })
 }
 
-// Ordered are the metrics that are compared, the primary ones first.
+// Ordered returns the metrics that are compared, the primary ones first.
 func (s *Summary) Ordered() []metric.Metric {
 	all := s.Primary()
 	for _, m := range s.Metrics {
@@ -75,12 +75,13 @@ func (s *Summary) Ordered() []metric.Metric {
 	return all
 }
 
-// Primary are the metrics of the verdict.
+// Primary returns the metrics of the verdict.
 func (s *Summary) Primary() []metric.Metric {
 	return slices.DeleteFunc(slices.Clone(s.Metrics), func(m metric.Metric) bool { return !m.IsPrimary() })
 }
 
-// PrimaryDistribution is the primary metric that has a distribution; it has no name where there is none.
+// PrimaryDistribution returns the primary metric that has a distribution; one without a name if there is
+// none.
 func (s *Summary) PrimaryDistribution() metric.Metric {
 	if m := first(s.Metrics, func(m metric.Metric) bool { return m.IsPrimary() && m.Sampled }); m != nil {
 		return *m
@@ -88,7 +89,7 @@ func (s *Summary) PrimaryDistribution() metric.Metric {
 	return metric.Metric{}
 }
 
-// Averages says whether published figures of a metric are averages, where ours is a quantile.
+// Averages reports whether published figures of a metric are averages although ours is a quantile.
 func (s *Summary) Averages(m metric.Metric) bool {
 	return m.Sampled && slices.ContainsFunc(s.Cells, func(c Cell) bool {
 		p := c.PublishedFor(m)
@@ -96,15 +97,15 @@ func (s *Summary) Averages(m metric.Metric) bool {
 	})
 }
 
-// PublishedFor is what somebody else has of a cell in percent of the baseline, nil for nothing.
+// PublishedFor returns somebody else's figure of a cell in percent of the baseline; nil for none.
 func (c Cell) PublishedFor(m metric.Metric) *results.Published {
 	return first(c.Published, func(p results.Published) bool {
 		return p.Metric == m.Name && p.Statistic == "" && p.Percent > 0
 	})
 }
 
-// Statistic is one of all runs of a cell: min, mean, max, p99.9 of its samples; "" is what is compared.
-// False: the runs do not have it, or not enough samples.
+// Statistic returns a statistic of all runs of a cell: min, mean, max, p99.9 of its samples; "" is what is
+// compared. It returns false if the runs do not have it, or too few samples.
 func (c Cell) Statistic(m metric.Metric, name string) (float64, bool) {
 	f, v := c.Figure(m), math.NaN()
 	d := f.Merged

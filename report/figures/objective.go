@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// judgeLane says of each bound of the proved lane's objective whether it was kept: the worst of what each
-// probe of its metric found in each cell. It returns nothing where the session is not of a lane in force.
+// judgeLane says whether each bound of the proved lane's objective was kept: it takes the worst of what each
+// probe of the metric found in each cell. It returns nothing if the session is not of a lane in force.
 func (s *Summary) judgeLane() []lane.Judgement {
 	if s.Session.Lane == nil {
 		return nil
@@ -66,8 +66,8 @@ func (s *Summary) judgeBound(b lane.Bound) lane.Judgement {
 	return worst
 }
 
-// doubted is a verdict with what the figure leaves out, or what limits it. Guards on ratios do not touch a
-// bound: what makes samples longer, or differ, is in the figure that it holds.
+// doubted returns the verdict in view of what the figure leaves out, or what limits it. Guards on ratios do
+// not affect a bound: the figure that is compared includes what makes samples longer, or different.
 func (c Cell) doubted(m metric.Metric, j lane.Judgement) (lane.Verdict, string) {
 	f, over := c.Figure(m), c.lacks[m.Name].over
 	switch {

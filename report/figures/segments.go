@@ -10,11 +10,11 @@ import (
 	"isolane.dev/isolane/report/metric"
 )
 
-// unaccounted is the guard on segments of TCP that are lost, with nobody saying where.
+// unaccounted is the guard on segments of TCP that are lost without anybody saying where.
 const unaccounted = "segments lost, nobody says where"
 
-// segments: what one end has sent came to the other, or who dropped it says so. Otherwise something on the
-// way is not known, in whatever the run has found.
+// segments: what one end has sent arrived at the other, or whoever dropped it says so. Otherwise something on
+// the way is unknown, whatever the run has found.
 func (s *Summary) segments() Guard {
 	var found []string
 	var sent, lost uint64

@@ -11,8 +11,8 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// Spread returns the ends of the whisker: those of the interval, or where the blocks are too few
-// for one, the least and the greatest ratio, NaN for none; then interval is false.
+// Spread returns the ends of the whisker: of the interval, or if the blocks are too few for one, the least
+// and the greatest ratio, with interval false. It returns NaN for none.
 func (c Comparison) Spread() (lo, hi float64, interval bool) {
 	if c.Confidence > 0 {
 		return c.Lo, c.Hi, true
@@ -24,8 +24,8 @@ func (c Comparison) Spread() (lo, hi float64, interval bool) {
 	return slices.Min(values), slices.Max(values), false
 }
 
-// Runs are the least and the greatest value of a run, NaN for less than two, or the ends of the 95% interval
-// of their median by order statistics where there are enough for one.
+// Runs returns the least and the greatest value of a run. With interval, and enough runs, it returns instead
+// the 95% interval of their median by order statistics. With fewer than two runs the values are NaN.
 func (f Figure) Runs(statistic string, interval bool) (lo, hi float64, is bool) {
 	values := f.Values(statistic)
 	if len(values) < 2 {
@@ -44,7 +44,7 @@ func (f Figure) Runs(statistic string, interval bool) (lo, hi float64, is bool) 
 func (c Comparison) SpreadText() string {
 	lo, hi, interval := c.Spread()
 	switch {
-	case !c.Known() || lo == hi && !interval: // of one block there is no range
+	case !c.Known() || lo == hi && !interval: // one block has no range
 		return format.None
 	case interval:
 		return fmt.Sprintf("[%s, %s]", format.Ratio(100*lo), format.Ratio(100*hi))
@@ -64,23 +64,23 @@ func (s *Summary) Estimate(c Cell, m metric.Metric) string {
 	return Bound(format.Percent(f.Ratio.Estimate), f, s.Cell(s.Baseline).Figure(m))
 }
 
-// Over is the figure with the bound that its ratio to another one is: none where both are bounds, which say
-// nothing of it.
+// Over returns the figure with the bound that its ratio to another figure is. If both are bounds, the ratio
+// says nothing, and has none.
 func (f Figure) Over(base Figure) Figure {
 	switch {
 	case base.Limit == "":
 	case f.Limit == "":
-		f.Limit, f.AtMost = base.Limit, !base.AtMost // what is divided by a bound
+		f.Limit, f.AtMost = base.Limit, !base.AtMost // dividing by a bound turns it around
 	default:
 		f.Limit = ""
 	}
 	return f
 }
 
-// Bound marks the ratio of two figures, see Over.
+// Bound marks a printed ratio of two figures, see Over.
 func Bound(ratio string, own, base Figure) string { return own.Over(base).Bounded(ratio) }
 
-// SpreadWords is the same for a sentence.
+// SpreadWords is SpreadText for a sentence.
 func (c Comparison) SpreadWords() string {
 	_, _, interval := c.Spread()
 	switch {
@@ -94,7 +94,7 @@ func (c Comparison) SpreadWords() string {
 	return fmt.Sprintf("(%d %ss, range: %s)", c.N, c.Of(), c.SpreadText())
 }
 
-// SpreadHead heads a column of the whiskers of ratios to the baseline.
+// SpreadHead returns the header of a column with whiskers of ratios to the baseline.
 func (s *Summary) SpreadHead() (head, note string) {
 	var all []Comparison
 	for _, c := range s.Cells {
@@ -107,7 +107,7 @@ func (s *Summary) SpreadHead() (head, note string) {
 	return SpreadHead(all)
 }
 
-// SpreadHead heads a column of whiskers; the note says what they are where the blocks are few.
+// SpreadHead returns the header of a column with whiskers. The note explains them if the blocks are few.
 func SpreadHead(all []Comparison) (head, note string) {
 	ranges, most := false, 0
 	for _, c := range all {

@@ -26,12 +26,12 @@ import (
 type Summary struct {
 	Session            results.Session
 	Baseline           string         // name of the cell that the others are compared with
-	Planned            int            // runs, with those of the warm-up block
+	Planned            int            // runs, including those of the warm-up block
 	Used, Void         int            // runs
-	Again              int            // runs that were made in place of void ones
+	Again              int            // runs that replaced void ones
 	Dropped            map[string]int // valid runs that are not used, by reason
 	Values, VoidValues int            // single measurements in used runs
-	Late               int            // of them those of late clients, which are bounds and not void
+	Late               int            // of these, those of late clients, which are bounds and not void
 	Verdicts           bool           // quick sessions have none
 	Metrics            []metric.Metric
 	Cells              []Cell
@@ -41,26 +41,26 @@ type Summary struct {
 	Objective          []lane.Judgement // of the lane that was proved; none in other sessions
 }
 
-// Cell is what a session says of one cell.
+// Cell is what a session says about one cell.
 type Cell struct {
 	results.Cell
 	Look
 	Published  []results.Published
 	Used, Void int                     // runs
 	used       []results.Run           // by block
-	Boots      []int                   // in which those used were made, of the session's
+	Boots      []int                   // in which the used ones were made, of the session's
 	Figures    map[string]*Figure      // by metric
 	loads      map[string]samples.Load // of what is sampled, by metric
 	lacks      map[string]lack         // by metric
 	spoilt     lack                    // void runs
-	Work       map[string]*Figure      // what the neighbours got, against them in the standard cell
-	WorkBase   string                  // that cell, "" for none
+	Work       map[string]*Figure      // what the neighbours got, relative to the standard cell
+	WorkBase   string                  // that cell; "" for none
 	Evidence   evidence.Evidence
 	Machine    evidence.Machine
 	Tail       evidence.Tail // of the primary round trip
 }
 
-// Label is the cell's name, with an asterisk where another level than the one asked was in force.
+// Label returns the cell's name, with an asterisk if another level than the requested one was in force.
 func (c Cell) Label() string {
 	if len(c.InForce) > 0 {
 		return c.Name + "*"
@@ -68,7 +68,7 @@ func (c Cell) Label() string {
 	return c.Name
 }
 
-// Figure returns what a cell has of a metric; it has no blocks where there is nothing.
+// Figure returns what a cell has of a metric; without blocks if there is nothing.
 func (c Cell) Figure(m metric.Metric) Figure { return c.figure(m.Name) }
 
 func (c Cell) figure(name string) Figure {
@@ -80,22 +80,22 @@ func (c Cell) figure(name string) Figure {
 
 // Figure is one quantity over the used runs of a cell.
 type Figure struct {
-	Blocks  []Block // one a run
-	Centre  float64 // median of the blocks' values, NaN for none
+	Blocks  []Block // one per run
+	Centre  float64 // median of the blocks' values; NaN for none
 	Ratio   Comparison
 	Means   Comparison            // of the means of distributions, as papers print them
-	Merged  *samples.Distribution // nil where a run gives one value
+	Merged  *samples.Distribution // nil if a run gives one value
 	runs    []*samples.Distribution
 	Verdict stats.Verdict // "" in quick sessions and for the baseline
-	Needed  int           // about how many blocks, or boots, another verdict than inconclusive needs
+	Needed  int           // about how many blocks, or boots, a verdict other than inconclusive needs
 	Lowered string        // the guard that lowered it, "at least: " and what limited the figure, or otherLoad
 	Limit   string        // what was at its limit, or late, so that the true figure may be better
 	AtMost  bool          // then it is an upper bound; else a lower one
-	Doubts  []string      // the guards that failed in this cell, whether there is a verdict or not
+	Doubts  []string      // the guards that failed in this cell, even without a verdict
 }
 
-// Block is one run's value, in the unit of its metric: of a distribution the median. The others are NaN where
-// there is no distribution, or where the run's sample is too small. The mean is of what was not lost.
+// Block is one run's value, in the unit of its metric; for a distribution the median. The others are NaN
+// without a distribution, or if the run's sample is too small. The mean excludes what was lost.
 type Block struct {
 	Block                       int
 	Value, Mean, P90, P99, P999 float64
@@ -110,7 +110,7 @@ func (f Figure) At(number int) (Block, bool) {
 	return Block{}, false
 }
 
-// first is the first of a list that fits, nil for none.
+// first returns the first element that fits; nil for none.
 func first[T any](all []T, fits func(T) bool) *T {
 	if k := slices.IndexFunc(all, fits); k >= 0 {
 		return &all[k]
@@ -144,7 +144,7 @@ func Summarize(s results.Session) (Summary, error) {
 	return sum, nil
 }
 
-// newCell gathers the used runs of a cell and counts all of them. Comparisons come later.
+// newCell collects the used runs of a cell and counts all of them. Comparisons come later.
 func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	cell := Cell{Cell: c, Look: s.look(c), Figures: map[string]*Figure{}, Work: map[string]*Figure{},
 		loads: map[string]samples.Load{}, lacks: map[string]lack{}}
@@ -192,7 +192,7 @@ func (s *Summary) newCell(c results.Cell) (Cell, error) {
 	return cell, nil
 }
 
-// Values are those of the blocks, see Block.Of, without blocks that have none.
+// Values returns the values of the blocks, see Block.Of, leaving out blocks without one.
 func (f Figure) Values(statistic string) (all []float64) {
 	for _, b := range f.Blocks {
 		if v := b.Of(statistic); !math.IsNaN(v) {
@@ -209,15 +209,15 @@ func (s *Summary) Cell(name string) *Cell {
 	return first(s.Cells, func(c Cell) bool { return c.Name == name })
 }
 
-// Sampled are the cells that have samples.
+// Sampled returns the cells that have samples.
 func (s *Summary) Sampled(m metric.Metric) []Cell {
 	return slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool { return c.Figure(m).Merged.N() == 0 })
 }
 
-// NoRun is why a cell has no figure where the session has not come to it.
+// NoRun is why a cell has no figure if the session has not come to it yet.
 const NoRun = "no run used"
 
-// Unused says why no run of a cell is used, "" where some is.
+// Unused says why no run of a cell is used; "" if one is.
 func (c Cell) Unused() string {
 	switch {
 	case c.Used > 0:
@@ -228,7 +228,7 @@ func (c Cell) Unused() string {
 	return NoRun
 }
 
-// Missing says why a cell has no figure of a metric, "" where it has one.
+// Missing says why a cell has no figure of a metric; "" if it has one.
 func (c Cell) Missing(m metric.Metric) string {
 	switch {
 	case len(c.Figure(m).Blocks) > 0 || c.Used == 0:
@@ -241,7 +241,7 @@ func (c Cell) Missing(m metric.Metric) string {
 	return "no valid measurement"
 }
 
-// Command repeats the session.
+// Command returns the command that repeats the session.
 func (s *Summary) Command() string {
 	sc := s.Session.Scenario
 	if l := s.Session.Lane; l != nil {

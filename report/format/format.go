@@ -13,7 +13,7 @@ import (
 // None stands for a figure that does not exist.
 const None = "–"
 
-// Digits prints v with three significant digits, and whole from 1,000 on.
+// Digits prints v with three significant digits, and without decimals from 1,000 on.
 func Digits(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
@@ -40,7 +40,7 @@ func thousands(v int64) string {
 // Count prints a whole number: 12,345.
 func Count(n uint64) string { return thousands(int64(n)) }
 
-// Ratio prints how many times as much something is; what was lost is infinitely many times anything else.
+// Ratio prints how many times as much something is. What was lost is infinitely many times anything else.
 func Ratio(times float64) string {
 	if math.IsInf(times, 1) {
 		return "∞"
@@ -48,10 +48,10 @@ func Ratio(times float64) string {
 	return Digits(times)
 }
 
-// Percent prints a ratio.
+// Percent prints a ratio in percent.
 func Percent(ratio float64) string { return suffixed(Ratio(100*ratio), "%") }
 
-// suffixed puts a unit behind a figure that exists.
+// suffixed appends a unit to a figure that exists.
 func suffixed(figure, unit string) string {
 	if figure == None {
 		return None
@@ -59,7 +59,7 @@ func suffixed(figure, unit string) string {
 	return figure + unit
 }
 
-// step is a unit, and from where on it fits.
+// step is a unit, and the value from which it fits.
 type step struct {
 	from float64
 	unit string
@@ -75,14 +75,14 @@ func fitting(v float64, format func(float64) string, steps ...step) string {
 	return None
 }
 
-// rate prints bit/s, gigabits does without the unit.
+// rate prints bit/s; gigabits leaves out the unit.
 func rate(v float64) string {
 	return fitting(v, Digits, step{1e9, "Gbit/s"}, step{1e6, "Mbit/s"}, step{1e3, "kbit/s"})
 }
 
 func gigabits(v float64) string { return Digits(v / 1e9) }
 
-// micros prints nanoseconds as microseconds, from a second on as seconds; micro does without the unit µs.
+// micros prints nanoseconds as microseconds, from a second on as seconds; micro leaves out the unit µs.
 func micros(ns float64) string { return fitting(ns, Digits, step{1e9, "s"}, step{1e3, "µs"}) }
 func micro(ns float64) string  { return strings.TrimSuffix(micros(ns), " µs") }
 
@@ -91,7 +91,7 @@ func timeTick(ns float64) string {
 	return fitting(ns, Tick, step{1e9, "s"}, step{1e6, "ms"}, step{1e3, "µs"})
 }
 
-// Tick prints the value of a tick of an axis, which is a round one.
+// Tick prints the value of an axis tick, which is round.
 func Tick(v float64) string {
 	if v >= 1000 {
 		return Digits(v)
@@ -102,19 +102,19 @@ func Tick(v float64) string {
 // Seconds prints a round time in seconds.
 func Seconds(d time.Duration) string { return Tick(d.Seconds()) + " s" }
 
-// Quantile prints the name of one: P99.9.
+// Quantile prints the name of a quantile: P99.9.
 func Quantile(p float64) string { return "P" + strconv.FormatFloat(math.Round(p*1e8)/1e6, 'f', -1, 64) }
 
 // Unit prints values.
 type Unit struct {
-	Name  string               // in the head of a table
-	Plain func(float64) string // below such a head
+	Name  string               // in a table's header
+	Plain func(float64) string // below such a header
 	Full  func(float64) string // with the unit that fits
-	Tick  func(float64) string // a round value of an axis
-	Axis  string               // the unit of Tick, "" where that has it
+	Tick  func(float64) string // a round value on an axis
+	Axis  string               // the unit of Tick; "" if Tick prints it
 }
 
-// UnitOf prints values in a unit of the results: ns as µs, bit/s as Gbit/s, all others as they stand.
+// UnitOf returns how to print a unit of the results: ns as µs, bit/s as Gbit/s, all others unchanged.
 func UnitOf(name string) Unit {
 	switch name {
 	case results.TimeUnit:
@@ -131,17 +131,17 @@ func UnitOf(name string) Unit {
 	return Unit{Name: name, Plain: Digits, Full: full, Tick: Tick, Axis: name}
 }
 
-// longest is below the last bin of a histogram, in which probes count all that takes 60 s and more.
+// longest is below the last bin of a histogram, in which probes count everything of 60 s and more.
 const longest = 59.99e9
 
-// OfSamples prints values of a histogram in the unit: an infinite one is among what was lost.
+// OfSamples returns the unit for values of a histogram: an infinite one is among what was lost.
 func (u Unit) OfSamples() Unit {
 	of := func(print func(float64) string) func(float64) string {
 		return func(v float64) string {
 			switch {
 			case math.IsInf(v, 1):
 				return "lost"
-			case v >= longest && v < 60.1e9: // what is beyond is of no histogram
+			case v >= longest && v < 60.1e9: // larger values are from no histogram
 				return "≥ 60 s"
 			}
 			return print(v)
@@ -151,5 +151,5 @@ func (u Unit) OfSamples() Unit {
 	return u
 }
 
-// Times are nanoseconds.
+// Times returns the unit of times in nanoseconds.
 func Times() Unit { return Unit{Name: "µs", Plain: micro, Full: micros, Tick: timeTick} }

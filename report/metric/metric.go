@@ -1,4 +1,4 @@
-// Package metric is what runs measure, as the results describe it: how it is printed, and judged.
+// Package metric describes what runs measure, as the results describe it: how it is printed and judged.
 package metric
 
 import (
@@ -10,19 +10,19 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// alpha is the error rate of the verdicts of one family together.
+// alpha is the joint error rate of the verdicts of one family.
 const alpha = 0.05
 
 // Metric is a quantity that runs measure, as the results describe it, and how it is printed and judged.
 type Metric struct {
 	results.Metric
 	Detail    string // which one it is
-	Statistic string // the quantile that is a run's value, "" where a run gives one value
+	Statistic string // the quantile that is a run's value; "" if a run gives one value
 	Unit      format.Unit
 	Margin    stats.Margin
 }
 
-// New is a metric of results that describe all of these.
+// New returns a metric, given all metrics of the results.
 func New(r results.Metric, all []results.Metric) Metric {
 	m := Metric{Metric: r, Detail: r.Name, Unit: format.UnitOf(r.Unit),
 		Margin: stats.Margin{Goal: stats.HigherIsBetter, Size: r.Margin, Alpha: alpha}}
@@ -46,27 +46,27 @@ func New(r results.Metric, all []results.Metric) Metric {
 	return m
 }
 
-// IsPrimary says whether it comes first, and belongs to the one family of verdicts.
+// IsPrimary reports whether the metric comes first, and belongs to the one family of verdicts.
 func (m Metric) IsPrimary() bool { return m.Role == results.Primary }
 
-// IsFigure says whether it is compared; the others are costs and checks.
+// IsFigure reports whether the metric is compared. The others are costs and checks.
 func (m Metric) IsFigure() bool { return m.Role == results.Primary || m.Role == "" }
 
-// Value is the name of what is compared: "throughput", "RTT P50".
+// Value returns the name of what is compared: "throughput", "RTT P50".
 func (m Metric) Value() string { return strings.TrimSpace(m.Noun + " " + m.Statistic) }
 
-// Forbidden says that it counts what must not be at all.
+// Forbidden reports whether the metric counts what must not happen at all.
 func (m Metric) Forbidden() bool {
 	return m.Role == results.Check && m.Guards != "" && m.Limit == 0 && !m.Trend
 }
 
-// Axis names an axis of it.
+// Axis returns the name of its axis.
 func (m Metric) Axis() string {
 	return strings.TrimSuffix(strings.ToLower(m.Title)+", "+m.Unit.Axis, ", ")
 }
 
-// Quote marks a published figure as what it is: beyond a limit of the equipment is what is better; what ended
-// a measurement may hide more.
+// Quote marks a published figure that is a bound. Beyond a limit of the equipment is what is better; what
+// ended a measurement may hide more.
 func (m Metric) Quote(p results.Published, figure string) string {
 	switch {
 	case p.Qualified(results.About):

@@ -1,5 +1,5 @@
-// Package objective judges the bounds of a lane's objective by what was measured: by intervals, so that a
-// bound is held or missed only where chance does not decide.
+// Package objective judges the bounds of a lane's objective by measurements. It uses confidence intervals, so
+// that a bound is held or missed only if chance does not decide.
 package objective
 
 import (
@@ -31,7 +31,7 @@ func severity(v lane.Verdict) int {
 	return slices.Index([]lane.Verdict{lane.Held, lane.Unproven, lane.Void, lane.Missed}, v)
 }
 
-// excess is how much the unfavourable end takes of what the bound allows; without one, everything.
+// excess returns the ratio of the unfavourable end to the bound; infinite if there is no such end.
 func excess(j lane.Judgement) float64 {
 	switch e := j.Evidence; {
 	case e == nil, j.Metric == "rtt" && e.High == 0, j.Metric != "rtt" && e.Low == 0:
@@ -52,8 +52,8 @@ func Trips(b lane.Bound, all *samples.Distribution, runs []*samples.Distribution
 	return j
 }
 
-// heldByRuns bounds the share of samples beyond the bound once more, with the run as the unit: a stall makes
-// many late samples at once, so those of a run are not independent.
+// heldByRuns bounds the share of samples beyond the bound a second time, with the run as the unit: a stall
+// makes many late samples at once, so the samples of a run are not independent.
 func heldByRuns(b lane.Bound, runs []*samples.Distribution) (lane.Verdict, string) {
 	if len(runs) < LeastRuns {
 		return lane.Unproven, fmt.Sprintf("an interval needs %d runs: --standard has them", LeastRuns)
@@ -68,7 +68,7 @@ func heldByRuns(b lane.Bound, runs []*samples.Distribution) (lane.Verdict, strin
 		}
 		shares = append(shares, float64(late)/float64(d.Size()))
 	}
-	q, _ := lane.Quantile(b.Percentile) // it was read
+	q, _ := lane.Quantile(b.Percentile) // it was checked when read
 	if most := stats.UpperMean(shares, confidence); most > 1-q {
 		return lane.Unproven, fmt.Sprintf("the runs differ: by them up to %s of the samples may be beyond it",
 			format.Percent(most))
@@ -107,7 +107,7 @@ func trips(b lane.Bound, d *samples.Distribution) lane.Judgement {
 	return j
 }
 
-// finite is 0 for an end that bounds nothing, as programs read it.
+// finite returns 0 for an end that bounds nothing, as programs read it.
 func finite(v float64) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 1) {
 		return 0
@@ -115,8 +115,8 @@ func finite(v float64) float64 {
 	return v
 }
 
-// ranked is the order statistic of a rank that begins with 1, in nanoseconds; 0 for rank 0, infinite for what
-// was lost.
+// ranked returns the order statistic of a rank (from 1) in nanoseconds: 0 for rank 0, infinite for what was
+// lost.
 func ranked(h *hdrhistogram.Histogram, rank uint64) float64 {
 	switch {
 	case rank == 0:
@@ -127,7 +127,8 @@ func ranked(h *hdrhistogram.Histogram, rank uint64) float64 {
 	return float64(h.ValueAtQuantile(100 * float64(rank) / float64(h.TotalCount())))
 }
 
-// least is the same from below: what a late client found is an upper bound and may have taken no time at all.
+// least is ranked for a lower bound: what a late client found is an upper bound and may have taken no time at
+// all.
 func least(d *samples.Distribution, rank uint64) float64 {
 	late := d.N() - uint64(d.Exact.TotalCount())
 	return ranked(d.Exact, rank-min(rank, late))

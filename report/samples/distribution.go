@@ -29,13 +29,13 @@ type Distribution struct {
 	Open      bool          // open loop
 }
 
-// New is a distribution of no run yet.
+// New returns a distribution without runs.
 func New() *Distribution {
 	return &Distribution{Histogram: results.NewHistogram(), Exact: results.NewHistogram(),
 		Lag: results.NewHistogram()}
 }
 
-// Add takes in a run, and returns what it has alone. Where its client was late, its times are upper bounds.
+// Add adds a run, and returns the run's own distribution. If its client was late, its times are upper bounds.
 func (d *Distribution) Add(m results.Samples, open, late bool, window time.Duration) (*Distribution, error) {
 	exact, err := m.Histogram.Decode()
 	h := exact
@@ -64,7 +64,7 @@ func (d *Distribution) Add(m results.Samples, open, late bool, window time.Durat
 	return &Distribution{Histogram: h, Exact: exact, Lost: m.Lost}, nil
 }
 
-// N is the size of the sample without what was lost.
+// N returns the size of the sample without what was lost.
 func (d *Distribution) N() uint64 {
 	if d == nil {
 		return 0
@@ -72,11 +72,11 @@ func (d *Distribution) N() uint64 {
 	return uint64(d.Histogram.TotalCount())
 }
 
-// Size is that with it.
+// Size returns the size including what was lost.
 func (d *Distribution) Size() uint64 { return d.N() + d.Lost }
 
-// Quantile returns a percentile in nanoseconds, infinite where it is among what was lost, and NaN where the
-// sample is too small for it.
+// Quantile returns a percentile in nanoseconds: infinite if it is among what was lost, and NaN if the sample
+// is too small for it.
 func (d *Distribution) Quantile(p float64) float64 {
 	if d == nil || d.Size() < stats.SamplesFor(p) {
 		return math.NaN()
@@ -84,17 +84,17 @@ func (d *Distribution) Quantile(p float64) float64 {
 	return results.Percentile(d.Histogram, p, d.Lost)
 }
 
-// Min is the shortest of what was not lost in nanoseconds, NaN where there is none, as Max and Mean are.
+// Min returns the shortest of what was not lost, in nanoseconds; like Max and Mean NaN if there is none.
 func (d *Distribution) Min() float64 {
 	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Min()) })
 }
 
-// Max is the longest.
+// Max returns the longest.
 func (d *Distribution) Max() float64 {
 	return d.of(func(h *hdrhistogram.Histogram) float64 { return float64(h.Max()) })
 }
 
-// Mean is the arithmetic mean.
+// Mean returns the arithmetic mean.
 func (d *Distribution) Mean() float64 { return d.of((*hdrhistogram.Histogram).Mean) }
 
 func (d *Distribution) of(value func(*hdrhistogram.Histogram) float64) float64 {
@@ -104,5 +104,5 @@ func (d *Distribution) of(value func(*hdrhistogram.Histogram) float64) float64 {
 	return value(d.Histogram)
 }
 
-// Quantiles are those that tables of a distribution have, as far as its sample supports them.
+// Quantiles returns the quantiles for tables of a distribution, which show those that its sample supports.
 func Quantiles() []float64 { return []float64{0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999} }

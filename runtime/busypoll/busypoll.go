@@ -30,30 +30,31 @@ import (
 )
 
 // microseconds is how long a read or an epoll_wait looks for packets before it sleeps. The 50 of
-// Documentation/admin-guide/sysctl/net.rst are shorter than the gaps of most traffic: each message would find
-// the program asleep. That it is no round number is by which what is ours is known.
+// Documentation/admin-guide/sysctl/net.rst are shorter than the gaps of most traffic, so each message would
+// find the program asleep. The odd number marks the sockets that Isolane has set.
 const microseconds = 1001
 
-// packets is how many an epoll takes at a time: BUSY_POLL_BUDGET of net/core/dev.c.
+// packets is how many packets an epoll takes at a time: BUSY_POLL_BUDGET of net/core/dev.c.
 const packets = 8
 
-// Poller knows the processes whose sockets poll.
+// Poller has the processes whose sockets poll.
 type Poller struct {
 	root  fs.FS
 	known map[int]*process
 }
 
-// process is one whose sockets poll.
+// process is a process whose sockets poll.
 type process struct {
-	fd   int            // pidfd: the id may be another's later
-	seen map[int]string // the sockets that have been looked at, by descriptor
+	fd   int            // pidfd: the ID may be reused
+	seen map[int]string // the sockets that have been checked, by descriptor
 }
 
-// New returns one for the host that root shows.
+// New returns a Poller for the host that root shows.
 func New(root fs.FS) *Poller { return &Poller{root, map[int]*process{}} }
 
-// Once gives what these processes have opened meanwhile its polling, where it has none yet, and takes it from
-// what those have that are no longer among them. Who may not be looked into (ptrace(2)) is left as it is.
+// Once enables polling for what these processes have opened since, unless it has polling already, and
+// disables it for processes that are no longer among them. A process that it may not inspect (ptrace(2))
+// stays as it is.
 func (p *Poller) Once(pids []int) {
 	now := map[int]bool{}
 	for _, pid := range pids {
@@ -61,7 +62,7 @@ func (p *Poller) Once(pids []int) {
 		if p.known[pid] != nil {
 			continue
 		}
-		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended, or is of another PID namespace
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended, or is in another PID namespace
 			p.known[pid] = &process{fd: fd}
 		}
 	}
@@ -77,10 +78,10 @@ func (p *Poller) Once(pids []int) {
 	}
 }
 
-// End takes the polling from all of them.
+// End disables polling for all of them.
 func (p *Poller) End() { p.Once(nil) }
 
-// set gives the process's sockets and epolls the value, or takes it away (0).
+// set sets the polling of the process's sockets and epolls to value; 0 disables it.
 func (p *process) set(root fs.FS, pid, value int) (alive bool) {
 	files, err := descriptors(root, pid)
 	if err != nil {
@@ -103,7 +104,7 @@ func (p *process) set(root fs.FS, pid, value int) (alive bool) {
 	return true
 }
 
-// with does it with a copy of one of the process's descriptors.
+// with calls do with a copy of one of the process's descriptors.
 func (p *process) with(fd int, do func(own int)) error {
 	own, err := unix.PidfdGetfd(p.fd, fd, 0)
 	if err != nil {
@@ -113,10 +114,10 @@ func (p *process) with(fd int, do func(own int)) error {
 	return unix.Close(own)
 }
 
-// before is the value that the other one takes the place of; what else is set was not set here.
+// before returns the value that this one replaces. Any other value was not set by this package.
 func before(value int) int { return microseconds - value }
 
-// setSocket sets SO_BUSY_POLL of sockets that have packets.
+// setSocket sets SO_BUSY_POLL of a socket that carries packets.
 func setSocket(fd, value int) {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || domain != unix.AF_INET && domain != unix.AF_INET6 && domain != unix.AF_PACKET {
@@ -124,7 +125,7 @@ func setSocket(fd, value int) {
 	}
 	now, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL)
 	if err == nil && now == before(value) {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL, value) // the kernel may have none
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL, value) // the kernel may not support it
 	}
 }
 
@@ -135,7 +136,7 @@ type epollParams struct {
 	prefer, _    uint8
 }
 
-// setEpoll sets what it does before it sleeps, since Linux 6.9.
+// setEpoll sets how an epoll polls before it sleeps, since Linux 6.9.
 func setEpoll(fd, value int) {
 	var p epollParams
 	if !ioctl(fd, unix.EPIOCGPARAMS, &p) || int(p.microseconds) != before(value) {
@@ -153,7 +154,7 @@ func ioctl(fd int, request uintptr, p *epollParams) bool {
 	return errno == 0
 }
 
-// open are the descriptors of a process that can poll.
+// open has the descriptors of a process that can poll.
 type open struct {
 	sockets map[int]string // those in no epoll, by number
 	epolls  []int
@@ -183,8 +184,8 @@ func descriptors(root fs.FS, pid int) (o open, err error) {
 	return o, err
 }
 
-// watch adds the sockets that an epoll watches, by what proc_pid_fdinfo(5) says of it, in the words of their
-// links in /proc/PID/fd.
+// watch adds the sockets that an epoll watches according to proc_pid_fdinfo(5), in the form of the links in
+// /proc/PID/fd.
 func watch(fdinfo string, watched map[string]bool) {
 	for field := range strings.FieldsSeq(fdinfo) {
 		hex, is := strings.CutPrefix(field, "ino:")

@@ -40,7 +40,7 @@ func (g Guest) bind(ctx context.Context, pid int) error {
 	}
 }
 
-// virtualCPUs are the threads that run them, by their numbers.
+// virtualCPUs returns the threads that run virtual CPUs, by their numbers.
 func virtualCPUs(root fs.FS, pid int) map[int]int {
 	found := map[int]int{}
 	for _, tid := range task.Threads(root, pid) {
@@ -52,7 +52,7 @@ func virtualCPUs(root fs.FS, pid int) map[int]int {
 	return found
 }
 
-// spread gives virtual CPU i the CPU i of those that may be used, and begins again where there are fewer. The
+// spread gives virtual CPU i the CPU i of those that may be used, starting again if there are fewer. The
 // other threads get what is left, else they stay where they are.
 func (g Guest) spread(pid int, threads map[int]int, may cpuset.Set) error {
 	all := may.Slice()

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Crun is the container runtime. runc insists on a cgroup of its own, and would take the container out of the
-// caller's.
+// Crun is the container runtime. runc insists on a cgroup of its own, which would move the container out of
+// the caller's.
 const Crun = "crun"
 
 // The parts of an OCI bundle's config.json that are used here (opencontainers/runtime-spec, v1.0.2, config.md
@@ -59,20 +59,20 @@ type (
 	}
 )
 
-// contain runs argv in a container. Its mounts are in a namespace that ends with it; what crun notes of it
-// lies in the guest's directory.
+// contain runs argv in a container. Its mounts are in a namespace that ends with it. What crun records of it
+// is in the guest's directory.
 func (g Guest) contain(ctx context.Context, argv []string) (int, error) {
 	if err := g.bundle(argv); err != nil {
 		return 1, err
 	}
 	name := fmt.Sprintf("isolane-%d", os.Getpid())
 	crun := []string{"--root", filepath.Join(g.Dir, "state"), "--cgroup-manager=disabled"}
-	runtime.LockOSThread() // and never unlocked: the thread ends with what it has left
+	runtime.LockOSThread() // never unlocked: the thread ends, with all that it has changed
 	if err := noHybrid(); err != nil {
 		return 1, err
 	}
 	cmd := child(ctx, Crun, append(crun, "run", "--bundle", g.Dir, name)...)
-	// Copied, and not handed on: who waits for the end of the output shall not wait for a container whose
+	// Copied instead of inherited: whoever waits for the end of the output must not wait for a container whose
 	// runtime was killed.
 	cmd.Stdout, cmd.Stderr = writer{os.Stdout}, writer{os.Stderr}
 	cmd.WaitDelay = time.Second
@@ -80,13 +80,13 @@ func (g Guest) contain(ctx context.Context, argv []string) (int, error) {
 	if ctx.Err() == nil {
 		return code, err
 	}
-	// Killed, crun leaves the container behind.
+	// A killed crun leaves the container behind.
 	_ = child(context.WithoutCancel(ctx), Crun, append(crun, "delete", "--force", name)...).Run()
 	return 1, ctx.Err()
 }
 
-// noHybrid hides the second hierarchy of a host whose cgroups are v1 and v2: crun refuses such a host where
-// v2 has a controller, also where it is not to use cgroups. Only this thread, and what it starts, sees it so.
+// noHybrid hides the second hierarchy of a host that has both cgroups v1 and v2. crun refuses such a host if
+// v2 has a controller, even if it is not to use cgroups. Only this thread, and what it starts, is affected.
 func noHybrid() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("a mount namespace of its own: %w", err)
@@ -102,12 +102,12 @@ func noHybrid() error {
 	return nil
 }
 
-// writer hides that a file is one: exec copies then.
+// writer hides that it is a file, so that package exec copies.
 type writer struct{ f *os.File }
 
 func (w writer) Write(p []byte) (int, error) { return w.f.Write(p) }
 
-// bundle writes config.json and the root, whose folders are places for mounts.
+// bundle writes config.json and the root, whose folders are mount points.
 func (g Guest) bundle(argv []string) error {
 	rootfs := filepath.Join(g.Dir, "rootfs")
 	mounts, err := hostMounts(rootfs, argv[0])
@@ -138,18 +138,18 @@ func (g Guest) bundle(argv []string) error {
 	return os.WriteFile(filepath.Join(g.Dir, "config.json"), data, 0o600)
 }
 
-// usual are capabilities that programs which serve have in containers anywhere (moby's and containerd's
-// defaults): they take ports below 1024, and become other users.
+// usual returns the capabilities that serving programs usually have in containers (the defaults of moby and
+// containerd): they may use ports below 1024, and become other users.
 func usual() []string {
 	return []string{"CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW",
 		"CAP_SETGID", "CAP_SETUID"}
 }
 
-// usersFiles have the names of users, which programs that serve ask for.
+// usersFiles have the names of users, which serving programs look up.
 func usersFiles() []string { return []string{"/etc/passwd", "/etc/group"} }
 
-// mounts are what a program that serves finds: users' names, its folder, and the device that tunnels are made
-// of, where the host has one.
+// mounts returns the mounts for a serving program: user names, its folder, and the tunnel device if the host
+// has it.
 func (s Serve) mounts() []mount {
 	all := []mount{{"/run", "tmpfs", "tmpfs", []string{"nosuid", "nodev", "mode=755"}}}
 	for _, file := range usersFiles() {
@@ -159,14 +159,14 @@ func (s Serve) mounts() []mount {
 	if _, err := os.Stat(tunnels); err == nil {
 		all = append(all, mount{tunnels, "bind", tunnels, []string{"bind", "nosuid"}})
 	}
-	if s.Folder != "" { // may lie in /tmp, which is mounted before
+	if s.Folder != "" { // it may be in /tmp, which is mounted before
 		all = append(all, mount{s.Folder, "bind", s.Folder, []string{"rbind", "nosuid"}})
 	}
 	return all
 }
 
-// hostMounts are those of a container with the host's programs and libraries. A folder that is a link, as
-// /bin where /usr is merged, is the same link there.
+// hostMounts returns the mounts of the host's programs and libraries. A folder that is a link, such as /bin
+// on hosts with a merged /usr, is the same link there.
 func hostMounts(rootfs, program string) ([]mount, error) {
 	mounts := []mount{
 		{"/proc", "proc", "proc", []string{"nosuid", "noexec", "nodev"}},
@@ -196,7 +196,7 @@ func hostMounts(rootfs, program string) ([]mount, error) {
 	if !strings.HasPrefix(program, "/usr/") {
 		bind(program)
 	}
-	// With it a program holds the CPUs out of their idle states.
+	// With this device a program keeps CPUs out of deep idle states.
 	const idle = "/dev/cpu_dma_latency"
 	if _, err := os.Stat(idle); err == nil {
 		mounts = append(mounts, mount{idle, "bind", idle, []string{"bind", "nosuid"}})

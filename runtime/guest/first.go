@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstProgram is the argument that the kernel gives its first program.
+// firstProgram is the argument that the kernel gives to its first program.
 const firstProgram = "isolane-first"
 
-// command is what the first program is to do: run one, or have programs serve.
+// command is what the first program is to do: run one command, or let programs serve.
 type command struct {
 	Argv     []string  `json:"argv,omitempty"`
 	Programs []Program `json:"programs,omitempty"`
@@ -21,8 +21,8 @@ type command struct {
 	Network  network   `json:"network,omitzero"`
 }
 
-// report is what the first program sends when the command has ended: one line on the second serial port. One
-// that has programs serve sends it when they are ready, and when one has ended.
+// report is what the first program sends on the second serial port, as one line, when the command has ended.
+// If programs serve, it sends one when they are ready, and one when one of them has ended.
 type report struct {
 	Ready  bool   `json:"ready,omitempty"`
 	Stdout []byte `json:"stdout"`
@@ -30,18 +30,18 @@ type report struct {
 	Code   int    `json:"code"`
 }
 
-// reportPort is the serial port of the report. The kernel's messages are on the first one.
+// reportPort is the serial port for reports. The first one has the kernel's messages.
 const reportPort = "/dev/ttyS1"
 
-// boot is the first program of the virtual machine. It ends the machine, and returns only where that fails:
-// the kernel ends it then.
+// boot is the first program of the virtual machine. It ends the machine, and returns only if that fails: then
+// the kernel ends it.
 func boot() error {
 	for at, kind := range map[string]string{"/dev": "devtmpfs", "/proc": "proc", "/sys": "sysfs"} {
 		if err := unix.Mount(kind, at, kind, 0, ""); err != nil {
 			return fmt.Errorf("%s: %w", at, err)
 		}
 	}
-	// as udev has them
+	// as udev makes them
 	for name, to := range map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"} {
 		if err := os.Symlink("/proc/self/fd"+to, "/dev/"+name); err != nil {
 			return err
@@ -56,7 +56,7 @@ func boot() error {
 		return err
 	}
 	unix.Sync()
-	return unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // QEMU ends where the machine would start again
+	return unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // QEMU ends instead of restarting the machine
 }
 
 // environment is that of the machine's programs.
@@ -87,13 +87,13 @@ func runCommand(tell func(report) error) (r report) {
 	return r
 }
 
-// send writes the report, and waits until it is out.
+// send writes the report, and waits until it is sent.
 func send(port *os.File, fd int, r report) error {
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
 		return err
 	}
-	t.Oflag &^= unix.OPOST // as it is, cfmakeraw(3)
+	t.Oflag &^= unix.OPOST // unprocessed, see cfmakeraw(3)
 	if err = unix.IoctlSetTermios(fd, unix.TCSETS, t); err != nil {
 		return err
 	}

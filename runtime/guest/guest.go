@@ -1,10 +1,11 @@
-// Package guest runs a command in a container or in a virtual machine that is made for it, and gone with it.
+// Package guest runs a command in a container or a virtual machine that is made for it and removed
+// afterwards.
 //
-// Both stay in the cgroup of their caller, with all processes and threads, so that they run where a plain
-// process of the caller would. Standard output, standard error and the exit code are the command's. The
-// container's root are the host's own programs and libraries, read-only; the virtual machine boots a kernel
-// of the host with the command, its libraries and this program in its memory. Neither has a network, but what
-// serves others, which has its caller's.
+// Both stay in the cgroup of their caller, with all processes and threads, so they run where a plain process
+// of the caller would. Standard output, standard error and the exit code are the command's. The container's
+// root has the host's own programs and libraries, read-only. The virtual machine boots a kernel of the host,
+// with the command, its libraries and this program in its memory. Neither has a network, except for programs
+// that serve others, which use the caller's.
 package guest
 
 import (
@@ -26,50 +27,50 @@ const (
 	VM        = "vm"
 )
 
-// Guest is what a command runs in. The zero value is the host.
+// Guest is what a command runs in. The zero value means the host.
 type Guest struct {
 	Runtime string `json:"runtime,omitempty"`
 	Kernel  string `json:"kernel,omitempty"` // of the virtual machine, a file; "": see findKernel
 	Memory  int    `json:"memory,omitempty"` // of the virtual machine, in MiB; 0: 512
 	// CPUs of the virtual machine. 0: as many as this process may use.
 	CPUs int `json:"cpus,omitempty"`
-	// PageBytes is the size of the huge pages that have the virtual machine's memory; 0: ordinary pages.
+	// PageBytes is the size of the huge pages for the virtual machine's memory; 0: ordinary pages.
 	PageBytes uint64 `json:"pageBytes,omitempty"`
-	// Bind gives each virtual CPU a CPU of its own among those that this process may use, in their order, and
-	// the emulator's other threads the rest, where there are any.
+	// Bind gives each virtual CPU a CPU of its own among those that this process may use, in their order. The
+	// emulator's other threads get the rest, if any.
 	Bind bool   `json:"bind,omitempty"`
-	Dir  string `json:"dir,omitempty"` // for its files, which are the caller's to take away
-	// Serve is of a container, and Machine of a virtual machine, whose programs others reach; nil gives it a
-	// network of its own, which is empty.
+	Dir  string `json:"dir,omitempty"` // for its files, which the caller removes
+	// Serve is for a container, and Machine for a virtual machine, whose programs others reach. If nil, the
+	// guest has its own empty network.
 	Serve   *Serve   `json:"serve,omitempty"`
 	Machine *Machine `json:"machine,omitempty"`
 }
 
-// Serve lets a container have its caller's network, and what programs that serve there need beside it.
+// Serve gives a container its caller's network, and what else programs that serve there need.
 type Serve struct {
-	Capabilities []string `json:"capabilities,omitempty"` // beside those that containers have anywhere
-	Folder       string   `json:"folder,omitempty"`       // of the host, where it may write
+	Capabilities []string `json:"capabilities,omitempty"` // in addition to those that containers usually have
+	Folder       string   `json:"folder,omitempty"`       // of the host, to which it may write
 }
 
-// entry is the first argument of this program where it is to run a guest.
+// entry is the first argument of this program when it is to run a guest.
 const entry = "isolane-guest"
 
-// Command is the command line that runs argv in the guest, which is nil where that is a Machine; self is the
+// Command returns the command line that runs argv in the guest; argv is nil if that is a Machine. self is the
 // path of a program that calls Entry.
 func Command(self string, g Guest, argv []string) []string {
 	settings, err := json.Marshal(g)
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // only strings and numbers
 	}
 	return append([]string{self, entry, string(settings)}, argv...)
 }
 
-// Entry does what this program was started for by Command, or by the virtual machine's kernel. It returns
-// false where it was not. The code is what the program is to exit with.
+// Entry does what Command, or the virtual machine's kernel, started this program for. It returns false if
+// they did not. code is the exit code for the program.
 func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
 	switch {
 	case os.Getpid() == 1 && len(args) == 2 && args[1] == firstProgram:
-		return true, 0, boot() // ends the machine
+		return true, 0, boot() // it ends the machine
 	case len(args) < 2 || args[1] != entry:
 		return false, 0, nil
 	case len(args) < 3:
@@ -85,7 +86,7 @@ func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
 	return true, code, err
 }
 
-// Overhead is how much longer than on the host a command may take, to begin and to end: a kernel that boots
+// Overhead returns how much longer than on the host a command may take to start and end. A kernel may boot
 // under software emulation on a busy machine.
 func (g Guest) Overhead() time.Duration {
 	switch g.Runtime {
@@ -97,11 +98,11 @@ func (g Guest) Overhead() time.Duration {
 	return 0
 }
 
-// OwnClock says that the command's monotonic clock is not the host's.
+// OwnClock reports whether the command's monotonic clock is not the host's.
 func (g Guest) OwnClock() bool { return g.Runtime == VM }
 
-// Facts are what the guest found out about itself, such as the accelerator of a virtual machine. dir is that
-// of the guest. There may be none.
+// Facts returns what the guest found out about itself, such as the accelerator of a virtual machine. dir is
+// the guest's. There may be none.
 func Facts(dir string) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, factsFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -134,14 +135,14 @@ func (g Guest) run(ctx context.Context, argv []string) (code int, err error) {
 	return 1, fmt.Errorf("runtime %q: expected %s or %s", g.Runtime, Container, VM)
 }
 
-// child is a command that ends with this process.
+// child returns a command that ends with this process.
 func child(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// exitCode is what the end of a command means to its caller. Its own error is told on its standard error.
+// exitCode translates the end of a command for its caller. The command has printed its own error.
 func exitCode(err error) (int, error) {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() >= 0 {
 		return exit.ExitCode(), nil

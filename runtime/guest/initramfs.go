@@ -14,14 +14,14 @@ import (
 	"strings"
 )
 
-// The guest's first program, this one, and what it reads there.
+// The guest's first program, which is this one, and what it reads there.
 const (
 	initPath    = "/init"
 	commandFile = "/command.json"
 )
 
-// initramfs writes what the kernel unpacks into its memory: this program as the first one, programs with
-// their libraries, the command, and other files by their names there.
+// initramfs writes the archive that the kernel unpacks into its memory: this program as the first one,
+// programs with their libraries, the command, and other files by their names there.
 func initramfs(ctx context.Context, to string, c command, programs []string, other map[string]string) (
 	err error) {
 	self, err := os.Executable()
@@ -69,7 +69,7 @@ func initramfs(ctx context.Context, to string, c command, programs []string, oth
 	return a.close(f)
 }
 
-// librariesOf are the files that a program is linked with, and the loader; none of a static one.
+// librariesOf returns the files that a program is linked with, and the loader; none for a static program.
 func librariesOf(ctx context.Context, program string) ([]string, error) {
 	f, err := elf.Open(program)
 	if err != nil {
@@ -86,7 +86,7 @@ func librariesOf(ctx context.Context, program string) ([]string, error) {
 	return listed(string(out)), nil
 }
 
-// listed are the files in what ldd(1) lists: "libc.so.6 => /lib/libc.so.6 (0x…)".
+// listed returns the files in the output of ldd(1): "libc.so.6 => /lib/libc.so.6 (0x…)".
 func listed(text string) (all []string) {
 	for line := range strings.Lines(text) {
 		for _, word := range strings.Fields(line) {
@@ -98,8 +98,8 @@ func listed(text string) (all []string) {
 	return all
 }
 
-// archive writes cpio's format newc (Documentation/driver-api/early-userspace/buffer-format.rst). Its error
-// is the first one.
+// archive writes the newc format of cpio (Documentation/driver-api/early-userspace/buffer-format.rst). It
+// keeps the first error.
 type archive struct {
 	w    *bufio.Writer
 	made map[string]bool
@@ -139,7 +139,7 @@ func (a *archive) file(name string, mode, size int64, content io.Reader) {
 	a.record(name, isFile|mode, size, content)
 }
 
-// record is a header of 13 numbers, the name and the content, each filled up to a multiple of 4.
+// record writes a header of 13 numbers, the name and the content, each padded to a multiple of 4.
 func (a *archive) record(name string, mode, size int64, content io.Reader) {
 	if a.err != nil {
 		return

@@ -10,14 +10,14 @@ import (
 	"strconv"
 )
 
-// KernelPackage is the Debian package with the kernel that suits a virtual machine.
+// KernelPackage is the Debian package with a kernel suited to a virtual machine.
 const KernelPackage = "linux-image-cloud-amd64"
 
 // errNoKernel says that there is no kernel to boot.
 var errNoKernel = errors.New("/boot/vmlinuz-*: expected a kernel for a virtual machine to boot, or the " +
 	"path of another (kernel)")
 
-// findKernel returns the newest kernel in /boot of root, by version: its path below it.
+// findKernel returns the newest kernel in /boot of root, by version: its path relative to root.
 func findKernel(root fs.FS) (string, error) {
 	all, err := fs.Glob(root, "boot/vmlinuz-*")
 	if err != nil || len(all) == 0 {
@@ -38,7 +38,7 @@ func compareVersions(a, b string) int {
 	return cmp.Or(slices.Compare(numbers(a), numbers(b)), cmp.Compare(a, b))
 }
 
-// FileOfKernel is the file to boot of the host with that root.
+// FileOfKernel returns the path of the kernel to boot, on the host that root shows.
 func (g Guest) FileOfKernel(root fs.FS) (string, error) {
 	if g.Kernel == "" {
 		found, err := findKernel(root)

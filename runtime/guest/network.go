@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is what a virtual machine that serves takes over from the namespace of its caller.
+// network is what a serving virtual machine takes over from the namespace of its caller.
 type network struct {
 	Devices []device `json:"devices"`
 	// CongestionControl is TCP's algorithm there.
 	CongestionControl string `json:"congestionControl"`
 }
 
-// device is one that the machine has in place of the namespace, with the same MAC and IP addresses.
+// device is a device that the machine has instead of the namespace, with the same MAC and IP addresses.
 type device struct {
 	Name       string           `json:"name"`
 	MAC        net.HardwareAddr `json:"mac"`
@@ -31,8 +31,8 @@ type device struct {
 	Routes     []route          `json:"routes,omitempty"`
 	Neighbours []neighbour      `json:"neighbours,omitempty"`
 
-	tap    string // that has its frames in the namespace
-	socket string // by which a switch has them
+	tap    string // the tap with its frames in the namespace
+	socket string // the socket through which a switch has them
 }
 
 type route struct {
@@ -40,7 +40,7 @@ type route struct {
 	Via net.IP     `json:"via"`
 }
 
-// neighbour is an entry that a person, or a path, has made.
+// neighbour is a permanent entry, made by a person or a path.
 type neighbour struct {
 	IP  net.IP           `json:"ip"`
 	MAC net.HardwareAddr `json:"mac"`
@@ -48,7 +48,7 @@ type neighbour struct {
 
 const congestionControl = "/proc/sys/net/ipv4/tcp_congestion_control"
 
-// networkOf reads what the namespace of this process has of devices with taps, in the order of their names.
+// networkOf reads the devices with taps in the namespace of this process, ordered by name.
 func networkOf(taps map[string]string) (n network, err error) {
 	text, err := os.ReadFile(congestionControl)
 	if err != nil {
@@ -67,7 +67,7 @@ func networkOf(taps map[string]string) (n network, err error) {
 	return n, err
 }
 
-// add has a device that speaks with a switch itself.
+// add adds a device that speaks with a switch itself.
 func (n *network) add(v VhostUser) error {
 	mac, err := net.ParseMAC(v.MAC)
 	if err != nil {
@@ -83,7 +83,7 @@ func (n *network) add(v VhostUser) error {
 	return nil
 }
 
-// read is a device of the namespace.
+// read reads a device of the namespace.
 func read(l netlink.Link) (device, error) {
 	a := l.Attrs()
 	d := device{Name: a.Name, MAC: a.HardwareAddr, MTU: a.MTU}
@@ -111,14 +111,14 @@ func read(l netlink.Link) (device, error) {
 	return d, nil
 }
 
-// args are QEMU's options for the devices, in the order of their names, as the machine's kernel names them.
+// args returns QEMU's options for the devices, in the order in which the machine's kernel names them.
 func (n network) args(kvm bool) (args []string) {
 	for i, d := range n.Devices {
 		backend, more := fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no", i, d.tap), ""
-		if d.socket != "" { // QEMU waits for the switch before the machine begins
+		if d.socket != "" { // QEMU waits for the switch before the machine starts
 			args = append(args, "-chardev", fmt.Sprintf("socket,id=switch%d,path=%s,server=on", i, d.socket))
 			backend = fmt.Sprintf("vhost-user,id=net%d,chardev=switch%d", i, i)
-			if !kvm { // QEMU 7.2 ends by a fault of its own where it emulates the interrupts of such a device
+			if !kvm { // QEMU 7.2 crashes when it emulates the interrupts of such a device
 				more = ",vectors=0"
 			}
 		}
@@ -128,7 +128,7 @@ func (n network) args(kvm bool) (args []string) {
 	return args
 }
 
-// setUp makes the network of this machine, whose devices are known by their MAC addresses.
+// setUp configures the network of this machine. It recognizes devices by their MAC addresses.
 func (n network) setUp() error {
 	if err := os.WriteFile(congestionControl, []byte(n.CongestionControl), 0); err != nil {
 		return fmt.Errorf("%s: %q: %w: expected an algorithm that the machine's kernel has", congestionControl,
@@ -165,7 +165,7 @@ func (d device) setUp(l netlink.Link) error {
 	}
 	err := errors.Join(netlink.LinkSetMTU(l, d.MTU), netlink.LinkSetUp(l))
 	for _, a := range d.Addresses {
-		// its duplicate in the namespace hears of nothing
+		// duplicate address detection would find the same device in the namespace
 		err = errors.Join(err, netlink.AddrAdd(l, &netlink.Addr{IPNet: a, Flags: unix.IFA_F_NODAD}))
 	}
 	for _, r := range d.Routes {

@@ -20,14 +20,14 @@ import (
 // their MAC and IP addresses.
 type Machine struct {
 	Programs []Program         `json:"programs"`
-	Also     []string          `json:"also,omitempty"`    // programs of the host that they run
-	Modules  []string          `json:"modules,omitempty"` // of the machine's kernel that they need
-	Taps     map[string]string `json:"taps"`              // by device: the tap that has its frames
-	// VhostUser is a device that the network of the caller does not have; nil: none.
+	Also     []string          `json:"also,omitempty"`    // programs of the host that these run
+	Modules  []string          `json:"modules,omitempty"` // of the machine's kernel, that these need
+	Taps     map[string]string `json:"taps"`              // by device: the tap with its frames
+	// VhostUser is a device that the caller's network does not have; nil: none.
 	VhostUser *VhostUser `json:"vhostUser,omitempty"`
 }
 
-// VhostUser is a device of a virtual machine that speaks with a switch itself (QEMU, Vhost-user Protocol).
+// VhostUser is a device of a virtual machine that speaks with a switch directly (QEMU, Vhost-user Protocol).
 // The switch reads and writes the machine's memory.
 type VhostUser struct {
 	Device    string         `json:"device"`
@@ -37,17 +37,17 @@ type VhostUser struct {
 	Addresses []netip.Prefix `json:"addresses"`
 }
 
-// Program serves in a virtual machine until that is ended.
+// Program serves in a virtual machine until that ends.
 type Program struct {
 	Argv   []string `json:"argv"`
 	Ready  string   `json:"ready,omitempty"`  // what it prints when it can be used
-	Folder string   `json:"folder,omitempty"` // where it writes, in the machine's memory
+	Folder string   `json:"folder,omitempty"` // to which it writes, in the machine's memory
 }
 
 // Ready is what a virtual machine prints when all its programs can be used.
 const Ready = "the virtual machine's programs are ready"
 
-// command is what the machine is to do, and the programs that it needs.
+// command returns what the machine is to do, and the programs that it needs.
 func (m Machine) command() (c command, programs []string, err error) {
 	if c.Network, err = networkOf(m.Taps); err == nil && m.VhostUser != nil {
 		err = c.Network.add(*m.VhostUser)
@@ -72,13 +72,13 @@ func (m Machine) command() (c command, programs []string, err error) {
 		programs = append(programs, argv[0])
 	}
 	c.Modules = append([]string{"virtio_pci", "virtio_net"}, m.Modules...)
-	if cc := c.Network.CongestionControl; cc != "reno" && cc != "cubic" { // which are built in
+	if cc := c.Network.CongestionControl; cc != "reno" && cc != "cubic" { // these are built in
 		c.Modules = append(c.Modules, "tcp_"+cc)
 	}
 	return c, programs, nil
 }
 
-// found has the absolute path of the program of a command line.
+// found returns a command line with the absolute path of its program.
 func found(argv []string) ([]string, error) {
 	program, err := exec.LookPath(argv[0])
 	if err == nil {
@@ -87,11 +87,11 @@ func found(argv []string) ([]string, error) {
 	return append([]string{program}, argv[1:]...), err
 }
 
-// modprobe is where kernels look for it (/proc/sys/kernel/modprobe).
+// modprobe is the usual path of the program that kernels run (/proc/sys/kernel/modprobe).
 const modprobe = "/sbin/modprobe"
 
-// modules are the files of a kernel's modules, those that they depend on, and what modprobe reads, by their
-// names in the machine. Of a kernel below boot they are in lib/modules beside that.
+// modules returns the files of a kernel's modules, of those that they depend on, and those that modprobe
+// reads, by their names in the machine. For a kernel in boot they are in lib/modules next to that folder.
 func modules(ctx context.Context, kernel string, names []string) (map[string]string, error) {
 	release, root := strings.TrimPrefix(filepath.Base(kernel), "vmlinuz-"), filepath.Dir(filepath.Dir(kernel))
 	program, err := filepath.EvalSymlinks(modprobe)
@@ -118,12 +118,12 @@ func modules(ctx context.Context, kernel string, names []string) (map[string]str
 	return files, err
 }
 
-// within is a file's path below a folder, as if that were the root.
+// within returns a file's path below a folder, as if that were the root.
 func within(root, file string) string {
 	return "/" + strings.Trim(strings.TrimPrefix(filepath.Clean(file), root), "/")
 }
 
-// follow reads the machine's reports as QEMU writes them, and why returns then what ended the programs.
+// follow reads the machine's reports as QEMU writes them. why then returns what ended the programs.
 func follow() (to io.Writer, why func() error) {
 	reports, w := io.Pipe()
 	ended := make(chan error, 1)
@@ -132,7 +132,7 @@ func follow() (to io.Writer, why func() error) {
 		_, _ = io.Copy(io.Discard, reports) // until it is closed
 	}()
 	return w, func() error {
-		_ = w.Close() // of a pipe in memory
+		_ = w.Close() // a pipe in memory
 		return <-ended
 	}
 }
@@ -140,7 +140,7 @@ func follow() (to io.Writer, why func() error) {
 // errSilent says that a machine ended and did not say why.
 var errSilent = errors.New("the virtual machine ended without a report")
 
-// until follows the machine's reports: it tells the caller when the programs can be used, and returns why
+// until follows the machine's reports. It tells the caller when the programs can be used, and returns why
 // they ended.
 func until(reports io.Reader) error {
 	for d := json.NewDecoder(reports); ; {
@@ -155,7 +155,7 @@ func until(reports io.Reader) error {
 	}
 }
 
-// serve is the machine's side: it starts the programs, one after the other, and returns why the first of them
+// serve is the machine's side: it starts the programs one after the other, and returns why the first of them
 // ended.
 func (c command) serve(ready func() error) error {
 	text, err := exec.Command(modprobe, append([]string{"-a"}, c.Modules...)...).CombinedOutput()
@@ -205,5 +205,5 @@ func (p Program) begin(ended chan<- error) error {
 	return nil
 }
 
-// errEnded is how a program that should serve ended as if all were well.
+// errEnded says that a serving program ended without an error.
 var errEnded = errors.New("exit status 0")

@@ -22,23 +22,23 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// QEMU is the program of virtual machines, and QEMUPackage the Debian package that it is in.
+// QEMU is the program that runs virtual machines, and QEMUPackage its Debian package.
 const (
 	QEMU        = "qemu-system-x86_64"
 	QEMUPackage = "qemu-system-x86"
 )
 
-// usualMemory of a virtual machine, in MiB.
+// usualMemory is the default memory of a virtual machine, in MiB.
 const usualMemory = 512
 
-// files of a virtual machine in its directory.
+// The files of a virtual machine in its directory.
 const (
 	initrdFile  = "initrd"
 	consoleFile = "console" // the kernel's messages
 	reportFile  = "report"
 )
 
-// emulate runs argv in a virtual machine, or has its programs serve there until ctx ends.
+// emulate runs argv in a virtual machine, or lets its programs serve there until ctx ends.
 func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
 	kernel, err := g.FileOfKernel(host.Live())
 	if err != nil {
@@ -60,7 +60,7 @@ func (g Guest) emulate(ctx context.Context, argv []string) (int, error) {
 	if facts, err = g.note(kernel, noKVM); err != nil {
 		return 1, err
 	}
-	// A death signal is of the thread that starts the child (PR_SET_PDEATHSIG(2const)).
+	// The death signal depends on the thread that starts the child (PR_SET_PDEATHSIG(2const)).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var said bytes.Buffer
@@ -110,7 +110,7 @@ func (g Guest) unpacked(ctx context.Context, kernel string, argv []string) (c co
 	return c, initramfs(ctx, filepath.Join(g.Dir, initrdFile), c, programs, other)
 }
 
-// last is an error with what the machine's kernel said last, where the machine itself did not say why.
+// last adds the last message of the machine's kernel to an error, if the machine itself gave no reason.
 func (g Guest) last(err error) error {
 	if !errors.Is(err, errSilent) {
 		return err
@@ -119,7 +119,7 @@ func (g Guest) last(err error) error {
 	return fmt.Errorf("%w: its kernel's last message: %s", err, lastLine(console))
 }
 
-// deliver hands on what the command printed in the machine, and its exit code.
+// deliver passes on what the command printed in the machine, and returns its exit code.
 func (g Guest) deliver() (int, error) {
 	data, err := os.ReadFile(filepath.Join(g.Dir, reportFile))
 	if err != nil {
@@ -134,7 +134,7 @@ func (g Guest) deliver() (int, error) {
 	return r.Code, errors.Join(err, eerr)
 }
 
-// accelerator is the fact that says how the virtual CPUs are run.
+// accelerator is the name of the fact that says how the virtual CPUs are run.
 const accelerator = "accelerator"
 
 // note writes the facts.
@@ -155,16 +155,16 @@ func (g Guest) note(kernel string, noKVM error) (map[string]string, error) {
 	return facts, os.WriteFile(filepath.Join(g.Dir, factsFile), data, 0o600)
 }
 
-// lastLine is the last of a text that says something.
+// lastLine returns the last line that is not empty.
 func lastLine(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	last := strings.TrimSpace(lines[len(lines)-1])
 	return last[:min(len(last), 300)]
 }
 
-// tryKVM runs three instructions in a virtual machine with hardware's help: /dev/kvm may be there and not
-// work, as on a cloud's machines, or work without hardware, as PVM's, in which Debian's kernels do not start.
-// The error says why there is no KVM.
+// tryKVM runs three instructions in a virtual machine with hardware support. /dev/kvm may exist and not work,
+// as on cloud machines, or work without hardware, as with PVM, where Debian's kernels do not start. The error
+// says why there is no KVM.
 func (g Guest) tryKVM(ctx context.Context) error {
 	if _, err := os.Stat("/dev/kvm"); err != nil {
 		return err
@@ -173,8 +173,8 @@ func (g Guest) tryKVM(ctx context.Context) error {
 	if cpu, err := os.ReadFile("/proc/cpuinfo"); err != nil || !hardware.Match(cpu) {
 		return cmp.Or(err, errors.New("/proc/cpuinfo: no flag vmx or svm: /dev/kvm has no hardware virtualization"))
 	}
-	// The processor begins 16 bytes before the end: mov al, 16; out 0xf4, al; hlt. The device at that port ends
-	// QEMU with twice the value, and 1.
+	// The processor starts 16 bytes before the end: mov al, 16; out 0xf4, al; hlt. The device at that port ends
+	// QEMU with twice the value, plus 1.
 	const size, first, wanted = 64 << 10, 16, 2*16 + 1
 	image := make([]byte, size)
 	copy(image[size-first:], "\xb0\x10\xe6\xf4\xf4")
@@ -197,7 +197,7 @@ func (g Guest) tryKVM(ctx context.Context) error {
 	return fmt.Errorf("KVM: %w: %s", err, lastLine(out))
 }
 
-// machine are QEMU's options of any machine here: nothing but what is asked for.
+// machine returns the QEMU options for every machine here: nothing but what is asked for.
 func machine(kvm bool) []string {
 	args := []string{"-machine", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"}
 	if kvm {
@@ -206,7 +206,7 @@ func machine(kvm bool) []string {
 	return append(args, "-accel", "tcg,thread=multi", "-cpu", "max")
 }
 
-// memory are QEMU's options: of huge pages, or such that a switch can read and write it, where that is so.
+// memory returns the QEMU options for memory: of huge pages, or shared with a switch, if that is asked for.
 func (g Guest) memory() []string {
 	args := []string{"-m", strconv.Itoa(g.MemoryMiB())}
 	if g.PageBytes == 0 && (g.Machine == nil || g.Machine.VhostUser == nil) {
@@ -219,13 +219,14 @@ func (g Guest) memory() []string {
 	return append(args, "-object", backend, "-machine", "memory-backend=memory")
 }
 
-// MemoryMiB is how much a virtual machine has.
+// MemoryMiB returns how much memory a virtual machine has.
 func (g Guest) MemoryMiB() int { return cmp.Or(g.Memory, usualMemory) }
 
-// args are QEMU's. Its threads have names, so that isolane attach and the witness know them.
+// args returns QEMU's arguments. They name its threads, so that isolane attach and the witness recognize
+// them.
 func (g Guest) args(kernel string, kvm bool) []string {
 	path := func(name string) string {
-		return strings.ReplaceAll(filepath.Join(g.Dir, name), ",", ",,") // as QEMU's options want it
+		return strings.ReplaceAll(filepath.Join(g.Dir, name), ",", ",,") // QEMU's options want commas doubled
 	}
 	line := "console=ttyS0 panic=-1"
 	if !kvm {

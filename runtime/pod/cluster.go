@@ -1,8 +1,8 @@
-// Package pod runs programs of this host in pods of its node, for a scenario, by kubectl. Who calls it runs
+// Package pod runs programs of this host in pods of its node, for a scenario, by kubectl. Its caller must run
 // on that node, in the host's namespaces, with a kubeconfig that may read nodes and make pods.
 //
-// A pod's root is an image that the node has already, with the host's own programs and libraries over it,
-// read-only: nothing is pulled, and what is measured is the same program as outside.
+// A pod's root is an image that the node already has, with the host's own programs and libraries mounted over
+// it, read-only. So nothing is pulled, and the measured program is the same as outside.
 package pod
 
 import (
@@ -23,14 +23,14 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Kubectl is the program that is called; it finds the cluster by the environment, as anywhere.
+// Kubectl is the program that is called. It finds the cluster by the environment, as usual.
 const Kubectl = "kubectl"
 
-// Cluster is the node that this process is on, in its cluster.
+// Cluster is a cluster, and the node of it that this process is on.
 type Cluster struct {
 	Node    string
 	Version string // of its kubelet
-	// Image is the smallest of those that the node has. Of it only the root folder is of interest.
+	// Image is the smallest image that the node has. Only its root folder is used.
 	Image string
 }
 
@@ -49,9 +49,9 @@ type image struct {
 	SizeBytes int64
 }
 
-// Find finds the node by what its kubelet says of the kernel that it runs on, and takes away pods that a
-// caller has left there which was killed. With the name of a static node it finds that too: another node of
-// this kernel, as with nodes that are containers, whose kubelet gives CPUs away by itself (policy static).
+// Find finds the node by the kernel that its kubelet reports, and removes pods that a killed caller has left
+// there. If static names a static node, it finds that too: another node on this kernel, as with nodes that
+// are containers, whose kubelet assigns CPUs itself (policy static).
 func Find(ctx context.Context, static string) (c Cluster, of *Cluster, err error) {
 	var all struct{ Items []node }
 	if err = get(ctx, &all, "nodes"); err != nil {
@@ -80,7 +80,7 @@ func Find(ctx context.Context, static string) (c Cluster, of *Cluster, err error
 	return c, of, err
 }
 
-// findStatic takes the static node from all.
+// findStatic removes the static node from all and returns it.
 func findStatic(ctx context.Context, all *[]node, name, boot string) (*Cluster, error) {
 	i := slices.IndexFunc(*all, func(n node) bool {
 		return n.Metadata.Name == name && n.Status.NodeInfo.BootID == boot
@@ -110,7 +110,8 @@ func findStatic(ctx context.Context, all *[]node, name, boot string) (*Cluster, 
 	return &c, err
 }
 
-// outside refuses to be in the node's network, which has a shorter way to its pods than to another's.
+// outside returns an error if this process is in the node's network, which has a shorter way to its own pods
+// than to those of another node.
 func (n node) outside() error {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
@@ -137,7 +138,7 @@ func (n node) take(ctx context.Context) (c Cluster, err error) {
 	return c, err
 }
 
-// here is the node on this kernel: of several, as in tests, the one of this name.
+// here returns the node on this kernel: if there are several, as in tests, the one of this name.
 func here(all []node, boot, name string) (node, error) {
 	all = slices.DeleteFunc(slices.Clone(all), func(n node) bool { return n.Status.NodeInfo.BootID != boot })
 	named := slices.IndexFunc(all, func(n node) bool { return n.Metadata.Name == name })
@@ -151,7 +152,7 @@ func here(all []node, boot, name string) (node, error) {
 		Kubectl, name, len(all))
 }
 
-// smallest is the name of that image: by tag, where it has one.
+// smallest returns the name of the smallest image, with its tag if it has one.
 func (n node) smallest() string {
 	named := slices.DeleteFunc(slices.Clone(n.Status.Images), func(i image) bool { return len(i.Names) == 0 })
 	if len(named) == 0 {
@@ -171,10 +172,10 @@ func get(ctx context.Context, into any, what ...string) error {
 	return err
 }
 
-// logged are lines that kubectl's libraries log, beside what it says itself.
+// logged matches lines that kubectl's libraries log, in addition to its own messages.
 var logged = regexp.MustCompile(`(?m)^[IWEF]\d{4} .*\n`)
 
-// kubectl runs it, and ends it with this process.
+// kubectl runs kubectl, which ends with this process.
 func kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, Kubectl, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

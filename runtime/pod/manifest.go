@@ -13,10 +13,10 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// searched are the folders in which programs look for others; an image may name none.
+// searched are the folders in which programs look for others, because an image may name none.
 const searched = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// label marks what is made here, with the node that it is on.
+// label marks what this package makes, with the node's name.
 const label = "isolane.dev/prove"
 
 // Workload is what a pod is to run.
@@ -24,22 +24,22 @@ type Workload struct {
 	Name     string // of the pod, and of the template of its claim
 	Programs [][]string
 	Ready    []string  // what the programs print when they can be used
-	Folders  []string  // of the host, where they may write
-	Files    []string  // of the host, that they may read, beside its programs and libraries
+	Folders  []string  // of the host, to which they may write
+	Files    []string  // of the host, which they may read, in addition to its programs and libraries
 	Lane     *Lane     // nil: none
-	CPUs     int       // whole ones that the kubelet is to give to it alone; with neither it is BestEffort
-	Until    time.Time // when the kubelet ends the pod, should nobody else
+	CPUs     int       // whole CPUs of its own from the kubelet; without these and a lane it is BestEffort
+	Until    time.Time // when the kubelet ends the pod if nobody else does
 }
 
 // Lane is what the pod's claim asks for.
 type Lane struct {
 	Spec lane.Spec
-	Owns int // CPUs, idle siblings included: what the pod asks the scheduler for
+	Owns int // CPUs, idle siblings included: what the pod requests of the scheduler
 }
 
 type object = map[string]any
 
-// manifest is the pod, with the template of its claim.
+// manifest returns the pod, with the template of its claim.
 func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 	meta := object{"name": w.Name, "labels": object{label: c.Node}}
 	container := object{"name": "main", "image": c.Image, "imagePullPolicy": "Never",
@@ -64,7 +64,7 @@ func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 		items = append(items, object{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
 			"metadata": meta, "spec": object{"spec": object{"devices": claim}}})
 		spec["resourceClaims"] = []object{{"name": "lane", "resourceClaimTemplateName": w.Name}}
-		limits := object{} // without which the kubelet lets it use no hugepages
+		limits := object{} // without these the kubelet allows it no hugepages
 		for page, size := range w.Lane.Spec.Memory.Hugepages {
 			limits["hugepages-"+page] = fmt.Sprint(uint64(size))
 		}
@@ -82,7 +82,7 @@ func (c Cluster) manifest(w Workload, now time.Time) ([]byte, error) {
 	return json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-// claim is the declaration as a claim has it: amounts in the capacity, all else in the parameters.
+// claim returns the declaration as a claim has it: amounts as capacity, everything else as parameters.
 func (l Lane) claim() (object, error) {
 	capacity := object{"cpus": strconv.Itoa(l.Spec.CPUs.Count)}
 	if l.Spec.Memory.Size > 0 {
@@ -111,8 +111,8 @@ func (l Lane) claim() (object, error) {
 	}, nil
 }
 
-// mounts are the host's programs, libraries and names of users, and what the workload names. Memory is its
-// /tmp.
+// mounts returns the mounts of the host's programs, libraries and user names, and of what the workload names.
+// /tmp is in memory.
 func (w Workload) mounts() (mounts, volumes []object) {
 	add := func(at string, volume object, readOnly bool) {
 		name := fmt.Sprint("v", len(volumes))
@@ -139,7 +139,7 @@ func (w Workload) mounts() (mounts, volumes []object) {
 
 func programs() []string { return []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"} }
 
-// command is the command line of one program, or of a shell that starts several.
+// command returns the command line of one program, or of a shell that starts several.
 func command(programs [][]string) []string {
 	if len(programs) == 1 {
 		return programs[0]

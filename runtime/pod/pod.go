@@ -16,12 +16,12 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// Pod is one that runs.
+// Pod is a running pod.
 type Pod struct {
 	Name    string
-	Address netip.Addr // in the network of the pods
+	Address netip.Addr // in the pod network
 	PID     int        // of its container's first process, as this process sees it
-	Group   string     // the directory of its container's cgroup, in the hierarchy of cpusets
+	Group   string     // the directory of its container's cgroup, in the cpuset hierarchy
 }
 
 // status is what is read of a Pod (core/v1).
@@ -40,14 +40,15 @@ type status struct {
 	}
 }
 
-// patience is how long a pod may take until its programs can be used. The scheduler alone looks every five
-// seconds at a claim.
+// patience is how long a pod may take until its programs can be used. The scheduler alone may take five
+// seconds to look at a claim.
 const patience = 90 * time.Second
 
-// look is how often a pod is asked for.
+// look is how often the state of a pod is read.
 const look = 200 * time.Millisecond
 
-// Start makes a pod and waits until its programs can be used. Also with an error the pod may be there: End.
+// Start makes a pod and waits until its programs can be used. The pod may exist even if Start fails: call
+// End.
 func (c Cluster) Start(ctx context.Context, root fs.FS, w Workload) (p Pod, err error) {
 	p = Pod{Name: w.Name}
 	text, err := c.manifest(w, time.Now())
@@ -74,15 +75,15 @@ func (c Cluster) Start(ctx context.Context, root fs.FS, w Workload) (p Pod, err 
 	return p, err
 }
 
-// End takes the pod away, with the template of its claim, and waits for that.
+// End removes the pod, with the template of its claim, and waits until it is gone.
 func (p Pod) End(ctx context.Context) error {
 	_, err := kubectl(ctx, nil, "delete", "pod/"+p.Name, "resourceclaimtemplate/"+p.Name, "--ignore-not-found",
 		"--wait")
 	return err
 }
 
-// running waits for the container, and returns its id. Where it does not begin in time, the error has the
-// last event of the pod, which says why.
+// running waits for the container, and returns its ID. If the container does not start in time, the error has
+// the pod's last event, which says why.
 func (p *Pod) running(ctx context.Context) (id string, err error) {
 	for {
 		var now status
@@ -102,7 +103,7 @@ func (p *Pod) running(ctx context.Context) (id string, err error) {
 
 var errEnded = errors.New("it has ended")
 
-// read is the id of the container, where it runs.
+// read returns the ID of the container if it runs.
 func (p *Pod) read(now status) (id string, err error) {
 	s := now.Status
 	if s.Phase == "Failed" || s.Phase == "Succeeded" {
@@ -138,7 +139,7 @@ func (p *Pod) prints(ctx context.Context, words []string) error {
 	}
 }
 
-// last is the last line.
+// last returns the last line.
 func last(said []byte) []byte {
 	said = bytes.TrimSpace(said)
 	return said[bytes.LastIndexByte(said, '\n')+1:]
@@ -155,8 +156,8 @@ func wait(ctx context.Context) error {
 	}
 }
 
-// container finds the first process of a container, and the cgroup that it is in, by the id that container
-// runtimes put into its name.
+// container finds the first process of a container and its cgroup, by the ID that container runtimes put into
+// the cgroup's name.
 func container(root fs.FS, id string) (pid int, group string, err error) {
 	mounts, err := cgroup.Mounted(root)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// ExitCode is what env(1) and others that start programs exit with where an error has kept one from starting:
-// 127 where there is none, 126 where it cannot be executed; 0 where the error is of something else.
+// ExitCode returns the exit code of env(1) and similar programs for an error that kept a program from
+// starting: 127 if there is no such program, 126 if it cannot be executed. For other errors it returns 0.
 func ExitCode(err error) int {
 	e, ok := errors.AsType[*exec.Error](err)
 	switch {
@@ -21,7 +21,7 @@ func ExitCode(err error) int {
 	return 126
 }
 
-// inPath says whether there is a file of that name, which is then no program (execvp(3), EACCES).
+// inPath reports whether there is a file of that name. It is then no program (execvp(3), EACCES).
 func inPath(name string) bool {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && !info.IsDir() {

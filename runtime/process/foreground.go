@@ -14,28 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ending are signals that end this process: by default, and where they are not ignored, as SIGHUP under
-// nohup(1) and SIGINT in the background of a shell, which programs that this one becomes or starts then
-// ignore too.
+// Ending returns the signals that by default end this process. It leaves out ignored ones, such as SIGHUP
+// under nohup(1) and SIGINT in the background of a shell: programs that this process becomes or starts ignore
+// those too.
 func Ending() []os.Signal {
 	return slices.DeleteFunc([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP}, signal.Ignored)
 }
 
-// Before holds the signals back that would end a program, while this process prepares to become it.
+// Before holds back signals that would end a program, while this process prepares to become it.
 type Before chan os.Signal
 
-// HoldBack begins to hold signals back.
+// HoldBack starts holding signals back.
 func HoldBack() Before {
 	b := make(Before, 1)
 	signal.Notify(b, Ending()...)
 	return b
 }
 
-// Let lets signals do what they did when this process began, and has one that came meanwhile do so now.
+// Let restores what signals did when this process began. A signal that came meanwhile takes effect now.
 func (b Before) Let() {
-	// The kernel is told first: what comes from here on ends this process, and is not given to whoever else
-	// was notified. Go's runtime would keep a handler, and execve ends the thread in which that may be about to
-	// run.
+	// The kernel is told first: from here on a signal ends this process, and goes to no other Go channel. Go's
+	// runtime would keep a handler, and execve ends the thread in which that may be about to run.
 	for _, s := range Ending() {
 		var byDefault [4]uintptr // struct sigaction of the kernel
 		const size = 8           // of its mask
@@ -45,20 +44,20 @@ func (b Before) Let() {
 	signal.Stop(b) // waits until b has what came before
 	select {
 	case s := <-b:
-		_ = unix.Kill(os.Getpid(), s.(unix.Signal)) // ends this process
+		_ = unix.Kill(os.Getpid(), s.(unix.Signal)) // this ends the process
 	default:
 	}
 }
 
-// Foreground runs a command in the place of this process: with its files, and with all signals passed on. It
-// returns the command's exit code, 128 and more where a signal has ended it. It is not started where the
-// context has ended.
+// Foreground runs a command in place of this process: with its files, and with all signals passed on. It
+// returns the command's exit code, or 128 and more if a signal has ended it. If ctx has ended it does not
+// start the command.
 func Foreground(ctx context.Context, child *exec.Cmd) (code int, err error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, append(Ending(), unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGCONT,
 		unix.SIGWINCH)...)
 	defer signal.Stop(signals)
-	if ctx.Err() != nil { // a signal that came later is passed on
+	if ctx.Err() != nil { // a later signal is passed on
 		return 0, context.Cause(ctx)
 	}
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -95,8 +94,8 @@ func Foreground(ctx context.Context, child *exec.Cmd) (code int, err error) {
 	return child.ProcessState.ExitCode(), nil
 }
 
-// fromTerminal says whether the child has had a signal too: a terminal sends those of its keys to all
-// processes in its foreground.
+// fromTerminal reports whether the child has got a signal too: a terminal sends the signals of its keys to
+// all foreground processes.
 func fromTerminal(s os.Signal) bool {
 	if s != unix.SIGINT && s != unix.SIGQUIT && s != unix.SIGWINCH {
 		return false

@@ -19,24 +19,24 @@ import (
 	"isolane.dev/isolane/sched"
 )
 
-// Lane is what a process lives in. The zero value confines nothing.
+// Lane is the surroundings of a process. The zero value confines nothing.
 type Lane struct {
-	Netns        string       // name under /run/netns; "" is the namespace of the caller
-	Cgroup       string       // directory of the cgroup to be in; "" is that of the caller
-	Policy       sched.Policy // fifo, rr or other; "" leaves it
+	Netns        string       // name in /run/netns; "": the caller's namespace
+	Cgroup       string       // directory of its cgroup; "": the caller's
+	Policy       sched.Policy // fifo, rr or other; "" leaves it as it is
 	Priority     int          // 1-99 with fifo and rr
 	Memory       string       // directory of its cgroup in the v1 memory hierarchy, if it has one
-	MemoryNodes  cpuset.Set   // its memory comes from nowhere else; empty: from everywhere
+	MemoryNodes  cpuset.Set   // its memory comes only from these; empty: from all
 	Capabilities []string     // that it may have, "NET_ADMIN"; root's others are dropped; nil drops none
-	User         uint32       // and group of this number, no others and no capabilities; 0 stays who it is
-	Private      string       // directory that it has as /tmp and /var/tmp; it sees no others' processes then
+	User         uint32       // and group of this number, no others and no capabilities; 0: the caller's
+	Private      string       // directory that it sees as /tmp and /var/tmp; it then sees no others' processes
 	RealTime     bool         // no transparent huge pages, exact timers
-	Parent       int          // the process that it does not outlive; 0: none
+	Parent       int          // the process with which it is killed; 0: none
 }
 
 // Enter puts this process into the lane, and then replaces it by argv with the environment env. It returns
-// only with an error, an *exec.Error where the program is the reason. The process keeps its id, so who waits
-// for it or signals it need not know.
+// only with an error: an *exec.Error if the program is the reason. The process keeps its ID, so whoever waits
+// for it or signals it notices nothing.
 func (l Lane) Enter(argv, env []string) error {
 	program, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -49,7 +49,7 @@ func (l Lane) Enter(argv, env []string) error {
 	if l.User != 0 {
 		keep = []int{}
 	}
-	runtime.LockOSThread() // what follows belongs to this thread, and goes on with its execve
+	runtime.LockOSThread() // what follows changes this thread, and survives its execve
 	for _, dir := range []string{l.Cgroup, l.Memory} {
 		procs := filepath.Join(dir, "cgroup.procs")
 		if dir == "" {
@@ -59,11 +59,12 @@ func (l Lane) Enter(argv, env []string) error {
 			return fmt.Errorf("%s: %w: is the lane in force? isolane status shows it", procs, err)
 		}
 	}
-	// All of the lane, whatever this process inherits: since Linux 6.2 the kernel cuts the cpuset with it.
+	// All CPUs of the lane, whatever affinity is inherited: since Linux 6.2 the kernel intersects the cpuset
+	// with it.
 	if err = task.ResetAffinity(0); err != nil {
 		return fmt.Errorf("the lane's CPUs: %w", err)
 	}
-	// Go's runtime takes SIGPIPE, which systemd has its services ignore (IgnoreSIGPIPE=, systemd.exec(5)).
+	// Go's runtime handles SIGPIPE, which systemd makes its services ignore (IgnoreSIGPIPE=, systemd.exec(5)).
 	if service := os.Getenv("SYSTEMD_EXEC_PID"); service == strconv.Itoa(os.Getpid()) ||
 		service == strconv.Itoa(l.Parent) {
 		signal.Ignore(unix.SIGPIPE)
@@ -77,8 +78,8 @@ func (l Lane) Enter(argv, env []string) error {
 	return &exec.Error{Name: program, Err: unix.Exec(program, argv, env)}
 }
 
-// bindMemory lets memory come from the lane's nodes only (set_mempolicy(2)). A kernel without NUMA has
-// one node.
+// bindMemory restricts memory to the lane's nodes (set_mempolicy(2)). A kernel without NUMA has only one
+// node.
 func (l Lane) bindMemory() error {
 	if l.MemoryNodes.IsEmpty() {
 		return nil
@@ -93,7 +94,7 @@ func (l Lane) bindMemory() error {
 	return nil
 }
 
-// dieWithParent is of this thread too, and lasts beyond execve (PR_SET_PDEATHSIG(2const)).
+// dieWithParent also applies to this thread, and survives execve (PR_SET_PDEATHSIG(2const)).
 func (l Lane) dieWithParent() error {
 	if l.Parent == 0 {
 		return nil
@@ -114,14 +115,14 @@ func (l Lane) realTime() error {
 	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_THP_DISABLE: %w", err)
 	}
-	// 1 ns; only the other policies have any
+	// 1 ns; the real-time policies have none
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_TIMERSLACK: %w", err)
 	}
 	return nil
 }
 
-// names are the capabilities of include/uapi/linux/capability.h by their numbers.
+// names returns the capabilities of include/uapi/linux/capability.h, indexed by number.
 func names() []string {
 	return []string{
 		"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
@@ -133,8 +134,8 @@ func names() []string {
 	}
 }
 
-// Usual are the capabilities that programs need which handle files, users and sockets: those that container
-// runtimes leave too.
+// Usual returns the capabilities that programs need to handle files, users and sockets: those that container
+// runtimes leave them too.
 func Usual() []string {
 	return []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
 		"NET_BIND_SERVICE",
@@ -154,8 +155,8 @@ func capabilities(keep []string) ([]int, error) {
 	return numbers, nil
 }
 
-// drop takes capabilities out of the bounding set: no program gets them by execve any more, and of this
-// thread's inheritable ones (capabilities(7)).
+// drop removes capabilities from the bounding set, so that no program gets them by execve any more, and from
+// this thread's inheritable set (capabilities(7)).
 func drop(keep []int) error {
 	if keep == nil {
 		return nil
@@ -178,7 +179,7 @@ func drop(keep []int) error {
 	return nil
 }
 
-// CapabilityError says what needs capabilities that this process does not have in force.
+// CapabilityError says what needs capabilities that are not in effect for this process.
 type CapabilityError struct {
 	What    string
 	Missing []string
@@ -188,8 +189,8 @@ func (e *CapabilityError) Error() string {
 	return fmt.Sprintf("%s: %s missing", e.What, strings.Join(e.Missing, ", "))
 }
 
-// Need fails with a *CapabilityError where this process lacks one of the named capabilities for what it is
-// to do.
+// Need fails with a *CapabilityError if this process lacks one of the named capabilities for what it is to
+// do.
 func Need(what string, need ...string) error {
 	missing, err := missing(need)
 	if err == nil && len(missing) > 0 {

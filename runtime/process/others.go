@@ -14,10 +14,10 @@ import (
 
 const namespaces = "/run/netns"
 
-// hideOthers leaves this thread, whose mounts are its own, nothing that has the names of other lanes: of
-// cgroups it sees those of its lane only, and no network namespaces, pinned maps or groups of resctrl.
+// hideOthers hides from this thread, which has its own mounts, everything with the names of other lanes. It
+// sees only the cgroups of its lane, and no network namespaces, pinned maps or groups of resctrl.
 func (l Lane) hideOthers() error {
-	done := map[string]bool{} // one that was brought into a sysfs of its own is listed twice
+	done := map[string]bool{} // one that was moved into the new sysfs is listed twice
 	all, err := mounts(func(p mount.Point) bool {
 		again := done[p.Dir]
 		done[p.Dir] = true
@@ -40,14 +40,14 @@ func (l Lane) hideOthers() error {
 	return hideNamespaces()
 }
 
-// hideNamespaces leaves this thread no names of network namespaces, not in its list of mounts either.
+// hideNamespaces hides the names of network namespaces from this thread, in its list of mounts too.
 func hideNamespaces() error {
-	// Those that come later would be in that list; on the file system of the host itself they are.
+	// Later ones would be in that list; if /run is on the host's own file system they are.
 	err := unix.Mount("", "/run", "", unix.MS_PRIVATE, "")
-	if err != nil && !errors.Is(err, unix.EINVAL) { // it is none of its own
+	if err != nil && !errors.Is(err, unix.EINVAL) { // not a mount of its own
 		return fmt.Errorf("/run: %w", err)
 	}
-	// ip-netns(8) shares the directory with /run, so that each is mounted twice: once below the directory.
+	// ip-netns(8) shares the directory with /run, so each name is mounted twice, once below the directory.
 	for went := true; went; {
 		var all []mount.Point
 		all, err = mounts(func(p mount.Point) bool {
@@ -70,7 +70,7 @@ func hideNamespaces() error {
 	return nil
 }
 
-// mounts are some of what this thread has mounted.
+// mounts returns those mounts of this thread that which selects.
 func mounts(which func(mount.Point) bool) (some []mount.Point, err error) {
 	err = mount.OfThread(func(p mount.Point) {
 		if which(p) {
@@ -80,7 +80,7 @@ func mounts(which func(mount.Point) bool) (some []mount.Point, err error) {
 	return some, err
 }
 
-// cover has an empty directory in the place of one.
+// cover mounts an empty directory over dir.
 func cover(dir string) error {
 	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	return unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=555")

@@ -1,9 +1,9 @@
-// Package process runs a workload as a plain process: inside a network namespace, cgroups and a
-// scheduling class that are set before its program starts.
+// Package process runs a workload as a plain process, inside a network namespace, cgroups and a scheduling
+// class that are set before its program starts.
 //
-// A process is born in its cgroup, so that not one instant of it runs elsewhere. It cannot be put
-// into a namespace from outside, so this program starts itself, enters the
-// rest, and then becomes the workload (execve), under the same process id.
+// A process is born in its cgroup, so it never runs elsewhere. It cannot be put into a namespace from
+// outside. So this program starts itself, enters the rest, and then becomes the workload (execve) with the
+// same process ID.
 package process
 
 import (
@@ -25,18 +25,18 @@ import (
 	"isolane.dev/isolane/sched"
 )
 
-// Command returns the command that starts argv within the lane when it is given to Start; self are the words
-// with which this program starts itself to call Become. The process gets a process group of its own, so that
-// Ctrl-C reaches only isolane, and ends when isolane dies.
+// Command returns a command for Start that runs argv in the lane. self are the words with which this program
+// starts itself to call Become. The process gets its own process group, so that Ctrl-C reaches only isolane,
+// and ends when isolane dies.
 func Command(ctx context.Context, self []string, l Lane, argv ...string) *exec.Cmd {
-	l.Parent = os.Getpid() // Pdeathsig is the first thread's, and execve may come from another
+	l.Parent = os.Getpid() // Pdeathsig belongs to the first thread, and another one may execve
 	cmd := command(ctx, self, l, argv)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return Kill(cmd) }
 	return cmd
 }
 
-// Detached is a Command whose process goes on when isolane dies, in a session of its own.
+// Detached is like Command, but the process outlives isolane, in a session of its own.
 func Detached(self []string, l Lane, argv ...string) *exec.Cmd {
 	cmd := command(context.Background(), self, l, argv)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -46,13 +46,13 @@ func Detached(self []string, l Lane, argv ...string) *exec.Cmd {
 func command(ctx context.Context, self []string, l Lane, argv []string) *exec.Cmd {
 	confines, err := json.Marshal(l)
 	if err != nil {
-		panic(err) // strings, numbers and sets of CPUs
+		panic(err) // only strings, numbers and sets of CPUs
 	}
 	return exec.CommandContext(ctx, self[0], slices.Concat(self[1:], []string{string(confines)}, argv)...)
 }
 
-// Become is what a process of Command does, with its last arguments: it enters the lane and becomes the
-// workload. It returns only with an error.
+// Become does what a process of Command has to do, with its last arguments: it enters the lane and becomes
+// the workload. It returns only with an error.
 func Become(args []string) error {
 	if len(args) < 2 {
 		return errors.New("expected what the process lives in, and a command")
@@ -64,7 +64,7 @@ func Become(args []string) error {
 	return l.Enter(args[1:], os.Environ())
 }
 
-// Kill ends a process of Command, and the children that it left in its process group.
+// Kill kills a process of Command, and the children that it left in its process group.
 func Kill(cmd *exec.Cmd) error {
 	if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err
@@ -72,7 +72,7 @@ func Kill(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Start starts cmd in the cgroup whose directory is given, "" in that of the caller.
+// Start starts cmd in the cgroup with that directory; "" is the caller's.
 func Start(cmd *exec.Cmd, cgroup string) error {
 	if cgroup == "" {
 		return cmd.Start()
@@ -83,7 +83,7 @@ func Start(cmd *exec.Cmd, cgroup string) error {
 	return startV1(cmd, cgroup)
 }
 
-// startV2 lets the kernel make the process inside the cgroup (CLONE_INTO_CGROUP, clone(2)).
+// startV2 makes the kernel create the process inside the cgroup (CLONE_INTO_CGROUP, clone(2)).
 func startV2(cmd *exec.Cmd, cgroup string) error {
 	dir, err := os.Open(cgroup)
 	if err != nil {
@@ -94,8 +94,8 @@ func startV2(cmd *exec.Cmd, cgroup string) error {
 	return cmd.Start()
 }
 
-// startV1 goes into the cgroup with the one thread that makes the process, and back: a child is
-// born where its parent thread is (cgroups(7)).
+// startV1 moves only the thread that creates the process into the cgroup, and back afterwards: a child is
+// born in its parent thread's cgroup (cgroups(7)).
 func startV1(cmd *exec.Cmd, cgroup string) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -112,7 +112,7 @@ func startV1(cmd *exec.Cmd, cgroup string) (err error) {
 	return cmd.Start()
 }
 
-// joinV1 moves this thread alone.
+// joinV1 moves only this thread.
 func joinV1(cgroup string) error {
 	tasks := filepath.Join(cgroup, "tasks")
 	if err := os.WriteFile(tasks, []byte(strconv.Itoa(unix.Gettid())+"\n"), 0); err != nil {
@@ -139,7 +139,7 @@ func enter(netns string) error {
 	return ownSysfs()
 }
 
-// schedule sets policy and priority of this thread, sched(7).
+// schedule sets the policy and priority of this thread (sched(7)).
 func (l Lane) schedule() error {
 	if l.Policy == "" {
 		return nil

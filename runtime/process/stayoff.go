@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// StayOff keeps all threads of this process off the CPUs, those to come too: a thread is born with
-// the affinity of the one that makes it. It is an error where nothing else is left.
+// StayOff keeps all threads of this process off the CPUs, future ones too: a thread inherits the affinity of
+// its creator. It fails if no other CPU is left.
 func StayOff(cpus cpuset.Set) error {
 	root := host.Live()
 	all, err := host.Online(root)
@@ -28,7 +28,7 @@ func StayOff(cpus cpuset.Set) error {
 		return fmt.Errorf("CPUs %s: none is left for isolane itself: leave one out", cpus)
 	}
 	done := map[int]bool{}
-	for grown := true; grown; { // a thread that is not done yet may make others
+	for grown := true; grown; { // a thread that is not moved yet may create others
 		grown = false
 		for _, tid := range task.Threads(root, os.Getpid()) {
 			if done[tid] {

@@ -14,9 +14,9 @@ import (
 
 const sysfs = "/sys"
 
-// ownSysfs lets this thread see the devices of its network namespace in sysfs, which shows those of the
-// namespace that mounted it: in a mount namespace that gets the mounts of the host, and gives it none, as
-// ip-netns(8) does. File systems that are mounted within stay.
+// ownSysfs mounts a sysfs that shows the devices of this thread's network namespace, because sysfs shows
+// those of the namespace that mounted it. As ip-netns(8) does, it uses a mount namespace that gets the host's
+// mounts and passes none to it. File systems mounted within sysfs stay.
 func ownSysfs() error {
 	var inside []string
 	err := mount.Info(os.DirFS("/"), func(p mount.Point) {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// apart lets this thread see files of its own below /tmp and /var/tmp, and of the processes in /proc only
-// those of the user that it is to become, and nothing with names of other lanes: in a mount namespace that
-// gives the host nothing.
+// apart gives this thread its own files below /tmp and /var/tmp. In /proc it sees only processes of the user
+// that it will become, and nothing with names of other lanes. It uses a mount namespace that passes nothing
+// to the host.
 func (l Lane) apart() error {
 	if l.Private == "" {
 		return nil
@@ -33,7 +33,8 @@ func (l Lane) apart() error {
 			return fmt.Errorf("%s: %s in its place: %w", dir, l.Private, err)
 		}
 	}
-	// By its name the option is for this mount alone; kernels before 5.8 know only its number, for all mounts.
+	// Given by name, the option applies to this mount alone. Kernels before 5.8 know only its number, for all
+	// mounts.
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err = unix.Mount("proc", "/proc", "proc", flags, "hidepid=invisible"); err != nil {
 		return fmt.Errorf("/proc without the processes of others: expected Linux 5.8 or newer: %w", err)
@@ -41,14 +42,14 @@ func (l Lane) apart() error {
 	return errors.Join(l.hideOthers(), unix.Close(private), unix.Chdir("/tmp"))
 }
 
-// become makes this thread another user's, without groups and without a way back (setresuid(2)). It has no
-// capabilities then, as it drops those that programs could give it before.
+// become makes this thread another user's, without groups and without a way back (setresuid(2)). It then has
+// no capabilities, because it has dropped those that programs could give it.
 func (l Lane) become() error {
 	if l.User == 0 {
 		return nil
 	}
 	id := int(l.User)
-	// What root's keys open is not for it.
+	// Root's keys must not be available to it.
 	_, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
 	if err != nil && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("session keyring: %w", err)

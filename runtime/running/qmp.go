@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// qmpSocket finds the path of the Unix socket on which a QEMU listens for QMP, in its arguments:
-// -qmp unix:PATH,… or -chardev socket,id=ID,path=PATH,… with -mon chardev=ID,mode=control
-// (qemu-system-x86_64(1)). It is "" where there is none with a path, as under libvirt, which hands
-// a file descriptor over and sets thread names.
+// qmpSocket finds in QEMU's arguments the path of the Unix socket on which it listens for QMP: -qmp
+// unix:PATH,… or -chardev socket,id=ID,path=PATH,… with -mon chardev=ID,mode=control (qemu-system-x86_64(1)).
+// It returns "" if none has a path, as under libvirt, which passes a file descriptor and names the threads.
 func qmpSocket(argv []string) string {
 	chardevs, monitor := map[string]string{}, ""
 	for i := 0; i+1 < len(argv); i++ {
@@ -45,7 +44,7 @@ func qmpSocket(argv []string) string {
 	return chardevs[monitor]
 }
 
-// options splits FIRST,key=value,…; a comma within a value is written twice.
+// options splits FIRST,key=value,…; a comma within a value is doubled.
 func options(text string) (first string, keys map[string]string) {
 	keys = map[string]string{}
 	for i, part := range strings.Split(strings.ReplaceAll(text, ",,", "\x00"), ",") {
@@ -59,12 +58,11 @@ func options(text string) (first string, keys map[string]string) {
 	return first, keys
 }
 
-// qmpLimit is for how long a QEMU may keep us waiting. It serves one client at a time, and does not
-// greet another.
+// qmpLimit is how long to wait for a QEMU. It serves one client at a time, and does not greet another one.
 const qmpLimit = 2 * time.Second
 
-// queryCPUs asks the QEMU that has this process id for the threads of its virtual CPUs: thread ids,
-// as QEMU counts them, by the CPU's index. The path is the one that QEMU sees.
+// queryCPUs asks the QEMU with this process ID for the threads of its virtual CPUs: thread IDs in QEMU's PID
+// namespace, by CPU index. socket is the path that QEMU sees.
 func queryCPUs(pid int, socket string) (map[int]int, error) {
 	seen := fmt.Sprintf("/proc/%d/root%s", pid, socket)
 	if !path.IsAbs(socket) {
@@ -87,7 +85,7 @@ func queryCPUs(pid int, socket string) (map[int]int, error) {
 	return askCPUs(conn)
 }
 
-// askCPUs has the conversation: a greeting, the handshake, query-cpus-fast (QEMU QMP reference).
+// askCPUs does the dialogue: greeting, handshake, query-cpus-fast (QEMU QMP reference).
 func askCPUs(conn io.ReadWriter) (map[int]int, error) {
 	replies := json.NewDecoder(io.LimitReader(conn, 4<<20))
 	var greeting struct{ QMP *json.RawMessage }
@@ -115,7 +113,7 @@ func askCPUs(conn io.ReadWriter) (map[int]int, error) {
 	return found, nil
 }
 
-// execute sends a command and decodes what it returns; events come between.
+// execute sends a command and decodes its reply, skipping events.
 func execute(w io.Writer, replies *json.Decoder, command string, into any) error {
 	if _, err := fmt.Fprintf(w, "{\"execute\":%q}\n", command); err != nil {
 		return err

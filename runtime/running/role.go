@@ -16,7 +16,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// The names that programs give their threads, beside those of virtual CPUs (task.VirtualCPU): DPDK
+// The names that programs give their threads, in addition to those of virtual CPUs (task.VirtualCPU): DPDK
 // (lib/eal/linux/eal.c), VPP (vlib/threads.c) and Open vSwitch (lib/dpif-netdev.c).
 const (
 	pmdName    = `^pmd-c(\d+)`
@@ -29,11 +29,11 @@ const (
 // role is what a thread gets of its lane.
 type role struct {
 	cpus cpuset.Set
-	one  bool // of several equal threads, each of which should have a CPU: the workload depends on it
+	one  bool // one of several equal threads, each of which should have a CPU: the workload depends on it
 }
 
-// roles says which threads want other CPUs than the lane as a whole, by TID. root serves the command
-// lines; the socket that one names is asked on this machine.
+// roles says, by TID, which threads want other CPUs than the whole lane. Command lines are read from root; a
+// socket that one names is opened on this machine.
 func roles(h host.Host, root fs.FS, l plan.Lane, threads []Thread) (map[int]role, []string) {
 	m := mapping{lane: l, host: h, want: map[int]role{}}
 	for _, p := range byProcess(threads) {
@@ -75,10 +75,10 @@ func (m *mapping) warn(format string, args ...any) {
 	m.warnings = append(m.warnings, fmt.Sprintf(format, args...))
 }
 
-// machine gives virtual CPU i the CPU i of the role vcpu, one to one, and QEMU's other threads those
-// of the role emulator. A lane without these roles gives the virtual CPUs its first CPUs and the
-// other threads the rest. CPUs are counted core by core, as `isolane cores --for qemu` does, so that
-// the guest's siblings are siblings.
+// machine gives virtual CPU i the CPU i of the role vcpu, one to one, and QEMU's other threads those of the
+// role emulator. Without these roles the virtual CPUs get the lane's first CPUs and the other threads the
+// rest. CPUs are counted core by core, as in `isolane cores --for qemu`, so that the guest's siblings are
+// siblings.
 func (m *mapping) machine(p []Thread, vcpus map[int]Thread) {
 	emulator := m.lane.Roles["emulator"]
 	cpus := m.byCore(m.cpus("vcpu", m.lane.CPUs.Difference(emulator)))
@@ -98,8 +98,8 @@ func (m *mapping) machine(p []Thread, vcpus map[int]Thread) {
 	m.rest(p, emulator)
 }
 
-// dataplane gives worker i the CPU i of the role worker, one to one, and all other threads the role
-// main, which is by default the lane's first CPU.
+// dataplane gives worker i the CPU i of the role worker, one to one, and all other threads the role main, by
+// default the lane's first CPU.
 func (m *mapping) dataplane(p []Thread, workers map[int]Thread) {
 	first := m.cpus("main", cpuset.Of(m.lane.CPUs.First()))
 	cpus := m.cpus("worker", m.lane.CPUs.Difference(first))
@@ -111,8 +111,8 @@ func (m *mapping) dataplane(p []Thread, workers map[int]Thread) {
 	m.rest(p, first)
 }
 
-// pollMode gives each poll-mode thread of a switch the CPU that it has in its name, from which the kernel
-// takes it with the cgroup, and all other threads those of main.
+// pollMode gives each poll-mode thread of a switch the CPU in its name, which moving it into the cgroup takes
+// from it, and all other threads the CPUs of main.
 func (m *mapping) pollMode(p []Thread, pmds map[int]Thread) {
 	for cpu, t := range pmds {
 		if m.lane.CPUs.Contains(cpu) {
@@ -124,7 +124,7 @@ func (m *mapping) pollMode(p []Thread, pmds map[int]Thread) {
 	}
 }
 
-// cpus returns those of a role, or others where the lane has no such role.
+// cpus returns the CPUs of a role, or others if the lane has no such role.
 func (m *mapping) cpus(name string, others cpuset.Set) cpuset.Set {
 	if cpus := m.lane.Roles[name]; !cpus.IsEmpty() {
 		return cpus
@@ -135,9 +135,9 @@ func (m *mapping) cpus(name string, others cpuset.Set) cpuset.Set {
 	return others
 }
 
-// pair gives the threads, in the order of their numbers, a CPU each, and returns those taken. Where there are
-// too few CPUs all threads get all of them, to be balanced; in a lane without balancing it begins again with
-// the first.
+// pair gives each thread, in the order of their numbers, a CPU, and returns the CPUs used. If there are too
+// few CPUs, all threads get all of them to be balanced; in a lane without balancing it starts again at the
+// first.
 func (m *mapping) pair(p []Thread, threads map[int]Thread, what, from string, cpus []int) (used cpuset.Set) {
 	m.mapped = append(m.mapped, name(p))
 	few := len(threads) > len(cpus)
@@ -156,7 +156,7 @@ func (m *mapping) pair(p []Thread, threads map[int]Thread, what, from string, cp
 	return used
 }
 
-// rest gives all threads that have none yet these CPUs.
+// rest gives these CPUs to all threads that have none yet.
 func (m *mapping) rest(p []Thread, cpus cpuset.Set) {
 	for _, t := range p {
 		if _, ok := m.want[t.TID]; !ok {
@@ -165,7 +165,7 @@ func (m *mapping) rest(p []Thread, cpus cpuset.Set) {
 	}
 }
 
-// byCore returns the CPUs with the siblings of a core side by side.
+// byCore returns the CPUs with the siblings of a core next to each other.
 func (m *mapping) byCore(cpus cpuset.Set) []int {
 	var order []int
 	for cpu := range cpus.All() {
@@ -178,10 +178,10 @@ func (m *mapping) byCore(cpus cpuset.Set) []int {
 	return order
 }
 
-// asked finds the threads of virtual CPUs by QMP. Only threads of the process itself count, whatever
-// its socket says.
+// asked finds the threads of virtual CPUs by QMP. Only threads of the process itself count, whatever the
+// socket says.
 func (m *mapping) asked(root fs.FS, p []Thread) map[int]Thread {
-	line, _ := fs.ReadFile(root, task.Dir(p[0].PID)+"/cmdline") // one that has ended has no socket
+	line, _ := fs.ReadFile(root, task.Dir(p[0].PID)+"/cmdline") // a process that has ended has no socket
 	socket := qmpSocket(strings.Split(string(bytes.TrimRight(line, "\x00")), "\x00"))
 	if socket == "" {
 		m.warn("%s: its threads have no names and it has no QMP socket, so vCPUs and emulator share the lane: "+
@@ -204,7 +204,7 @@ func (m *mapping) asked(root fs.FS, p []Thread) map[int]Thread {
 	return vcpus
 }
 
-// numbered returns the threads whose name has a number, by that.
+// numbered returns the threads that have a number in their name, by that number.
 func numbered(p []Thread, number func(name string) (n int, is bool)) map[int]Thread {
 	found := map[int]Thread{}
 	for _, t := range p {
@@ -215,7 +215,7 @@ func numbered(p []Thread, number func(name string) (n int, is bool)) map[int]Thr
 	return found
 }
 
-// inName finds the number in names that match.
+// inName returns a function that finds the number in a name that matches the pattern.
 func inName(pattern string) func(name string) (int, bool) {
 	re := regexp.MustCompile(pattern)
 	return func(name string) (int, bool) {
@@ -228,7 +228,7 @@ func inName(pattern string) func(name string) (int, bool) {
 	}
 }
 
-// byProcess groups threads, which are in the order of their processes.
+// byProcess groups threads, which are ordered by process.
 func byProcess(threads []Thread) (groups [][]Thread) {
 	for i, t := range threads {
 		if i == 0 || threads[i-1].PID != t.PID {

@@ -27,24 +27,23 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// Thread is one thread of a running process, from /proc/PID/task/TID (proc_pid_stat(5),
-// proc_pid_status(5)).
+// Thread is one thread of a running process, from /proc/PID/task/TID (proc_pid_stat(5), proc_pid_status(5)).
 type Thread struct {
 	TID, PID int
-	NSTID    int        // its TID within its own PID namespace, where a container counts
+	NSTID    int        // its TID within its own PID namespace, as in a container
 	Start    uint64     // in clock ticks after boot, field 22 of its stat file
 	Comm     string     // its name, at most 15 bytes
 	Program  string     // of the process: the last part of its first argument
-	CPUs     cpuset.Set // that it may use, also those that are offline
+	CPUs     cpuset.Set // that it may use, offline ones included
 
 	kernel bool
-	dead   bool // it has ended, and nobody has waited for it
-	parent int  // the process that made its process
+	dead   bool // a zombie: nobody has waited for it
+	parent int  // the parent of its process
 }
 
-// Tree returns the threads of a process and of its descendants, by process and thread. A descendant
-// whose parent has ended belongs to another process by then, and is not found. The error is
-// fs.ErrNotExist where there is no such process.
+// Tree returns the threads of a process and of its descendants, by process and thread. It misses a descendant
+// whose parent has ended, which then belongs to another process. If there is no such process it fails with
+// fs.ErrNotExist.
 func Tree(root fs.FS, pid int) ([]Thread, error) {
 	if pid <= 1 {
 		return nil, fmt.Errorf("process %d: expected a process above 1, which is the whole machine's init", pid)
@@ -70,7 +69,7 @@ func Tree(root fs.FS, pid int) ([]Thread, error) {
 	pids := []int{pid}
 	for i := 0; i < len(pids); i++ {
 		for _, child := range children[pids[i]] {
-			if !slices.Contains(pids, child) { // an id may have been used again meanwhile
+			if !slices.Contains(pids, child) { // an ID may have been reused meanwhile
 				pids = append(pids, child)
 			}
 		}
@@ -78,11 +77,11 @@ func Tree(root fs.FS, pid int) ([]Thread, error) {
 	return threadsOf(root, pids)
 }
 
-// ErrEmpty says that a cgroup has no processes; after the first steps, that all have left it.
+// ErrEmpty says that a cgroup has no processes: after the first steps, that all have left it.
 var ErrEmpty = errors.New("no processes in this cgroup or below it")
 
-// Cgroup returns the threads of the processes in a cgroup and in those below it, by process and
-// thread, without kernel threads, or ErrEmpty. dir is absolute.
+// Cgroup returns the threads of the processes in a cgroup and below it, by process and thread, without kernel
+// threads. It fails with ErrEmpty if there are none. dir is absolute.
 func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 	groups, err := cgroup.Tree(root, dir)
 	if err != nil {
@@ -96,14 +95,14 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 	for _, g := range groups {
 		file, into := path.Join(g, "cgroup.procs"), &pids
 		if g != dir && change.IsKeeperGroup(g) {
-			// A process of one thread; in a threaded cgroup the one above lists them too.
+			// A keeper has one thread; in a threaded cgroup the one above lists it too.
 			file, into = path.Join(g, "cgroup.threads"), &keepers
 		}
 		var data []byte
 		switch data, err = fs.ReadFile(root, file[1:]); {
 		case errors.Is(err, fs.ErrNotExist) && g != dir, errors.Is(err, unix.ENODEV),
 			errors.Is(err, unix.EOPNOTSUPP):
-			// Removed meanwhile; or threaded, and the one above lists the processes.
+			// Removed meanwhile; or threaded, and then the one above lists the processes.
 			continue
 		case err != nil:
 			return nil, err
@@ -125,7 +124,7 @@ func Cgroup(root fs.FS, dir string) ([]Thread, error) {
 	return threads, err
 }
 
-// threaded says whether a cgroup is a part of a domain above it, which lists its processes
+// threaded reports whether a cgroup belongs to a threaded domain above it, which lists its processes
 // (Documentation/admin-guide/cgroup-v2.rst, Threads).
 func threaded(root fs.FS, dir string) bool {
 	kind, err := fs.ReadFile(root, path.Join(dir, "cgroup.type")[1:])

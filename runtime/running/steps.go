@@ -20,11 +20,11 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Resolve returns the absolute directory of a cgroup in the hierarchy that has the cpuset controller.
-// group is absolute or relative to the root of that hierarchy, such as docker/ID. It must lie below
-// that root, without "..", not be one of Isolane's own, and no part of it may be a symbolic link.
+// Resolve returns the absolute directory of a cgroup in the hierarchy with the cpuset controller. group is
+// absolute, or relative to the root of that hierarchy, such as docker/ID. It must be below that root and
+// contain no "..". It must not be one of Isolane's own, and no part of it may be a symbolic link.
 func Resolve(h host.Host, root fs.FS, group string) (string, error) {
-	lane, err := knob.GroupDir(h, "any") // for its parent
+	lane, err := knob.GroupDir(h, "any") // only its parent counts
 	if err != nil {
 		return "", err
 	}
@@ -57,9 +57,10 @@ func Resolve(h host.Host, root fs.FS, group string) (string, error) {
 	return dir, err
 }
 
-// InService says whether a process is in a service of systemd's that is not a user's session, with cgroup v2.
+// InService reports whether a process is in a service of systemd's that is not a user's session, with cgroup
+// v2.
 func InService(h host.Host, root fs.FS, pid int) bool {
-	lane, err := knob.GroupDir(h, "any") // for its parent
+	lane, err := knob.GroupDir(h, "any") // only its parent counts
 	if err != nil {
 		return false
 	}
@@ -72,10 +73,11 @@ func InService(h host.Host, root fs.FS, pid int) bool {
 	return err == nil && booted == nil && strings.HasSuffix(group, ".service")
 }
 
-// OwnGroup returns the cgroup of a process where only the process and its descendants are in it, as in a
-// container, or where it is the first of a service of systemd's: others there may have lost their parent.
+// OwnGroup returns the cgroup of a process if only the process and its descendants are in it, as in a
+// container, or if it is the first process of a systemd service: there, descendants may have lost their
+// parent.
 func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
-	lane, err := knob.GroupDir(h, "any") // for its parent
+	lane, err := knob.GroupDir(h, "any") // only its parent counts
 	if err != nil {
 		return "", false
 	}
@@ -84,7 +86,7 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 		return "", false
 	}
 	group, err := hier.Of(root, task.Dir(pid))
-	for err == nil && threaded(root, group) { // as libvirt's: the process is in the one above them
+	for err == nil && threaded(root, group) { // as with libvirt: the process is in the one above
 		group = path.Dir(group)
 	}
 	if err != nil || group == hier.Mount || strings.Contains(group, "/"+change.GroupPrefix) {
@@ -106,22 +108,22 @@ func OwnGroup(h host.Host, root fs.FS, pid int) (string, bool) {
 	})
 }
 
-// first says whether no process is older.
+// first reports whether no other process is older.
 func first(all []Thread, pid int) bool {
 	oldest := slices.MinFunc(all, func(a, b Thread) int { return cmp.Compare(a.Start, b.Start) })
 	return oldest.PID == pid
 }
 
-// Steps returns what is missing to have the threads of an attachment in the lane, which is in force already
-// in the cgroup dir, and what the user should know.
+// Steps returns the missing steps that bring the threads of an attachment into the lane, which is already in
+// force in the cgroup dir, and warnings for the user.
 //
-// A workload stays in its own cgroup wherever the kernel can give that the lane's CPUs: then limits,
-// statistics and the view of its service manager or container runtime are as before, and what it adds is born
-// in the lane. With cgroup v1 the group's cpuset gets the lane's CPUs and memory nodes, as `runc update
-// --cpuset-cpus` does. With v2 it is a partition already where at.Own says so (enforce.Lanes.Attach). Else
-// the processes are moved into the lane's cgroup: only tasks of a partition may use its CPUs
-// (Documentation/admin-guide/cgroup-v2.rst). All threads of a process move with it, also those in threaded
-// cgroups, as libvirt has them, and come back there.
+// A workload stays in its own cgroup whenever the kernel can give that the lane's CPUs. Then limits,
+// statistics and the view of its service manager or container runtime do not change, and new threads are born
+// in the lane. With cgroup v1 the group's cpuset gets the lane's CPUs and memory nodes, as with `runc update
+// --cpuset-cpus`. With v2 the group is already a partition if at.Own says so (enforce.Lanes.Attach).
+// Otherwise the processes move into the lane's cgroup, because only tasks of a partition may use its CPUs
+// (Documentation/admin-guide/cgroup-v2.rst). All threads of a process move with it and later come back, also
+// those in threaded cgroups, as with libvirt.
 func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at attached.Workload,
 	threads []Thread) ([]journal.Step, []string, error) {
 	hier, err := cgroup.HierarchyOf(root, dir)
@@ -134,7 +136,7 @@ func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at attached.Workloa
 	a := attachment{host: h, root: root, lane: l, dir: dir, hierarchy: hier, moved: map[int]bool{},
 		kept: map[string]bool{}}
 	switch {
-	case at.Own: // it has the lane's CPUs already: what its threads have now, they keep
+	case at.Own: // it has the lane's CPUs already: its threads keep their affinities
 	case at.Group != "" && !hier.V2:
 		err = a.regroup(at.Group)
 	default:
@@ -162,9 +164,9 @@ type attachment struct {
 	kept      map[string]bool // the units that have a keeper
 }
 
-// regroup changes a cpuset of cgroup v1 and those below it. Each must hold the CPUs of those below at
-// every moment (Documentation/admin-guide/cgroup-v1/cpusets.rst), so from the top they first get the
-// lane's besides their own, and then, from the bottom, only the lane's.
+// regroup changes a cpuset of cgroup v1 and those below it. Each must always contain the CPUs of those below
+// it (Documentation/admin-guide/cgroup-v1/cpusets.rst). So from the top down each first gets the lane's CPUs
+// in addition to its own, and then from the bottom up only the lane's.
 func (a *attachment) regroup(group string) error {
 	nodes := a.nodes()
 	dirs, err := cgroup.Tree(a.root, group)
@@ -222,7 +224,7 @@ func (a *attachment) nodes() cpuset.Set {
 	return a.lane.MemoryNodes
 }
 
-// fits says whether the cgroups above one have what it is to get.
+// fits returns an error unless the cgroups above one have what it is to get.
 func (a *attachment) fits(group, name string, want cpuset.Set) error {
 	for dir := path.Dir(group); len(dir) >= len(a.hierarchy.Mount); dir = path.Dir(dir) {
 		file := path.Join(dir, name)
@@ -238,8 +240,8 @@ func (a *attachment) fits(group, name string, want cpuset.Set) error {
 	return nil
 }
 
-// move takes whole processes into the lane's cgroup; with v2 into one within it, so that it is known later
-// whose children are there.
+// move moves whole processes into the lane's cgroup. With v2 they go into a group within it, so that it is
+// known later whose children are there.
 func (a *attachment) move(at attached.Workload, threads []Thread) error {
 	if _, err := fs.Stat(a.root, a.dir[1:]); err != nil {
 		return fmt.Errorf("lane %s: %w: apply it first", a.lane.Name, err)
@@ -264,7 +266,7 @@ func (a *attachment) move(at attached.Workload, threads []Thread) error {
 			continue // it has ended
 		}
 		a.moved[p[main].PID] = true
-		// A child may have ended until it is its turn.
+		// A child may have ended before its turn.
 		child := slices.ContainsFunc(threads, func(t Thread) bool { return t.PID == p[main].parent })
 		kept := a.keep(from, p[main].PID)
 		a.steps = append(a.steps, journal.Step{Kind: change.KindMember,
@@ -277,7 +279,7 @@ func (a *attachment) move(at attached.Workload, threads []Thread) error {
 	return nil
 }
 
-// warnMoved says loudly what it means that processes leave their cgroup.
+// warnMoved warns about the consequences of processes leaving their cgroup.
 func (a *attachment) warnMoved(from string, kept bool) {
 	back := "isolane release brings them back"
 	if kept {
@@ -288,9 +290,9 @@ func (a *attachment) warnMoved(from string, kept bool) {
 			"reach them there, and what its runtime adds is born outside; %s", from, a.dir, back))
 }
 
-// place returns the cgroup that a process is in. With cgroup v2 that is the main thread's: the others may be
-// in other threaded ones of the same domain. With v1 a process whose threads are in several cannot be put
-// back.
+// place returns the cgroup of a process. With cgroup v2 that is the main thread's; the others may be in other
+// threaded cgroups of the same domain. With v1 it fails if the threads are in several cgroups: such a process
+// could not be put back.
 func (a *attachment) place(p []Thread) (string, error) {
 	if a.hierarchy.V2 {
 		return a.hierarchy.Of(a.root, task.Dir(p[0].PID))
@@ -298,7 +300,7 @@ func (a *attachment) place(p []Thread) (string, error) {
 	place := ""
 	for _, t := range p {
 		dir, err := a.hierarchy.Of(a.root, task.ThreadDir(t.PID, t.TID))
-		if t.dead || errors.Is(err, fs.ErrNotExist) { // of the first of them others may live on
+		if t.dead || errors.Is(err, fs.ErrNotExist) { // other threads may outlive the first
 			continue
 		}
 		if err != nil {
@@ -316,7 +318,7 @@ func (a *attachment) place(p []Thread) (string, error) {
 	return place, nil
 }
 
-// domain returns the nearest cgroup that is not threaded: the limits of memory are there.
+// domain returns the nearest cgroup that is not threaded: it has the memory limits.
 func (a *attachment) domain(dir string) string {
 	for dir != a.hierarchy.Mount && threaded(a.root, dir) {
 		dir = path.Dir(dir)
@@ -324,8 +326,8 @@ func (a *attachment) domain(dir string) string {
 	return dir
 }
 
-// keep has a process stay in the service or scope of systemd's that another leaves: see the journal's kind
-// keeper.
+// keep keeps a service or scope of systemd alive after process pid has left it, by a keeper
+// (change.KindKeeper).
 func (a *attachment) keep(from string, pid int) bool {
 	if _, err := fs.Stat(a.root, "run/systemd/system"); err != nil || !a.hierarchy.V2 { // sd_booted(3)
 		return false
@@ -346,7 +348,7 @@ func (a *attachment) keep(from string, pid int) bool {
 	return true
 }
 
-// pin gives threads with a role their CPUs, and each thread the scheduling that the lane asks for.
+// pin gives threads with a role their CPUs, and every thread the scheduling that the lane asks for.
 func (a *attachment) pin(threads []Thread) error {
 	want, warnings := roles(a.host, a.root, a.lane, threads)
 	a.warnings = append(a.warnings, warnings...)
@@ -364,9 +366,9 @@ func (a *attachment) pin(threads []Thread) error {
 	return nil
 }
 
-// schedule gives a thread of a lane for fifo or rr what `run` would: that policy, or, where it only helps
-// those with a CPU of their own, exact timers. A thread with a real-time policy chose it itself, and keeps
-// it. What it has is asked of this machine, and not of root.
+// schedule gives a thread of a lane with fifo or rr what `run` would: that policy, or exact timers if the
+// policy only helps threads that have a CPU to themselves. A thread that already has a real-time policy chose
+// it itself and keeps it. The present scheduling is read from this machine, not from root.
 func (a *attachment) schedule(t Thread, helps bool) error {
 	lane := a.lane.Spec.Scheduling
 	to := change.Scheduling{Policy: lane.Policy, Priority: lane.Priority}

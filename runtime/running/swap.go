@@ -15,8 +15,9 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// noSwap keeps the workload's memory from being swapped out where cgroup v1 has it in a hierarchy of its own:
-// there it stays in its cgroups, with their limits. The lane has one too where the machine swaps.
+// noSwap keeps the workload's memory from being swapped out if cgroup v1 has memory in its own hierarchy:
+// there the workload stays in its cgroups, with their limits. The lane's own group has that setting too, if
+// the machine swaps.
 func (a *attachment) noSwap(threads []Thread) error {
 	lane := knob.MemoryGroup(a.root, a.host, a.lane.Name)
 	if lane == "" {

@@ -19,17 +19,17 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// thread is one that runs or waits for its turn on a CPU.
+// thread is a thread that runs or waits for its turn on a CPU.
 type thread struct {
 	ID, CPU int
 	Bound   bool // to some of the lane's CPUs
 }
 
-// move takes a thread to another CPU.
+// move moves a thread to another CPU.
 type move struct{ Thread, To int }
 
-// moves returns what leaves no CPU idle beside a queue: as long as a CPU has two threads more than another,
-// one of those that are not bound goes there. The fewest threads move.
+// moves returns the moves after which no CPU idles while threads queue on another. As long as a CPU has two
+// threads more than another, an unbound one of them moves there. The fewest threads move.
 func moves(threads []thread, cpus cpuset.Set) []move {
 	if cpus.IsEmpty() {
 		return nil
@@ -56,14 +56,14 @@ func moves(threads []thread, cpus cpuset.Set) []move {
 		i := slices.IndexFunc(queue[from], func(t thread) bool { return !t.Bound })
 		t := queue[from][i]
 		queue[from] = slices.Delete(queue[from], i, i+1)
-		t.Bound = true // once is enough
+		t.Bound = true // move it only once
 		queue[to] = append(queue[to], t)
 		all = append(all, move{t.ID, to})
 	}
 }
 
-// Once looks at the threads of a cgroup and of those in it, and moves what waits beside an idle CPU. A thread
-// that is moved may use all of the lane's CPUs afterwards, as before.
+// Once checks the threads of a cgroup and of those below it, and moves threads that wait while a CPU idles. A
+// moved thread may still use all of the lane's CPUs afterwards.
 func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 	threads, err := runnable(root, dir, cpus)
 	if err != nil {
@@ -74,7 +74,7 @@ func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 		if err == nil {
 			err = task.ResetAffinity(m.Thread)
 		}
-		// it has ended or left, or is the kernel's
+		// It has ended or left, or is the kernel's.
 		if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("thread %d to CPU %d: %w", m.Thread, m.To, err)
 		}
@@ -82,7 +82,7 @@ func Once(root fs.FS, dir string, cpus cpuset.Set) error {
 	return nil
 }
 
-// runnable are the threads that run or wait now.
+// runnable returns the threads that run or wait now.
 func runnable(root fs.FS, dir string, cpus cpuset.Set) ([]thread, error) {
 	tids, err := cgroup.Threads(root, dir)
 	var found []thread

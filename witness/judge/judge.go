@@ -1,4 +1,4 @@
-// Package judge holds the evidence of a run against its plan.
+// Package judge compares the evidence of a run with its plan.
 package judge
 
 import (
@@ -15,29 +15,29 @@ import (
 // Expect is what a plan expects of the evidence.
 type Expect struct {
 	Noisy      bool       // there are neighbours, and they work
-	Lane       cpuset.Set // CPUs where only the application belongs; empty where there is no lane
-	Neighbours cpuset.Set // where the neighbours may run
+	Lane       cpuset.Set // CPUs where only the application belongs; empty without a lane
+	Neighbours cpuset.Set // where they may run
 	Measured   cpuset.Set // CPUs whose steal counts
-	// process that goes to the lane to start programs there, while none of them measures; 0: none
+	// process that enters the lane to start programs, while none of them measures; 0: none
 	Starter      int
-	StealPercent float64             // of a measured CPU that a hypervisor may take; 0 is nothing
-	NoisePercent float64             // of one CPU that the neighbours must have had; 0 is 1
-	Window       results.Nanoseconds // what the percentages are of; 0 is the witness's own
+	StealPercent float64             // of a measured CPU, that a hypervisor may take; 0: none
+	NoisePercent float64             // of one CPU, that the neighbours must have used; 0: 1
+	Window       results.Nanoseconds // the base of the percentages; 0: the witness's own
 }
 
 func (e Expect) percent(d results.Nanoseconds) float64 {
 	return 100 * float64(d) / float64(max(e.Window, 1))
 }
 
-// intrusion is how much of a window other programs may run on a lane's CPUs, all together, before
-// the run is void: a thousandth, because a lane must show its P99.9, and at least a millisecond.
+// intrusion returns how long other programs together may run on a lane's CPUs in a window before the run is
+// void: a thousandth, because a lane must show its P99.9, and at least a millisecond.
 func (e Expect) intrusion() results.Nanoseconds {
 	return max(e.Window/1000, results.Nanoseconds(time.Millisecond))
 }
 
-// Contradictions returns what in the evidence contradicts the plan, in words; none when a run is
-// valid. A thread that never ran contradicts nothing. Kernel threads on a lane's CPU are reported
-// as intruders and are no contradictions: what is bound to a CPU cannot be moved while it is up.
+// Contradictions says what in the evidence contradicts the plan; nothing for a valid run. A thread that never
+// ran contradicts nothing. Kernel threads on a lane's CPU are reported as intruders, but are no
+// contradictions: a thread that is bound to a CPU cannot be moved while the CPU is online.
 func Contradictions(w results.Witness, e Expect) []string {
 	if e.Window == 0 {
 		e.Window = w.Window
@@ -82,7 +82,7 @@ func noise(n results.Neighbours, e Expect) []string {
 	return why
 }
 
-// idle says whether the neighbours counted their work, and it is nothing.
+// idle reports whether the neighbours counted their work, and it is zero.
 func idle(bogoPerSec map[string]float64) bool {
 	for _, rate := range bogoPerSec {
 		if rate > 0 {
@@ -95,7 +95,7 @@ func idle(bogoPerSec map[string]float64) bool {
 // shown is the unit in which the kernel shows steal: 1/USER_HZ, 1/100 s for all programs (proc_stat(5)).
 const shown = results.Nanoseconds(1e9 / 100)
 
-// steal allows for that unit: what is seen may be one more than what was taken.
+// steal allows for that unit: one more may be seen than was taken.
 func steal(cpus []results.CPU, e Expect) []string {
 	var why []string
 	for _, c := range cpus {
@@ -107,8 +107,8 @@ func steal(cpus []results.CPU, e Expect) []string {
 	return why
 }
 
-// intruders are tasks on the lane's CPUs that are no kernel threads; the costliest are named. Where it is not
-// known how long one was there, it may have been all the time that it ran.
+// intruders returns the tasks on the lane's CPUs that are no kernel threads, and names the costliest. If it
+// is unknown how long one ran there, it may have been all its run time.
 func intruders(all []results.Source, e Expect) []string {
 	var sum, unknown results.Nanoseconds
 	var named []string
@@ -141,7 +141,7 @@ func intruders(all []results.Source, e Expect) []string {
 // orNone prints a set for a sentence.
 func orNone(s cpuset.Set) string { return cmp.Or(s.String(), "none") }
 
-// valueOf is 0 where it is not known.
+// valueOf returns a value; 0 if unknown.
 func valueOf[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

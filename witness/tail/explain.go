@@ -11,35 +11,35 @@ import (
 // Own is the kind of a run of a subject's thread.
 const Own = "own"
 
-// Intrusion is one stay of a source on a CPU, of 2 µs or more, with what interrupted it; or a run of a
-// subject's thread, whatever its length. Begin and End are of CLOCK_MONOTONIC.
+// Intrusion is one stay of a source on a CPU of 2 µs or more, including what interrupted it; or a run of a
+// subject's thread of any length. Begin and End are of CLOCK_MONOTONIC.
 type Intrusion struct {
 	CPU        int
-	Kind, Name string // of an own run the name is the role
+	Kind, Name string // for an own run the name is the role
 	Begin, End results.Nanoseconds
-	// Of own runs, and those of the lane's workload.
+	// TID is set for own runs, and those of the lane's workload.
 	TID int
-	// Server is the thread's id too, or its process's of a program of Isolane's own: one thread serves there, or
-	// measures, the others are of Go's runtime.
+	// Server is the TID too, or for Isolane's own programs the PID: there one thread serves or measures, and the
+	// others are of Go's runtime.
 	Server int
 	Woken  results.Nanoseconds // when somebody began to wake the thread; 0: it did not sleep before
-	Stolen results.Nanoseconds // by the hypervisor within the run
-	Late   results.Nanoseconds // the same before it, while the CPU was idle
+	Stolen results.Nanoseconds // by the hypervisor during the run
+	Late   results.Nanoseconds // the same before the run, while the CPU was idle
 }
 
-// wakeUp is the kind of what a subject waits, once it is woken, until it runs: the interrupt that tells its
-// CPU, the CPU's way out of its idle state, the scheduler.
+// wakeUp is the kind of the time between waking a subject and its run: the interrupt that tells its CPU, the
+// CPU's way out of its idle state, the scheduler.
 const wakeUp = "wake-up"
 
-// maxMet bounds the sources that a tail names; the cheapest of them are added up.
+// maxMet bounds the number of sources that a tail names. The cheapest ones are added up.
 const maxMet = 16
 
-// Explain says which share of what the samples took beyond median the intrusions cover: overlaps in
-// time, clipped to the sample. What is on the application's CPU counts before what is on the client's.
-// Where intrusions nest, the innermost counts, so none is counted twice; where they cover more than the
-// excess, as the packet's own softirqs do, all are scaled down to it. Of several CPUs only those count on
-// which the application and the client ran last before the reply, or that of the sample. Of a wake-up only
-// that part counts that is beyond the usual one's. Why says why nobody can tell.
+// Explain returns which share of the samples' excess over the median the intrusions cover, by their overlaps
+// in time with the samples. Intrusions on the application's CPU count before those on the client's. If
+// intrusions nest, only the innermost counts, so no time counts twice. If they cover more than the excess, as
+// the packet's own softirqs do, all are scaled down to it. If several CPUs are possible, only those count on
+// which application and client ran last before the reply, or the sample's own. Of a wake-up only what exceeds
+// a usual one counts. why says why nothing can be explained.
 func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []Intrusion) (
 	tail results.Tail, why string) {
 	on := map[int]served{}
@@ -88,19 +88,18 @@ func Explain(samples []results.Sample, median results.Nanoseconds, intrusions []
 	return tail, ""
 }
 
-// served is what served, or measured: by role the runs of a thread, and the median of its wake-ups.
+// served is what served or measured: by role, the runs of a thread, and the median of its wake-ups.
 type served struct {
 	cpu   int // of the application, or unknown
 	runs  map[string][]Intrusion
 	usual map[string]results.Nanoseconds
 }
 
-// alone is how many times as long as any other thread of its role one ran that serves alone.
+// alone is how many times as long as any other thread of its role a thread ran that serves alone.
 const alone = 4
 
-// serving returns the thread of each role that ran longest, on cpu where that is known: it serves, or
-// measures; what its process does beside it delays nobody. Of several that do, why says so: any of them may
-// have been late.
+// serving returns the thread of each role that ran longest, on cpu if that is known. It serves or measures;
+// its process's other threads delay nobody. If several do, why says so, since any of them may have been late.
 func serving(all []Intrusion, cpu int) (by served, why string) {
 	type thread struct {
 		role        string
@@ -143,7 +142,7 @@ func serving(all []Intrusion, cpu int) (by served, why string) {
 	return by, ""
 }
 
-// The ranks of what overlaps: the lowest counts.
+// The ranks of overlapping spans: the lowest counts.
 const (
 	onApplication = iota // an intrusion on the application's CPU
 	applicationWaits
@@ -156,8 +155,8 @@ type span struct {
 	rank int
 }
 
-// before says which of two that overlap counts: of a rank the innermost, which began last, of equals the one
-// that ends first.
+// before reports which of two overlapping spans counts. Within a rank that is the innermost, which began
+// last, and among equals the one that ends first.
 func (s span) before(o span) bool {
 	return cmp.Or(cmp.Compare(s.rank, o.rank), cmp.Compare(o.Begin, s.Begin), cmp.Compare(s.End, o.End)) < 0
 }
@@ -178,8 +177,9 @@ func explainOne(sample results.Sample, all []Intrusion, by served) (met []result
 	return addMet(met, results.Met{Kind: results.Steal, Name: results.Hypervisor, Took: min(stolen, free)})
 }
 
-// spansOf returns what overlaps with the sample on the CPUs of the application and the client, clipped to it,
-// and what the hypervisor took of their runs; of a run that is longer than the sample in proportion.
+// spansOf returns what overlaps the sample on the CPUs of the application and the client, clipped to it.
+// stolen is what the hypervisor took of their runs; of a run longer than the sample it takes a proportional
+// part.
 func spansOf(sample results.Sample, all []Intrusion, by served) (spans []span, stolen results.Nanoseconds) {
 	add := func(in Intrusion, rank int) {
 		in.Begin, in.End = max(in.Begin, sample.Begin), min(in.End, sample.End)
@@ -187,7 +187,7 @@ func spansOf(sample results.Sample, all []Intrusion, by served) (spans []span, s
 			spans = append(spans, span{in, rank})
 		}
 	}
-	at := map[string]int{results.Application: by.cpu, results.Client: unknown} // the CPU
+	at := map[string]int{results.Application: by.cpu, results.Client: unknown} // by side: the CPU
 	for role, wait := range map[string]int{results.Application: applicationWaits, results.Client: clientWaits} {
 		for _, in := range by.runs[role] {
 			if in.Begin >= sample.End {
@@ -219,7 +219,7 @@ func spansOf(sample results.Sample, all []Intrusion, by served) (spans []span, s
 
 const unknown = -1
 
-// cover returns how much each span covers alone.
+// cover returns how much time each span covers alone.
 func cover(spans []span) []results.Nanoseconds {
 	var edges []results.Nanoseconds
 	for _, s := range spans {
@@ -227,12 +227,12 @@ func cover(spans []span) []results.Nanoseconds {
 	}
 	slices.Sort(edges)
 	took := make([]results.Nanoseconds, len(spans))
-	order := make([]int, len(spans)) // by their begin
+	order := make([]int, len(spans)) // by their start
 	for k := range order {
 		order[k] = k
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(spans[a].Begin, spans[b].Begin) })
-	var open []int // those that have begun and not ended; there are few, though a long sample has many spans
+	var open []int // started and not ended; few, even if a long sample has many spans
 	for i, to := range edges[min(1, len(edges)):] {
 		from, counts := edges[i], -1
 		for len(order) > 0 && spans[order[0]].Begin <= from {
@@ -251,7 +251,7 @@ func cover(spans []span) []results.Nanoseconds {
 	return took
 }
 
-// side is that of an intrusion; a wake-up has the name of whose it is.
+// side returns the side of an intrusion. A wake-up is named after its side.
 func (s span) side() string {
 	if s.rank == onClient {
 		return results.Client

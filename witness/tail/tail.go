@@ -1,5 +1,5 @@
 // Package tail says which part of the worst samples of a measurement is explained by what intruded meanwhile.
-// It is arithmetic over what a witness has noted.
+// It only computes, from what a witness has recorded.
 package tail
 
 import (
@@ -9,9 +9,9 @@ import (
 	"isolane.dev/isolane/stats"
 )
 
-// Of links the longest samples of a measurement to what intruded meanwhile: those from P99.9 on where
-// the sample supports it, else from P99 on, else the longest hundredth. Nil: there are no samples, or why
-// says why not.
+// Of relates the longest samples of a measurement to what intruded meanwhile: those from P99.9 on if the
+// sample supports that, else from P99 on, else the longest hundredth. It returns nil if there are no samples,
+// or if why says why not.
 func Of(m results.Measurement, all []Intrusion, lost uint64) (t *results.Tail, why string, err error) {
 	samples, ok := m.Samples[m.Name]
 	if !ok {

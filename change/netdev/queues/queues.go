@@ -1,5 +1,5 @@
-// Package queues has the kinds of step that say which CPUs handle the frames of a network device: how many
-// queues it has, which CPUs send by which of them (XPS), and which receive (RPS).
+// Package queues has the kinds of step that set which CPUs handle the frames of a network device: how many
+// queues it has, which CPUs send by which queue (XPS), and which CPUs receive (RPS).
 package queues
 
 import (
@@ -22,13 +22,13 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// kindQueues are the queues of a device in a namespace, of a veth also those of its end on the host, and
-// which CPUs send by which of them (XPS, Documentation/networking/scaling.rst). The target is
-// NAMESPACE:DEVICE, the values are such as "2 of CPUs 4-5"; "CPUs 0-1 none 3", of each queue as it was found;
-// or "" for one of all CPUs.
+// kindQueues sets the queues of a device in a namespace (for a veth also those of its host end), and which
+// CPUs send by which queue (XPS, Documentation/networking/scaling.rst). The target is NAMESPACE:DEVICE. A
+// value is "2 of CPUs 4-5" for a lane; "CPUs 0-1 none 3" for queues as they were found, one entry a queue; or
+// "" for one queue that all CPUs send by.
 const kindQueues = "queues"
 
-// Step is the step that gives a device its queues.
+// Step returns the step that gives a device a number of queues, by which cpus send.
 func Step(netns, device string, queues int, cpus cpuset.Set) journal.Step {
 	return journal.Step{Kind: kindQueues, Target: netns + ":" + device,
 		After: fmt.Sprint(queues) + ofCPUs + cpus.String()}
@@ -44,13 +44,13 @@ type queues struct{}
 const (
 	ofCPUs = " of CPUs "
 	eachOn = "CPUs "
-	nobody = "none" // chosen: the kernel spreads what is sent
+	nobody = "none" // deliberately: the kernel spreads what is sent
 )
 
-// xpsFile is that of a device's queue, below /sys.
+// xpsFile is the file of a queue's sending CPUs, below /sys.
 const xpsFile = "class/net/%s/queues/tx-%d/xps_cpus"
 
-// senders are the CPUs of each queue. Each of a lane's has one at least, and each queue has one.
+// senders returns the CPUs of each queue of a value. In a lane each CPU has a queue and each queue a CPU.
 func senders(value string) ([]cpuset.Set, error) {
 	if list, is := strings.CutPrefix(value, eachOn); is {
 		return parseFound(list)
@@ -68,7 +68,7 @@ func senders(value string) ([]cpuset.Set, error) {
 	return all, nil
 }
 
-// asFound is a value for queues that nobody asked for.
+// asFound returns the value for queues that Isolane did not set.
 func asFound(all []cpuset.Set) string {
 	if len(all) == 1 && all[0].IsEmpty() {
 		return ""
@@ -103,7 +103,7 @@ func (queues) Check(s journal.Step) error {
 	return err
 }
 
-// Read returns the value that the step asks for, or had, where the device has that; else what it has.
+// Read returns After, Replaced or Before if the device has the queues of that value, else what it has.
 func (queues) Read(_ context.Context, s journal.Step) (string, error) {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	h, l, err := netdev.Find(netns, device)
@@ -157,7 +157,7 @@ func (queues) Write(_ context.Context, s journal.Step, value string) error {
 	})
 }
 
-// sendersOf are those that a device has: with one queue that nobody has set, no CPUs.
+// sendersOf returns the sending CPUs of each queue of a device: none for a single queue that nobody has set.
 func sendersOf(netns, device string) (all []cpuset.Set, err error) {
 	err = inSysfs(netns, func(sys *os.Root) error {
 		for i := 0; ; i++ {
@@ -189,8 +189,8 @@ func setPortQueues(l netlink.Link, n int) error {
 	return setQueues("", port.Attrs().Name, n)
 }
 
-// channels are the queues of a device (struct ethtool_channels of include/uapi/linux/ethtool.h): some drivers
-// count pairs, others each way.
+// channels is struct ethtool_channels of include/uapi/linux/ethtool.h, the queues of a device. Some drivers
+// count pairs, others each direction.
 type channels struct{ command, mostIn, mostOut, mostOther, mostPairs, in, out, other, pairs uint32 }
 
 func channelsOf(netns, device string) (c channels, err error) {
@@ -198,7 +198,7 @@ func channelsOf(netns, device string) (c channels, err error) {
 	return c, netdev.Ethtool(netns, device, unsafe.Pointer(&c))
 }
 
-// setQueues sets how many queues a device receives and sends by.
+// setQueues sets how many queues a device has in each direction.
 func setQueues(netns, device string, n int) error {
 	c, err := channelsOf(netns, device)
 	if err != nil {
@@ -213,8 +213,8 @@ func setQueues(netns, device string, n int) error {
 	return netdev.Ethtool(netns, device, unsafe.Pointer(&c))
 }
 
-// Most is how many queues a device of a namespace, or of the host for "", can have each way; 0 where
-// its driver lets nobody set that.
+// Most returns how many queues a device can have in each direction; 0 if its driver lets nobody set that.
+// With netns "" the device is the host's.
 func Most(netns, device string) (int, error) {
 	c, err := channelsOf(netns, device)
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -223,8 +223,8 @@ func Most(netns, device string) (int, error) {
 	return int(max(c.mostPairs, min(c.mostIn, c.mostOut))), err
 }
 
-// Possible says why this kernel gives no veth so many queues, tried in a namespace that nobody sees. It is
-// nil for a user who may not try.
+// Possible returns an error if this kernel cannot give a veth so many queues. It tries that in a temporary
+// namespace. Without the right to try it returns nil.
 func Possible(n int) error {
 	err := netdev.InNew(func() error {
 		attrs := netlink.NewLinkAttrs()
@@ -245,13 +245,13 @@ func Possible(n int) error {
 	return nil
 }
 
-// Name says what is set.
+// Name says which setting the step changes.
 func (queues) Name(s journal.Step) string {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	return "queues of " + device + " in " + netns
 }
 
-// Shell is ethtool(8), of one end.
+// Shell returns an ethtool(8) command for one end.
 func (queues) Shell(s journal.Step) string {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	count, cpus, _ := strings.Cut(s.After, ofCPUs)

@@ -15,19 +15,19 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// kindReceivers are the CPUs that handle what comes in by a device of one queue (RPS,
-// Documentation/networking/scaling.rst). The target is NAMESPACE:DEVICE, or :DEVICE of the host; the values
-// are lists of CPUs, "" leaves it to the CPU that the frames come to.
+// kindReceivers sets the CPUs that handle what a device with one queue receives (RPS,
+// Documentation/networking/scaling.rst). The target is NAMESPACE:DEVICE, or :DEVICE for one of the host. A
+// value is a list of CPUs; with "" a frame is handled by the CPU that it arrives on.
 const kindReceivers = "receivers"
 
-// ReceiversStep is the step that has CPUs handle what comes in by a device.
+// ReceiversStep returns the step that has cpus handle what a device receives.
 func ReceiversStep(netns, device string, cpus cpuset.Set) journal.Step {
 	return journal.Step{Kind: kindReceivers, Target: netns + ":" + device, After: cpus.String()}
 }
 
 type receivers struct{}
 
-// rpsFile is that of a device's first queue, below /sys.
+// rpsFile is the file of the receiving CPUs of a device's first queue, below /sys.
 const rpsFile = "devices/virtual/net/%s/queues/rx-0/rps_cpus"
 
 func (receivers) Check(s journal.Step) error {
@@ -46,7 +46,7 @@ func (receivers) Check(s journal.Step) error {
 	return err
 }
 
-// at calls f with the file of a target; without the device it is not called.
+// at calls f with the file of a target. It does not call f if the device does not exist.
 func (receivers) at(target string, f func(sys *os.Root, file string) error) error {
 	netns, device, _ := strings.Cut(target, ":")
 	h, l, err := netdev.Find(netns, device)
@@ -86,10 +86,10 @@ func (o receivers) Write(_ context.Context, s journal.Step, value string) error 
 	})
 }
 
-// Name says what is set.
+// Name says which setting the step changes.
 func (receivers) Name(s journal.Step) string { return "CPUs that receive by " + s.Target }
 
-// Shell is a write to sysfs, which shows the devices of the namespace that has mounted it.
+// Shell writes to sysfs, which shows the devices of the namespace in which it was mounted.
 func (receivers) Shell(s journal.Step) string {
 	netns, device, _ := strings.Cut(s.Target, ":")
 	cpus, _ := cpuset.Parse(s.After)
@@ -100,7 +100,7 @@ func (receivers) Shell(s journal.Step) string {
 	return fmt.Sprintf("ip netns exec %s sh -c '%s'", netns, write)
 }
 
-// inSysfs calls f with /sys as it is inside the namespace, which nobody else sees.
+// inSysfs calls f with the /sys of a namespace, in a mount that nobody else sees.
 func inSysfs(name string, f func(sys *os.Root) error) error {
 	return netdev.In(name, func() error {
 		system, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)

@@ -11,12 +11,12 @@ import (
 // Role says which figures a name in a formula stands for.
 type Role struct {
 	Dims             []row.Dimension
-	Words, Not, Only string   // of the metric: one of Words, none of Not, no others than Only
+	Words, Not, Only string   // of the metric: one of Words, none of Not; with Only, no words but Words and Only
 	Stats            []string // empty: no statistic, or the mean
 	Settings         string   // conditions that give it too, separated by commas
 	Nominal          bool     // exact, however it is printed
 	Asked            bool     // also what is claimed, a limit or a bound
-	Fastest          bool     // the fastest of the source, if there are several
+	Fastest          bool     // the largest of the source, if there are several
 	Change           bool     // also differences between two figures
 	Each             string   // only figures per one of these: "cycles per packet", or in cycles/packet
 }

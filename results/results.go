@@ -138,7 +138,7 @@ type Metric struct {
 	Title    string    `json:"title"`    // in a heading: Round trip
 	About    string    `json:"about,omitempty"`
 	Unit     string    `json:"unit"`   // ns, bit/s; others are printed as they stand
-	Better   Direction `json:"better"` // ns, bit/s; other units are printed as they are
+	Better   Direction `json:"better"` // higher or lower
 	Margin   float64   `json:"margin"` // the smallest ratio beyond 1 that matters: 0.05 is 5%
 	Role     Role      `json:"role,omitempty"`
 	// Sampled metrics have a histogram a run, whose median is their value. The others have one value a run.

@@ -31,8 +31,8 @@ const (
 	Hosts     = "isolane:hosts"                // the group of hosts that have joined
 	Renewing  = "isolane:renewing"             // the group of hosts that use the renewal certificate
 	URLs      = "isolane.dev/hub"              // annotation of namespace kube-system: all URLs of the hub
-	Joining   = "system:bootstrappers:isolane" // annotation of namespace kube-system: all URLs of the hub
-	KeyOf     = "isolane.dev/key"              // group of joining hosts, followed by ":" and a site
+	Joining   = "system:bootstrappers:isolane" // group of joining hosts, followed by ":" and a site
+	KeyOf     = "isolane.dev/key"              // annotation of a Host: the digest of its key
 	AppOf     = "isolane.dev/app"              // label of an Instance: NAMESPACE.NAME of its App; App finalizer
 	TenantOf  = "isolane.dev/tenant"           // label of an Instance: the namespace of its App
 )

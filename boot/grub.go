@@ -12,8 +12,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// GRUB is the result of editing GRUB's defaults file, as printed by `isolane boot --apply` and `--undo` as
-// JSON.
+// GRUB is what editing GRUB's defaults file gave: the JSON of `isolane boot --apply` and `--undo`.
 type GRUB struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // GRUB

@@ -30,8 +30,7 @@ func assignments(lines []string) (all []assignment) {
 	return all
 }
 
-// words returns the parameters of a value that consists of words only, possibly in quotes; false for any
-// other value.
+// words returns the parameters of a value of words only, possibly in quotes; false for any other value.
 func (a assignment) words() ([]string, bool) {
 	value, quote := strings.TrimSpace(a.text), ""
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
@@ -67,8 +66,7 @@ func (a assignment) clash(words []Word) string {
 	return ""
 }
 
-// grubLine returns the index and the words of the only line that sets key; -1: there is none. The error says
-// what makes it unsafe to edit.
+// grubLine returns index and words of the only line that sets key; -1: none. The error says why not to edit.
 func grubLine(lines []string, words []Word) (at int, value []string, err error) {
 	at = -1
 	for _, a := range assignments(lines) {

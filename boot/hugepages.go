@@ -96,8 +96,7 @@ func reserved(parameters []string, size uint64) string {
 	return last
 }
 
-// parseSize parses a size as the kernel does (lib/cmdline.c, memparse). For invalid text it returns the
-// largest number.
+// parseSize parses a size as the kernel does (lib/cmdline.c, memparse); invalid text is the largest number.
 func parseSize(text string) uint64 {
 	digits := strings.TrimRight(text, "kKmMgG")
 	n, err := strconv.ParseUint(digits, 10, 32)

@@ -87,8 +87,7 @@ func Must(err error) {
 	}
 }
 
-// fit folds lines that are too wide. If a line begins with the name of a flag or command, it is indented to
-// follow that.
+// fit folds lines that are too wide, indented past the name of a flag or command at their beginning.
 func fit(text string, t terminal.Terminal) string {
 	begin := regexp.MustCompile(`^ *(\S+( \S+)*  +)?`)
 	var b strings.Builder

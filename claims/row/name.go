@@ -33,8 +33,7 @@ func WordsOf(name string) []string {
 	return slices.DeleteFunc(words, func(w string) bool { return w == "" })
 }
 
-// StatOf splits a metric into what was measured and its statistic: latency_p99 is latency and the percentile
-// 99.
+// StatOf splits a metric into what was measured and its statistic: latency_p99 is latency and 99.
 func StatOf(metric string) (stem string, s Stat) {
 	var rest []string
 	for _, word := range WordsOf(metric) {
@@ -147,9 +146,8 @@ var (
 	slash = regexp.MustCompile(`^(.+?) ?(/) ?(.+)$`)
 )
 
-// Sides returns the possible names of the two sides of a comparison, "on vs off" or "host / guest", and the
-// conditions that hold for both. minus means that it is a difference. Without a comparison, the names are
-// nil.
+// Sides returns the possible names of the two sides of a comparison, "on vs off" or "host / guest" (nil: it
+// is none), and the conditions that hold for both. minus means that it is a difference.
 func (w *Row) Sides() (a, b []string, fixed []Part, minus bool) {
 	for _, what := range []*regexp.Regexp{sides, slash} {
 		k := slices.IndexFunc(w.Parts, func(p Part) bool { return p.Key == "" && what.MatchString(p.Value) })

@@ -201,8 +201,7 @@ var runTimes = regexp.MustCompile(`(?i)(^|[_ -])(measurement|measuring|test|tria
 
 var plain = regexp.MustCompile(`^-?\d+(\.\d+)?([eE][+-]?\d{1,3})?$`)
 
-// parseValue returns the values for which a figure may stand: it may be rounded, or cut off after its last
-// digit.
+// parseValue returns the values for which a figure may stand: its last digit may be rounded, or cut off.
 func parseValue(s string, u Unit, share float64) (Span, error) {
 	if !plain.MatchString(s) {
 		return Span{}, errors.New("expected a plain decimal number, with its unit and qualifier in their columns")

@@ -60,8 +60,7 @@ func isOfSetup(word string) bool {
 		"parameters"}, word)
 }
 
-// IsOf reports whether another row names everything that this one names, except that this one describes a
-// setup.
+// IsOf reports whether another row names everything that this one names, except for its being of a setup.
 func (w *Row) IsOf(o *Row) bool {
 	return !slices.ContainsFunc(w.General, func(word string) bool {
 		return !isOfSetup(word) && !slices.Contains(o.General, word)
@@ -147,8 +146,7 @@ func (w *Row) IsEach() bool {
 		slices.ContainsFunc(w.Parts, func(p Part) bool { return p.Key == "" && strings.HasPrefix(p.Value, "per ") })
 }
 
-// Of returns what a figure is per, by its metric or its unit: packet for "cycles per packet" and for
-// cycles/packet.
+// Of returns what a figure is per, by its metric or unit: packet for "cycles per packet", cycles/packet.
 func (w *Row) Of() string {
 	of := w.After("per")
 	if k := strings.LastIndex(w.UnitText, "/"); w.Unit.Dim == Other && k > 0 && of == "" {
@@ -160,8 +158,7 @@ func (w *Row) Of() string {
 // IsInTable reports whether a row has a line of its own. A figure that a configuration gives has none.
 func (w *Row) IsInTable() bool { return w.Line > 0 }
 
-// After returns the word after the last occurrence of another one; "" if there is none, or that word is the
-// first.
+// After returns the word after the last occurrence of another one; "": none, or that word is the first.
 func (w *Row) After(word string) string {
 	if k := LastOf(w.Words, word); k > 0 && k+1 < len(w.Words) {
 		return w.Words[k+1]

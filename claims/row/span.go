@@ -35,8 +35,7 @@ func (s Span) Finite() bool {
 	return max(math.Abs(s.Low), math.Abs(s.Mid), math.Abs(s.High)) < math.Inf(1) // false for NaN
 }
 
-// Number prints at least three digits, with commas between thousands. A zero at the end shows that it is
-// rounded.
+// Number prints at least three digits, with commas between thousands. A zero at the end means rounding.
 func Number(v float64) string {
 	decimals := 0
 	for size := math.Abs(v); size != 0 && size < 99.5 && decimals < 9; size *= 10 {

@@ -94,8 +94,7 @@ func (i instance) fill(c cells.Cell, each *row.Row) bool {
 
 func (i instance) isFree(name string) bool { return slices.Contains(strings.Fields(i.free), name) }
 
-// isAlike reports whether a figure is in bytes, packets or whatever the others are in, if the law leaves that
-// open.
+// isAlike reports whether a figure has the unit of the others (bytes, packets), if the law leaves that open.
 func (i instance) isAlike(name string, w *row.Row) bool {
 	of := func(w *row.Row) string {
 		if w.Unit.Dim == row.SizeRate {
@@ -112,8 +111,7 @@ func (i instance) isAlike(name string, w *row.Row) bool {
 	return true
 }
 
-// other finds what the alternative right side needs beside the figures of the law. It drops alternatives that
-// lack it.
+// other finds what the alternative right sides need beside the law's figures, and drops those that lack it.
 func (i *instance) other(c cells.Cell) {
 	all := i.or.Alternatives()
 	i.or = ""
@@ -246,8 +244,8 @@ func (i instance) sum() string {
 	}
 }
 
-// figures returns the rows of an instance. A figure from a configuration has no row; the configuration's
-// first row stands for it.
+// figures returns the rows of an instance. For a figure of a configuration that is the configuration's first
+// row.
 func (i instance) figures() []*row.Row {
 	var rows []*row.Row
 	if i.once && !i.rows[i.names[len(i.names)-1]].IsInTable() {

@@ -18,7 +18,7 @@ type law struct {
 	right      formula.Formula
 	each       string          // a name that takes each figure of a configuration in turn; others take one
 	once       bool            // the left side has one value in a configuration
-	same, stat bool            // the metrics are the same but for the words of their roles; so are the statistics
+	same, stat bool            // the metrics are the same but for the words of their roles; the statistics are
 	free       string          // names exempt from same
 	plus       string          // names that add to the left side if the configuration has them
 	more, less formula.Formula // by what the right side may be more or less, besides the printed digits

@@ -39,8 +39,7 @@ func (t *table) atLimit() []hit {
 	return append(hits, t.limited()...)
 }
 
-// limited finds a limit (a row with that qualifier) that also limits a baseline, by the largest share of the
-// baseline beside it.
+// limited finds a limit (a row so qualified) that also bounds a baseline, by the largest share of it beside.
 func (t *table) limited() []hit {
 	var hits []hit
 	use := func(w *row.Row) bool {

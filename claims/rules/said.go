@@ -108,8 +108,7 @@ func (i instance) times() float64 {
 	return n
 }
 
-// offLink reports whether a figure is of traffic that no link carries, or that a bond of an unknown number of
-// links carries.
+// offLink reports whether no link carries a figure's traffic, or a bond of unknown size does.
 func offLink(i instance) bool {
 	w := i.carrier()
 	bond := i.t.links[w.Source].bond || saysBond.MatchString(w.Prose)
@@ -117,8 +116,7 @@ func offLink(i instance) bool {
 	return saysOneHost.MatchString(w.Prose) && !saysHosts.MatchString(w.Prose) || bond && number < 2
 }
 
-// says reports whether the figures of an instance, or the texts of their configuration, say something.
-// "cache=off" does not say cache.
+// says reports whether the figures of an instance, or the texts beside them, say something: not "cache=off".
 func (i instance) says(what *regexp.Regexp) bool {
 	says := func(w *row.Row) bool { return what.MatchString(saysNone.ReplaceAllString(w.Prose, "")) }
 	for _, w := range i.rows {
@@ -141,8 +139,7 @@ func suspect(so string) func(instance) string { return func(instance) string { r
 // isNotInTurns is true unless the table says that each request waits for the one before.
 func isNotInTurns(i instance) bool { return !i.says(saysInTurns) || isOpenLoop(i) }
 
-// isNotTwice is for a factor and a percentage that do not say the same thing, or for which the table also has
-// the compared figures.
+// isNotTwice is for a factor and a percentage that differ in meaning, or whose figures the table also has.
 func isNotTwice(i instance) bool {
 	percent := cmp.Or(i.rows["reduced"], i.rows["gain"])
 	return i.rows["speedup"].Unit.Factor != 1 || percent.Unit.Factor == 1 || percent.Unit.Points ||
@@ -195,8 +192,7 @@ func isOpenLoop(i instance) bool {
 	})
 }
 
-// isBothAtOnce is for a total of both directions at once beside each direction alone, if it is not much more
-// than their sum.
+// isBothAtOnce is for a total of both directions at once that is not much more than each alone together.
 func isBothAtOnce(i instance) bool {
 	const about = 1.05
 	w := i.rows["all_ways"]

@@ -53,8 +53,7 @@ func (t *table) order() []hit {
 	return append(hits, t.intervals()...)
 }
 
-// isSameStat reports whether two rows name one statistic in two ways: P100 and the maximum, P50 and the
-// median.
+// isSameStat reports whether two rows name one statistic differently: P100 and maximum, P50 and median.
 func isSameStat(a, b *row.Row) bool {
 	return a.Stat == b.Stat && a.Measured() && b.Measured() && a.Has("p100", "median") != b.Has("p100", "median")
 }
@@ -208,8 +207,7 @@ func (t *table) derived() []hit {
 	return hits
 }
 
-// ofLoad is how far a load generator's figure per thread may be off, because it is a mean over intervals of
-// each.
+// ofLoad is how far a load generator's figure per thread may be off: it is a mean over intervals of each.
 const ofLoad = 1.5
 
 func isOfLoad(of string) bool {

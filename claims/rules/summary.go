@@ -30,8 +30,7 @@ func statistics() map[string]string {
 // summaries checks the mean, median and extremes of runs and parts.
 func (t *table) summaries() []hit { return t.ofParts(t.summarized) }
 
-// ofParts calls check for each row whose conditions say that it is of all of some rows, or say nothing about
-// that.
+// ofParts calls check for each row whose conditions say that it is of all of some rows, or do not say.
 func (t *table) ofParts(check func(w *row.Row, what, name string, parts []*row.Row) hit) []hit {
 	names := strings.Fields(runNames + " " + row.PartNames)
 	var hits []hit
@@ -206,8 +205,7 @@ func (t *table) quotients() []hit {
 	return hits
 }
 
-// inUnit returns the only figure in a unit, or in that unit per second, of a row's configuration, else of the
-// setup.
+// inUnit returns the only figure in a unit, or in it per second, of a row's configuration, else of the setup.
 func (t *table) inUnit(w *row.Row, name string, second bool) *row.Row {
 	u, known := row.UnitOf(name)
 	if plural, is := row.UnitOf(name + "s"); !known && is {

@@ -53,8 +53,7 @@ func (t *table) isOfEach(f family, parts []*row.Row) bool {
 	return all.Meets(t.Base(most)) || f.word == "all" && !all.Below(t.Base(least)) && !t.Base(most).Below(all)
 }
 
-// totals finds totals that differ from the sum of their parts: up and down, shares of a CPU's time, streams
-// or queues.
+// totals finds totals other than the sum of their parts: up and down, CPU shares, streams or queues.
 func (t *table) totals() []hit {
 	const about = 0.01 // not everything is measured at exactly the same time
 	var hits []hit

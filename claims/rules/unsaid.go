@@ -234,8 +234,7 @@ func (t *table) variant(w *row.Row) string {
 	return fmt.Sprintf("%s %s is listed; results name %s, none names %s", w.Metric, w.Text, beside, w.Metric)
 }
 
-// changesTogether finds two keys with at least three values each, where each value of one goes with one value
-// of the other.
+// changesTogether finds two keys with three values or more whose values only come in fixed pairs.
 func (t *table) changesTogether() []hit {
 	const mostKeys = 20 // keys with more values are no factors
 	var hits []hit
@@ -269,8 +268,7 @@ func (t *table) changesTogether() []hit {
 	return hits
 }
 
-// together returns the pairs of values of two keys, and their first rows, if neither changes without the
-// other.
+// together returns the pairs of values of two keys, with first rows, if neither changes without the other.
 func together(rows []*row.Row, a, b []string) (with []*row.Row, pairs []string) {
 	known, ofA, ofB := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for k, w := range rows {
@@ -285,8 +283,7 @@ func together(rows []*row.Row, a, b []string) (with []*row.Row, pairs []string) 
 	return with, pairs
 }
 
-// noQuiet finds results under noise whose configuration has no quiet result, while other configurations have
-// one.
+// noQuiet finds results under noise whose configuration has no quiet result, although others have one.
 func (t *table) noQuiet() []hit {
 	var hits []hit
 	for _, pair := range [][2]string{{"noisy", "quiet"}, {"noise on", "noise off"}, {"stress on", "stress off"},

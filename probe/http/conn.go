@@ -31,8 +31,7 @@ type conn struct {
 	head     []byte
 }
 
-// headRoom is how many bytes are read at once before the length of the body is known. Longer heads are
-// rejected.
+// headRoom is how many bytes are read before the length of the body is known. Longer heads are rejected.
 const headRoom = 4096
 
 // errClosed says that the server closed a connection before the reply was complete.

@@ -32,11 +32,9 @@ type Probe struct {
 	probe.Own
 	webserver.Settings
 	Size quantity.Bytes `json:"size"` // of the object; default 1Mi
-	// Rate is the rate of requests. With max, the default, each connection asks again as soon as it has its
-	// reply.
+	// Rate is the rate of requests. With max, the default, each connection asks again once it has its reply.
 	Rate probe.Rate `json:"rate,omitzero"`
-	// Share is the rate of a scenario's open loop, as a part of the most that the application carries. It
-	// replaces Rate.
+	// Share is the rate of a scenario's open loop as a part of the capacity, in place of Rate.
 	Share       quantity.Percent `json:"share,omitempty"`
 	Arrivals    string           `json:"arrivals,omitempty"` // of the open loop; default poisson
 	Seed        uint64           `json:"seed,omitempty"`     // of poisson arrivals; default: the session's

@@ -37,8 +37,8 @@ func (c *client) wait() (int, error) {
 	return c.sleep(min(wake-now, int64(longestSleep)))
 }
 
-// emptyLook is longer than a look takes that finds nothing. If it takes longer, another thread or an
-// interrupt had the CPU.
+// emptyLook is longer than a vain look takes. If one takes longer, another thread or an interrupt had the
+// CPU.
 const emptyLook = 2 * time.Microsecond
 
 // look polls for events.

@@ -87,8 +87,7 @@ func (c *client) values(name string, window time.Duration) map[string]float64 {
 	}
 }
 
-// clientCPU returns the percentage of one CPU that this thread used in the window, without polling that found
-// nothing.
+// clientCPU returns the percentage of one CPU that this thread used in the window, without vain polling.
 func (c *client) clientCPU() float64 {
 	from, to := c.usage[before], c.usage[secondHalf]
 	if to.at <= from.at {

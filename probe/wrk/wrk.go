@@ -161,8 +161,7 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 	return m, err
 }
 
-// version returns what wrk says about itself, without the copyright. The exit code of that call means
-// nothing.
+// version returns what wrk says about itself, without the copyright. That call's exit code means nothing.
 func version(ctx context.Context) string {
 	said, _ := exec.CommandContext(ctx, Program, "--version").Output()
 	text, _, _ := strings.Cut(string(said), " Copyright")

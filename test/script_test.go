@@ -85,7 +85,7 @@ func setup(env *testscript.Env) error {
 	return nil
 }
 
-// needs skips a script on a machine that lacks something: needs program:jq
+// needs skips a script on a machine that lacks something: needs even program:jq
 func needs(ts *testscript.TestScript, neg bool, args []string) {
 	tb, ok := ts.Value("tb").(testing.TB)
 	if neg || !ok || len(args) == 0 {

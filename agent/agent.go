@@ -1,8 +1,8 @@
-// Package agent looks after the lanes of a host for as long as it runs: it reads who disturbs them and what
-// drifts, puts that back, follows lanes that come and go, and tells it all to logs, Prometheus and programs.
+// Package agent looks after the lanes of a host while it runs. It reads who disturbs them and what drifts,
+// repairs drift, follows lanes that come and go, and reports all of it to logs, Prometheus and programs.
 //
-// What it knows beside the counters is in the records of lanes, so one that was killed loses no lane, and the
-// next one goes on at once.
+// Except for its counters, everything it knows is in the records of lanes. So an agent that is killed loses
+// no lane, and the next one goes on at once.
 package agent
 
 import (
@@ -22,24 +22,24 @@ import (
 	"isolane.dev/isolane/watch"
 )
 
-// Interval is the time between two readings where nobody says another.
+// Interval is the default time between two readings.
 const Interval = 5 * time.Second
 
 // Options say what an agent does.
 type Options struct {
 	Lanes    lanes.Options
-	Interval time.Duration // between readings; the kernel counts meanwhile
-	Repair   bool          // put back what somebody else changes, unless they keep changing it
+	Interval time.Duration // between readings; the kernel counts in between
+	Repair   bool          // repair drift, unless somebody keeps changing the setting
 	Log      *slog.Logger
-	History  string // directory of the store that what matters later is written to; "": none
+	History  string // directory of the history; "": none is written
 	Version  string // of this program
 
-	Socket   string // that the API is served on; "": none
-	Readable bool   // users who may not change lanes may read, on the socket
-	Listen   string // a loopback address and port for reads; "": none
+	Socket   string // of the API; "": none
+	Readable bool   // users who may not change lanes may read through the socket
+	Listen   string // a loopback address and port, for reads only; "": none
 }
 
-// Validate says which option cannot be.
+// Validate rejects options that cannot be.
 func (o Options) Validate() error {
 	if o.Interval < time.Second/10 {
 		return errors.New("--interval: expected 100ms or more")
@@ -52,7 +52,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Agent is one at work.
+// Agent is a running agent.
 type Agent struct {
 	o       Options
 	watch   *watch.Watch
@@ -60,13 +60,13 @@ type Agent struct {
 	streams streams
 	history *recorder // nil: none
 
-	mu       sync.Mutex // of what follows
+	mu       sync.Mutex // guards what follows
 	last     watch.Reading
-	totals   map[string]*total // by lane, of those in force
-	unjudged bool              // what is proved may have ended since it was last looked at
+	totals   map[string]*total // of the lanes in force, by name
+	unjudged bool              // verdicts may have changed since the last look
 	repairs  uint64
 	failed   uint64
-	failure  string // of the last reading, "" where it went well
+	failure  string // of the last reading; "": it went well
 	warnings string
 }
 
@@ -102,11 +102,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	return s.close()
 }
 
-// Socket is where the agent of a host serves its API, unless $ISOLANE_SOCKET names another place.
+// Socket returns the socket of a host's agent, $ISOLANE_SOCKET or the default.
 func Socket() string { return cmp.Or(os.Getenv("ISOLANE_SOCKET"), "/run/isolane.sock") }
 
-// Whole has lanes be planned for all CPUs that this process may use now: an agent keeps off those of lanes
-// from then on.
+// Whole makes lanes be planned for all CPUs that this process may use now. The agent must fix that at its
+// start, because later it keeps itself off the CPUs of lanes.
 func Whole(o lanes.Options) (lanes.Options, error) {
 	l, err := lanes.Look(o)
 	if err != nil || !o.CPUs.IsEmpty() {
@@ -115,15 +115,15 @@ func Whole(o lanes.Options) (lanes.Options, error) {
 	v, err := l.View()
 	o.CPUs = v.Host.Usable()
 	if o.CPUs == v.Host.Online() {
-		o.CPUs = v.Host.Possible() // those too that come online later
+		o.CPUs = v.Host.Possible() // also CPUs that come online later
 	}
 	return o, err
 }
 
-// idle is how long it waits at least while there is no lane.
+// idle is the shortest wait for a reading while there is no lane.
 const idle = time.Minute
 
-// wait waits for the next reading, and says whether the record of lanes has changed.
+// wait waits for the next reading, and reports whether the records of lanes have changed.
 func (a *Agent) wait(ctx context.Context, changes *changes) bool {
 	changes.follow()
 	until := a.o.Interval
@@ -149,21 +149,21 @@ func (a *Agent) wait(ctx context.Context, changes *changes) bool {
 	return changed
 }
 
-// read takes a reading, and tells what is new in it.
+// read takes a reading, and reports what is new in it.
 func (a *Agent) read(ctx context.Context, changed bool) {
 	if ctx.Err() != nil {
 		return
 	}
 	r, err := a.watch.Read(ctx)
-	changed = changed || drifted(r) != drifted(a.last) // which ends what is proved
+	changed = changed || drifted(r) != drifted(a.last) // drift ends what was proved
 	judged, jerr := a.judge(ctx, a.watch.Lanes(), changed)
 	for _, e := range a.take(r, judged, cmp.Or(err, jerr)) {
 		a.tell(ctx, e)
 	}
 }
 
-// judge returns, after a change, what was proved of the lanes in force and still holds. Where that fails, the
-// next reading looks again.
+// judge returns, after a change, the verdicts that measurements of the lanes in force still support. If it
+// fails, the next reading tries again.
 func (a *Agent) judge(ctx context.Context, all []enforce.LaneGroup, changed bool) (
 	judged map[string][]lane.Judgement, err error) {
 	if !changed && !a.unjudged { // only this goroutine changes it

@@ -19,7 +19,7 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// Rules, dashboard and documentation name metrics that there are.
+// Alert rules, dashboard and documentation name only metrics that exist.
 func TestMetricsNamed(t *testing.T) {
 	known := map[string]bool{}
 	for _, m := range metrics() {
@@ -44,7 +44,7 @@ func TestMetricsNamed(t *testing.T) {
 	}
 }
 
-// The longest of the last one to two minutes stays as long, whatever comes between.
+// The longest intrusion of the last one to two minutes stays, whatever follows.
 func TestLongest(t *testing.T) {
 	var l longest
 	at := time.Now()
@@ -59,7 +59,7 @@ func TestLongest(t *testing.T) {
 	}
 }
 
-// exported are the values of a metric, by its labels.
+// exported returns the values of a metric by its labels.
 func exported(t *testing.T, a *Agent, name string) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -79,8 +79,8 @@ func exported(t *testing.T, a *Agent, name string) map[string]float64 {
 	return values
 }
 
-// A proof is looked at again until that has worked once after a change, and is not told to hold meanwhile; a lane
-// that has lost its objective has none.
+// After a change, the agent looks at proofs until that has worked once, and meanwhile does not report that
+// they hold. A lane that has lost its objective has none.
 func TestJudge(t *testing.T) {
 	held := lane.Judgement{Bound: lane.Bound{Metric: "rtt"}, Verdict: lane.Held}
 	a := &Agent{totals: map[string]*total{"web": {judged: []lane.Judgement{held}}}}
@@ -103,7 +103,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The longest is told where it is known.
+// The longest intrusion is reported if it is known.
 func TestLongestUnknown(t *testing.T) {
 	a := &Agent{totals: map[string]*total{"web": {}}}
 	for _, timed := range []bool{false, true} {
@@ -114,7 +114,7 @@ func TestLongestUnknown(t *testing.T) {
 	}
 }
 
-// What took a lane's CPU is recorded with that CPU.
+// An intrusion is recorded with its CPU.
 func TestRecorded(t *testing.T) {
 	s := source(3, results.Task, 1, 50)
 	h, is := recorded(Event{What: Intrusion, Lane: "web", Text: "CPU 3", CPU: &s.CPU, Took: s.Longest})
@@ -127,7 +127,7 @@ func source(cpu int, kind string, count uint64, took results.Nanoseconds) witnes
 	return witness.Source{CPU: cpu, Kind: kind, Name: kind, Count: &count, Total: &took, Longest: &took}
 }
 
-// Totals are of the lane's own CPUs, without what is its own, and tell once what is new.
+// Totals cover the lane's own CPUs without its own sources, and report news once.
 func TestTotals(t *testing.T) {
 	own := source(2, results.Interrupt, 9, 900)
 	own.Own = true

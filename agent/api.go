@@ -23,18 +23,18 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Route is a request that the agent answers.
+// Route is a kind of request that the agent answers.
 type Route struct {
 	Method, Path string
 	Summary      string
-	Query        map[string]string // parameters, and what they mean
-	Body         string            // kind of the documents in it, as YAML; "": none
+	Query        map[string]string // the parameters and their meanings
+	Body         string            // kind of the YAML documents in it; "": none
 	Answer       string            // kind of the document; "": what the summary says
-	Lines        bool              // a document a line, as they come
-	Changes      bool              // lanes
+	Lines        bool              // one document a line, as they come
+	Changes      bool              // it changes lanes
 }
 
-// Routes are all of them. The OpenAPI document is made from these, by `go test ./cmd/isolane -update`.
+// Routes returns all routes. `go test ./cmd/isolane -update` makes the OpenAPI document from them.
 func Routes() []Route {
 	return []Route{
 		{Method: "GET", Path: "/v1/status", Answer: "Status",
@@ -59,14 +59,14 @@ func Routes() []Route {
 	}
 }
 
-// Failure is why a request was not answered.
+// Failure says why a request was not answered.
 type Failure struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // Failure
 	Error      string `json:"error"`
 }
 
-// Evidence is what was proved of the lanes in force.
+// Evidence is what was proved about the lanes in force.
 type Evidence struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"` // Evidence
@@ -77,13 +77,13 @@ type Evidence struct {
 type Proven struct {
 	Lane       string           `json:"lane"`
 	Objectives []lane.Judgement `json:"objectives"`
-	Proof      *lane.Proof      `json:"proof,omitempty"` // whether it still stands or not
+	Proof      *lane.Proof      `json:"proof,omitempty"` // whether or not it is still valid
 }
 
 //go:embed openapi.json
 var openAPI []byte
 
-// answers are by the paths of Routes.
+// answers returns the handlers by the paths of Routes.
 func (s *server) answers() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"/v1/status":   s.document(s.status),
@@ -96,12 +96,12 @@ func (s *server) answers() map[string]http.HandlerFunc {
 		"/metrics":     s.a.metricsHandler().ServeHTTP,
 		"/openapi.json": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(openAPI) // a client that went away
+			_, _ = w.Write(openAPI) // fails if the client has gone
 		},
 	}
 }
 
-// document answers with a document, or with why there is none.
+// document answers with a document, or with the reason why there is none.
 func (s *server) document(of func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		d, err := of(r)
@@ -126,15 +126,16 @@ func write(w http.ResponseWriter, status int, d any) {
 	w.WriteHeader(status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(d) // a client that went away
+	_ = e.Encode(d) // fails if the client has gone
 }
 
-// badRequest is what the client got wrong.
+// badRequest is a mistake of the client.
 type badRequest struct{ error }
 
 func (b badRequest) Unwrap() error { return b.error }
 
-// statusOf tells what is the client's to change from what is in the way, and from what went wrong here.
+// statusOf returns the HTTP status of an error. It tells mistakes of the client from conflicts with the state
+// of the host, and from failures of the agent.
 func statusOf(err error) int {
 	var (
 		field    *lane.FieldError
@@ -167,7 +168,7 @@ func (s *server) status(r *http.Request) (any, error) {
 func (s *server) readings(*http.Request) (any, error) {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
-	return s.a.last, nil // nobody changes what is in it
+	return s.a.last, nil // nobody changes its contents
 }
 
 func (s *server) evidence(r *http.Request) (any, error) {
@@ -179,7 +180,7 @@ func (s *server) evidence(r *http.Request) (any, error) {
 	return e, err
 }
 
-// wanted are the lanes in the body of a request.
+// wanted returns the lanes in the body of a request.
 func wanted(r *http.Request) ([]lane.Lane, error) {
 	text, err := io.ReadAll(r.Body)
 	if err != nil || len(text) == 0 {
@@ -204,7 +205,7 @@ func (s *server) plan(r *http.Request) (any, error) {
 	return p, err
 }
 
-// yes says whether a parameter of a request is true; it is false where it is not given.
+// yes returns a boolean parameter of a request; a missing one is false.
 func yes(r *http.Request, name string) (bool, error) {
 	text := r.URL.Query().Get(name)
 	is, err := strconv.ParseBool(cmp.Or(text, "false"))
@@ -214,7 +215,7 @@ func yes(r *http.Request, name string) (bool, error) {
 	return is, err
 }
 
-// open takes the lanes to change them, and has the request wait for that.
+// open locks the lanes in order to change them. The request waits for that.
 func (s *server) open(r *http.Request) (*lanes.Lanes, error) {
 	l, expired, err := lanes.OpenPatiently(r.Context(), s.a.o.Lanes)
 	for _, name := range expired {
@@ -263,7 +264,7 @@ func (s *server) apply(r *http.Request) (any, error) {
 	return a, err
 }
 
-// did records who has asked for a change. The next reading tells of the change itself.
+// did records who has asked for a change. The next reading reports the change itself.
 func (s *server) did(r *http.Request, what string, names ...string) {
 	p, is := r.Context().Value(peerKey{}).(*peer)
 	if !is {
@@ -300,7 +301,7 @@ func (s *server) release(r *http.Request) (any, error) {
 	return released, err
 }
 
-// events writes them as they come.
+// events sends events as they come.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	c := http.NewResponseController(w)
 	if err := c.SetWriteDeadline(time.Time{}); err != nil {
@@ -323,18 +324,18 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// cache is the last status, which all who ask at once share.
+// cache has the last status. Requests at the same time share it.
 type cache struct {
-	changed atomic.Bool // since it was looked up
+	changed atomic.Bool // since the status was read
 	mu      sync.Mutex
 	at      time.Time
 	last    enforce.Status
 }
 
-// forget has the next one who asks get another.
+// forget makes the next get read a new status.
 func (c *cache) forget() { c.changed.Store(true) }
 
-// get returns a status that is no older than that, and not from before the last change by this process.
+// get returns a status that is at most age old, and not older than the last change by this process.
 func (c *cache) get(ctx context.Context, o lanes.Options, age time.Duration) (enforce.Status, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// serving answers on a socket. No request changes this host: another one is at work there all the while.
+// serving answers on a socket. Requests change nothing on this host, because another process holds its lock.
 func serving(tb testing.TB) (socket, loopback string, log *bytes.Buffer) {
 	tb.Helper()
 	hosttest.Need(tb, hosttest.Root)
@@ -48,7 +48,7 @@ func serving(tb testing.TB) (socket, loopback string, log *bytes.Buffer) {
 	return socket, s.listeners[1].Addr().String(), log
 }
 
-// send sends what may be a request and hangs up, and returns the answer; status 0 where there is none.
+// send sends what may be a request, hangs up, and returns the answer; status 0: there was none.
 func send(tb testing.TB, network, address string, raw []byte) (status int, body string) {
 	tb.Helper()
 	c, err := net.Dial(network, address)
@@ -59,7 +59,7 @@ func send(tb testing.TB, network, address string, raw []byte) (status int, body 
 	if err = c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		tb.Fatal(err)
 	}
-	if _, err = c.Write(raw); err == nil { // else it has its answer before the end
+	if _, err = c.Write(raw); err == nil { // otherwise the answer comes before the end of the request
 		_ = c.(interface{ CloseWrite() error }).CloseWrite()
 	}
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -67,7 +67,7 @@ func send(tb testing.TB, network, address string, raw []byte) (status int, body 
 		return 0, ""
 	}
 	defer r.Body.Close()
-	text, _ := io.ReadAll(r.Body) // reset, where the agent has not read all that was sent
+	text, _ := io.ReadAll(r.Body) // fails if the agent has not read everything
 	return r.StatusCode, string(text)
 }
 
@@ -77,7 +77,8 @@ func request(method, target, body string) []byte {
 
 const oneLane = "apiVersion: isolane.dev/v1alpha1\nkind: Lane\nmetadata: {name: web}\nspec: {cpus: {count: 4096}}\n"
 
-// Each request of the document that is served has an answer, also what is wrong with it, and nothing else has.
+// Each request of the served document has an answer, including what is wrong with it, and nothing else has
+// one.
 func TestRequests(t *testing.T) {
 	socket, _, _ := serving(t)
 	for _, c := range []struct {
@@ -124,8 +125,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Whatever comes by the socket or from users who may only read, no answer says that the agent is wrong, and it goes
-// on. Those users get nothing but GET.
+// Whatever arrives through the socket or from users who may only read, no answer says that the agent is at
+// fault, and the agent goes on. Such users get only GET.
 func FuzzRequests(f *testing.F) {
 	for _, r := range Routes() {
 		for _, query := range []string{"", "?prune=1&lane=web", "?lane=%00&lane=../x", "?%zz"} {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changes wakes the agent when another process has changed the lanes: when a record in their directory is
-// replaced or removed (inotify(7)).
+// changes wakes the agent when another process changes the lanes, which replaces or removes a record in their
+// directory (inotify(7)).
 type changes struct {
-	some chan struct{} // one waits, however many there were
+	some chan struct{} // holds one signal for any number of changes
 	dir  string
 	file *os.File // of inotify
 	done chan struct{}
@@ -30,8 +30,8 @@ func newChanges(dir string) (*changes, error) {
 	return c, nil
 }
 
-// follow looks at the directory, and makes it where there is none: lanes may come as the first ones, or
-// again. What goes wrong here the next reading tells.
+// follow watches the directory, and creates it if it does not exist, because lanes may come later. It ignores
+// errors: the next reading reports them.
 func (c *changes) follow() {
 	_ = os.MkdirAll(c.dir, 0o700)
 	conn, err := c.file.SyscallConn()
@@ -56,7 +56,7 @@ func (c *changes) read() {
 			at += unix.SizeofInotifyEvent
 			name := string(bytes.TrimRight(buffer[at:at+int(e.Len)], "\x00"))
 			at += int(e.Len)
-			if !strings.HasSuffix(name, ".json") { // of lanes and of proofs; not the lock, nor a journal
+			if !strings.HasSuffix(name, ".json") { // lanes and proofs, but not the lock or a journal
 				continue
 			}
 			select {

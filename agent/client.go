@@ -19,47 +19,47 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// ErrNone is that no agent answers at a socket, or that this user may not connect to it.
+// ErrNone means that no agent answers at a socket, or that this user may not connect to it.
 var ErrNone = errors.New("no agent answers")
 
-// AnswerError is why an agent has not done what it was asked for.
+// AnswerError says why an agent did not do what it was asked to do.
 type AnswerError struct {
-	Status int // of HTTP, as docs/agent.md has them
+	Status int // an HTTP status, as listed in docs/agent.md
 	Text   string
 }
 
 func (e *AnswerError) Error() string { return e.Text }
 
-// versionHeader is the answer's header with the version of the agent.
+// versionHeader is the HTTP header of answers with the agent's version.
 const versionHeader = "Isolane-Version"
 
-// Client asks the agent at a socket to do what its user may not do himself. Where the agent refuses the error
-// is a *plan.Refusal or an *AnswerError.
+// Client asks the agent at a socket to do what its own user may not do. If the agent refuses, the error is a
+// *plan.Refusal or an *AnswerError.
 type Client struct {
 	Socket string
-	None   error                // is the error where no agent answers; nil: ErrNone
-	Heard  func(version string) // if not nil, is told the version of an agent that answers
+	None   error                // the error if no agent answers; nil: ErrNone
+	Heard  func(version string) // if not nil, receives the version of the agent that answers
 }
 
-// Status asks for the lanes in force.
+// Status returns the lanes in force.
 func (c Client) Status(ctx context.Context) (s enforce.Status, err error) {
 	err = c.ask(ctx, http.MethodGet, "/v1/status", nil, &s)
 	return s, err
 }
 
-// Plan asks where lanes would go beside those in force.
+// Plan returns where lanes would go beside those in force.
 func (c Client) Plan(ctx context.Context, want []lane.Lane) (p plan.Placement, err error) {
 	err = c.ask(ctx, http.MethodPost, "/v1/plan", want, &p)
 	return p, err
 }
 
-// Apply has lanes put in force; with prune others are released.
+// Apply has lanes put in force. With prune, all others are released.
 func (c Client) Apply(ctx context.Context, want []lane.Lane, prune bool) (a lanes.Applied, err error) {
 	err = c.ask(ctx, http.MethodPost, "/v1/apply?prune="+strconv.FormatBool(prune), want, &a)
 	return a, plan.At(err, want)
 }
 
-// Release has the lanes of these names released, or all.
+// Release has the lanes of these names released, or all lanes.
 func (c Client) Release(ctx context.Context, names []string, all bool) (r lanes.Released, err error) {
 	query := url.Values{"lane": names}
 	if all {
@@ -69,10 +69,10 @@ func (c Client) Release(ctx context.Context, names []string, all bool) (r lanes.
 	return r, err
 }
 
-// ask sends a request of Routes with lanes in its body, and reads the answer into the document.
+// ask sends a request of Routes with lanes as its body, and decodes the answer into document.
 func (c Client) ask(ctx context.Context, method, target string, body []lane.Lane, document any) error {
 	var text bytes.Buffer
-	for _, l := range body { // JSON is YAML
+	for _, l := range body { // JSON is valid YAML
 		one, merr := json.Marshal(l)
 		if merr != nil {
 			return merr

@@ -12,21 +12,21 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// What happened.
+// The kinds of events.
 const (
 	Started   = "started"   // the agent
 	Stopped   = "stopped"   // the agent; lanes stay
-	Applied   = "applied"   // a lane came in force
+	Applied   = "applied"   // a lane was put in force
 	Moved     = "moved"     // a lane has other CPUs
 	Released  = "released"  // a lane is no longer in force
 	Drifted   = "drifted"   // a setting is not as the lanes want it
-	Repaired  = "repaired"  // one was not, and was put back
+	Repaired  = "repaired"  // a setting was not, and was repaired
 	Settled   = "settled"   // all settings are as the lanes want them again
-	Intrusion = "intrusion" // the longest so far of somebody else on a lane's CPU
-	Packets   = "packets"   // a lane's packets begin to be dropped or refused
-	Judged    = "judged"    // what is proved of a lane has changed
-	Failed    = "failed"    // a reading; the text says why
-	Warned    = "warned"    // of what readings cannot see
+	Intrusion = "intrusion" // the longest intrusion so far on a lane's CPU
+	Packets   = "packets"   // packets of a lane begin to be dropped or refused
+	Judged    = "judged"    // a verdict on a lane has changed
+	Failed    = "failed"    // a reading failed; the text says why
+	Warned    = "warned"    // about what readings cannot see
 )
 
 // Event is something that happened to the lanes, or to the agent.
@@ -37,12 +37,12 @@ type Event struct {
 	What       string               `json:"what"`
 	Lane       string               `json:"lane,omitempty"`
 	Text       string               `json:"text,omitempty"` // for people
-	By         string               `json:"by,omitempty"`   // who did it, where that is known
+	By         string               `json:"by,omitempty"`   // who did it, if known
 	CPU        *int                 `json:"cpu,omitempty"`  // of an intrusion
 	Took       *results.Nanoseconds `json:"tookNanoseconds,omitempty"`
 }
 
-// ofDrift says what came of a setting.
+// ofDrift returns the event of a drift: whether the setting drifted or was repaired.
 func ofDrift(d enforce.Drift) Event {
 	text := fmt.Sprintf("%s: expected %s, found %s", d.Name, d.Expected, d.Found)
 	e := Event{What: Drifted, Text: text, By: d.By}
@@ -55,7 +55,7 @@ func ofDrift(d enforce.Drift) Event {
 	return e
 }
 
-// level is how loud an event is in the log.
+// level returns the log level of an event.
 func (e Event) level() slog.Level {
 	switch e.What {
 	case Failed:
@@ -66,7 +66,7 @@ func (e Event) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// tell logs an event, and hands it to those who want to know.
+// tell logs an event, and sends it to the readers of events.
 func (a *Agent) tell(ctx context.Context, e Event) {
 	e.APIVersion, e.Kind = plan.APIVersion, "Event"
 	if e.At.IsZero() {
@@ -86,13 +86,13 @@ func (a *Agent) tell(ctx context.Context, e Event) {
 	a.streams.send(e)
 }
 
-// streams are those who read events as they come.
+// streams are the readers of events.
 type streams struct {
 	mu  sync.Mutex
 	all map[chan Event]bool
 }
 
-// backlog is how many events a reader may be behind.
+// backlog is how many events a reader may lag behind.
 const backlog = 64
 
 func (s *streams) add() chan Event {
@@ -112,7 +112,7 @@ func (s *streams) remove(c chan Event) {
 	delete(s.all, c)
 }
 
-// send waits for nobody: a reader that is too slow comes to its end.
+// send never blocks: it ends the stream of a reader that is too slow.
 func (s *streams) send(e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

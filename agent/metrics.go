@@ -12,7 +12,8 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// metric is one of ours. Labels have few values: lanes, kinds of sources, results, bounds; no names of tasks.
+// metric is one of the agent's metrics. Its labels have few values: lanes, kinds of sources, results, bounds.
+// Names of tasks are no labels.
 type metric struct {
 	name, help string
 	labels     []string
@@ -42,7 +43,7 @@ func metrics() []metric {
 	}
 }
 
-// collector gives Prometheus what the last reading has left.
+// collector reports the totals after the last reading to Prometheus.
 type collector struct {
 	a     *Agent
 	descs map[string]*prometheus.Desc
@@ -58,14 +59,14 @@ func newCollector(a *Agent) *collector {
 	return c
 }
 
-// Describe is of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		out <- d
 	}
 }
 
-// Collect is of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	send := func(name string, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(c.descs[name], c.kinds[name], value, labels...)
@@ -108,7 +109,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	send("build_info", 1, c.a.o.Version)
 }
 
-// metricsHandler serves them, with what the agent itself takes.
+// metricsHandler serves the metrics, with those of the agent's own process.
 func (a *Agent) metricsHandler() http.Handler {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(newCollector(a), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is the one whose members may change lanes by the socket, where the host has it.
+// Group is the group whose members may change lanes through the socket, if the host has it.
 const Group = "isolane"
 
-// group is its number, root's where the host has none.
+// group returns its id, or root's if the host has no such group.
 func group() int {
 	if g, err := user.LookupGroup(Group); err == nil {
 		if id, aerr := strconv.Atoi(g.Gid); aerr == nil {
@@ -30,20 +30,20 @@ func group() int {
 	return 0
 }
 
-// peer is who is at the other end of the socket; nil over TCP.
+// peer is the process at the other end of the socket; nil for TCP.
 type peer struct {
 	pid, uid int
 	groups   []int
 }
 
-// changes says whether it may change lanes.
+// changes reports whether the peer may change lanes.
 func (p *peer) changes(group int) bool {
 	return p != nil && (p.uid == 0 || slices.Contains(p.groups, group))
 }
 
 type peerKey struct{}
 
-// withPeer notes in a connection's context who is at its other end.
+// withPeer stores the peer of a connection in its context.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -56,7 +56,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// peerOf asks the kernel (SO_PEERCRED and SO_PEERGROUPS, unix(7)): as they were when the other end connected.
+// peerOf asks the kernel for the peer (SO_PEERCRED and SO_PEERGROUPS, unix(7)), as it was when it connected.
 func peerOf(c *net.UnixConn) (*peer, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -74,7 +74,7 @@ func peerOf(c *net.UnixConn) (*peer, error) {
 		size := uint32(len(buffer))
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_PEERGROUPS,
 			uintptr(unsafe.Pointer(&buffer[0])), uintptr(unsafe.Pointer(&size)), 0)
-		if errno != 0 { // Linux before 4.13, or a thousand groups: the first one is known
+		if errno != 0 { // Linux before 4.13, or a thousand groups: only the primary group is known
 			return
 		}
 		for at := 0; at+4 <= int(size); at += 4 {
@@ -84,14 +84,14 @@ func peerOf(c *net.UnixConn) (*peer, error) {
 	return &p, errors.Join(err, cerr)
 }
 
-// ServedError says that a program serves the socket of an agent already.
+// ServedError says that another program already serves the agent's socket.
 type ServedError struct{ Socket, By string }
 
 func (e *ServedError) Error() string {
 	return fmt.Sprintf("%s: %s serves it: end that, or name another --socket", e.Socket, e.By)
 }
 
-// listenUnix listens at a path, in the place of an agent that has ended.
+// listenUnix listens at a path. It replaces the socket of an agent that has ended.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode().Type() != fs.ModeSocket {

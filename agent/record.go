@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/history"
 )
 
-// recorder writes into the history what the agent tells, behind it: a slow disk keeps no reading waiting. One
-// that is nil writes nothing.
+// recorder writes the agent's events into the history in the background, so that a slow disk delays no
+// reading. A nil recorder writes nothing.
 type recorder struct {
 	log        *slog.Logger
 	events     chan history.Event
@@ -37,7 +37,7 @@ func newRecorder(dir string, log *slog.Logger) *recorder {
 	return r
 }
 
-// keep takes an event to be written.
+// keep queues an event for writing.
 func (r *recorder) keep(e Event) {
 	h, is := recorded(e)
 	if r == nil || !is {
@@ -50,8 +50,8 @@ func (r *recorder) keep(e Event) {
 	}
 }
 
-// close waits until all is written. The channel of events stays open: a request that outlasts the agent's end
-// may still be recorded.
+// close waits until everything is written. The channel of events stays open, because a request may outlast
+// the agent's end and still be recorded.
 func (r *recorder) close() {
 	if r != nil {
 		close(r.stop)
@@ -59,7 +59,8 @@ func (r *recorder) close() {
 	}
 }
 
-// recorded is an event for the history, where it is one: commands record what they do themselves.
+// recorded converts an event for the history, and reports whether it belongs there: commands record what they
+// do themselves.
 func recorded(e Event) (history.Event, bool) {
 	h := history.Event{At: e.At, Lane: e.Lane, What: e.Text, By: e.By, CPU: e.CPU}
 	kind, is := map[string]history.Kind{Started: history.AgentStarted, Stopped: history.AgentEnded,
@@ -67,7 +68,7 @@ func recorded(e Event) (history.Event, bool) {
 		Packets: history.Packets, Judged: history.Proof}[e.What]
 	asked := map[string]history.Kind{Applied: history.Applied, Moved: history.Applied,
 		Released: history.Released}[e.What]
-	if asked != "" && e.By != "" { // by a request
+	if asked != "" && e.By != "" { // it was a request
 		kind, is = asked, true
 	}
 	if h.Kind = kind; kind == history.PutBack {

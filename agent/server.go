@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// server is the API at work.
+// server serves the API.
 type server struct {
 	a         *Agent
 	group     int
@@ -23,11 +23,11 @@ type server struct {
 	running   sync.WaitGroup
 	ctx       context.Context // of all requests
 	end       context.CancelFunc
-	readers   chan struct{} // one for each request of those who may not change lanes
-	reads     chan struct{} // one for each of the last readsTime, whoever asked
+	readers   chan struct{} // one token for each request of a user who may not change lanes
+	reads     chan struct{} // one token for each read in the last readsTime, by any user
 }
 
-// Limits of a request, and how long one may take: a change waits half a minute for others.
+// Limits of requests. answerTime is long because a change waits half a minute for other changes.
 const (
 	maxBody    = 1 << 20
 	headerTime = 5 * time.Second
@@ -35,11 +35,11 @@ const (
 	answerTime = 90 * time.Second
 	closeTime  = 30 * time.Second
 	maxReaders = 128
-	maxReads   = 20 // in readsTime; further ones wait, or they would take the CPU from who changes lanes
+	maxReads   = 20 // in readsTime; more wait, so that they do not take the CPU from changes of lanes
 	readsTime  = time.Second / 5
 )
 
-// listen takes the addresses, and answers nothing yet.
+// listen opens the sockets, and does not answer yet.
 func (a *Agent) listen() (*server, error) {
 	s := &server{a: a, group: group(), readers: make(chan struct{}, maxReaders),
 		reads: make(chan struct{}, maxReads)}
@@ -76,11 +76,11 @@ func (a *Agent) listen() (*server, error) {
 
 func (s *server) serve() {
 	for i, l := range s.listeners {
-		s.running.Go(func() { _ = s.servers[i].Serve(l) }) // closed
+		s.running.Go(func() { _ = s.servers[i].Serve(l) }) // ends by close
 	}
 }
 
-// close ends all requests: a change that has begun goes back to what was before, and is waited for.
+// close ends all requests. It waits for a change that has begun to be rolled back.
 func (s *server) close() error {
 	if s == nil {
 		return nil
@@ -93,7 +93,7 @@ func (s *server) close() error {
 		if serr := one.Shutdown(ctx); serr != nil {
 			err = errors.Join(err, one.Close())
 		}
-		if lerr := s.listeners[i].Close(); !errors.Is(lerr, net.ErrClosed) { // where it did not serve yet
+		if lerr := s.listeners[i].Close(); !errors.Is(lerr, net.ErrClosed) { // if it did not serve yet
 			err = errors.Join(err, lerr)
 		}
 	}
@@ -101,7 +101,7 @@ func (s *server) close() error {
 	return err
 }
 
-// handler answers the requests of Routes, and no other.
+// handler answers the requests of Routes and no others.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	answers := s.answers()
@@ -132,7 +132,7 @@ func (s *server) handler() http.Handler {
 				}
 			}
 			body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
-			if err == nil { // else the deadline would end the request while it waits for others
+			if err == nil { // otherwise the deadline would end a request that waits for other changes
 				err = http.NewResponseController(w).SetReadDeadline(time.Time{})
 			}
 			if err != nil {
@@ -146,7 +146,8 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// allowed says what a request lacks. Lanes are root's and the group's to change, on the socket.
+// allowed says what a request lacks, or returns nil. Only root and the group may change lanes, and only
+// through the socket.
 func (s *server) allowed(p *peer, r Route) error {
 	switch {
 	case p.changes(s.group), p == nil && r.Method == http.MethodGet, p != nil && s.a.o.Readable && !r.Changes:

@@ -19,15 +19,15 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// total is what was added up of a lane while it is in force.
+// total has the sums of a lane since it is in force.
 type total struct {
 	cpus      cpuset.Set
-	kinds     map[string]sum // of others' sources
+	kinds     map[string]sum // of sources that are not the lane's
 	longest   longest
-	record    results.Nanoseconds // the longest since the lane is watched
-	traffic   *netpath.Traffic    // nil: it has no path
+	record    results.Nanoseconds // the longest intrusion since the agent watches the lane
+	traffic   *netpath.Traffic    // nil: the lane has no path
 	dropping  bool
-	throttled *uint64 // periods; nil where the kernel does not say
+	throttled *uint64 // periods; nil if the kernel does not tell
 	judged    []lane.Judgement
 }
 
@@ -36,9 +36,10 @@ type sum struct {
 	took  results.Nanoseconds
 }
 
-// longest is that of the last one to two minutes, so that whoever asks once a minute misses none.
+// longest is the longest intrusion of the last one to two minutes, so that whoever asks once a minute misses
+// none.
 type longest struct {
-	since       time.Time // of now
+	since       time.Time // when now began
 	now, before results.Nanoseconds
 }
 
@@ -55,8 +56,9 @@ func (l *longest) add(at time.Time, took results.Nanoseconds) {
 
 func (l *longest) value() results.Nanoseconds { return max(l.now, l.before) }
 
-// take adds a reading to the totals, and returns what is new in it. Of CPUs that lanes share, each of these
-// has all that happens there. What was on the CPUs of a lane that is gone or moved may have come after it.
+// take adds a reading to the totals, and returns what is new in it. If lanes share a CPU, each of them gets
+// everything that happens on it. If a lane has gone or moved, it gets nothing of this reading, which may have
+// happened after that.
 func (a *Agent) take(r watch.Reading, judged map[string][]lane.Judgement, err error) (news []Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,7 +94,7 @@ func (a *Agent) take(r watch.Reading, judged map[string][]lane.Judgement, err er
 	return news
 }
 
-// drifted is how many settings are not as the lanes want them.
+// drifted returns how many settings are not as the lanes want them.
 func drifted(r watch.Reading) (n int) {
 	for _, d := range r.Drift {
 		if !d.Repaired {
@@ -109,7 +111,7 @@ func value(ns *results.Nanoseconds) results.Nanoseconds {
 	return *ns
 }
 
-// failing tells once what readings cannot see, and why one failed.
+// failing reports once what readings cannot see, and why a reading failed.
 func (a *Agent) failing(r watch.Reading, err error) (news []Event) {
 	text := ""
 	if err != nil {
@@ -128,7 +130,7 @@ func (a *Agent) failing(r watch.Reading, err error) (news []Event) {
 	return news
 }
 
-// add adds the sources on the lane's CPUs, and returns the one that had the longest intrusion.
+// add adds the sources on the lane's CPUs, and returns the one with the longest intrusion.
 func (t *total) add(sources []witness.Source) (worst witness.Source) {
 	for _, s := range sources {
 		if s.Own || !t.cpus.Contains(s.CPU) {
@@ -149,7 +151,7 @@ func (t *total) add(sources []witness.Source) (worst witness.Source) {
 	return worst
 }
 
-// carried adds what the lane's device has carried, and tells when it begins to lose some.
+// carried adds what the lane's device has carried, and reports when it begins to lose packets.
 func (t *total) carried(w watch.Traffic) (news []Event) {
 	sum := w.Traffic
 	if t.traffic != nil {
@@ -164,7 +166,7 @@ func (t *total) carried(w watch.Traffic) (news []Event) {
 	return news
 }
 
-// judge tells what is otherwise proved than before, if that was looked at.
+// judge reports verdicts that have changed, if they were looked at.
 func (t *total) judge(name string, judged map[string][]lane.Judgement) (news []Event) {
 	now, looked := judged[name]
 	if !looked {
@@ -189,8 +191,8 @@ func (t *total) judge(name string, judged map[string][]lane.Judgement) (news []E
 	return news
 }
 
-// follow has a total for each lane that is in force now, and for no other. It returns those that are where
-// they were, and tells of the others.
+// follow keeps a total for each lane in force and for no other. It returns the lanes that have not moved, and
+// reports the others.
 func (a *Agent) follow(news *[]Event) (stay []string) {
 	now := map[string]bool{}
 	for _, g := range a.watch.Lanes() {
@@ -220,8 +222,9 @@ func (a *Agent) follow(news *[]Event) (stay []string) {
 	return stay
 }
 
-// throttled is in how many periods a cgroup was stopped by its bandwidth limit (cgroup-v2.rst, cpu.stat); nil
-// where it has none, as where the cpu controller is in another hierarchy.
+// throttled returns in how many periods the bandwidth limit has stopped a cgroup (cgroup-v2.rst, cpu.stat).
+// It returns nil if the file has no such figure, for example because the cpu controller is in another
+// hierarchy.
 func throttled(group string) *uint64 {
 	text, err := os.ReadFile(filepath.Join(group, "cpu.stat"))
 	if err != nil {

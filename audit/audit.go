@@ -1,4 +1,4 @@
-// Package audit is what an audit of a machine says: its findings, as JSON and as text. audit/rules makes
+// Package audit has the findings of an audit of a machine, as JSON and as text. Package audit/rules makes
 // them.
 package audit
 
@@ -19,18 +19,18 @@ type Severity int
 
 // The severities.
 const (
-	None  Severity = iota // of no concern to this class
+	None  Severity = iota // does not matter to this class
 	Info                  // worth knowing
-	Warn                  // costs latency now and then
+	Warn                  // costs latency at times
 	Fault                 // the lane is not isolated as it should be
 )
 
 func (s Severity) String() string { return [...]string{"none", "info", "warn", "fault"}[s] }
 
-// MarshalText makes a severity its name in JSON.
+// MarshalText returns the name of a severity, for JSON.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads the name of a severity from which on somebody wants to act: warn or fault.
+// UnmarshalText parses the severity from which on somebody wants to act: warn or fault.
 func (s *Severity) UnmarshalText(text []byte) error {
 	level, known := map[string]Severity{"warn": Warn, "fault": Fault}[string(text)]
 	if *s = level; !known {
@@ -39,18 +39,18 @@ func (s *Severity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Severities are those for the classes of workload: a thread that polls and never sleeps (DPDK, VPP),
-// a real-time thread that sleeps and must wake up in time, and throughput.
+// Severities has a severity for each class of workload: a thread that polls and never sleeps (DPDK, VPP), a
+// real-time thread that sleeps and must wake up in time, and throughput.
 type Severities struct {
 	PollMode   Severity `json:"pollMode"`
 	RealTime   Severity `json:"realTime"`
 	Throughput Severity `json:"throughput"`
 }
 
-// Worst is that of the class to which it matters most.
+// Worst returns the severity for the class to which it matters most.
 func (s Severities) Worst() Severity { return max(s.PollMode, s.RealTime, s.Throughput) }
 
-// Capped is for a machine without lanes: nothing is broken yet.
+// Capped limits severities. It is for a machine without lanes, where nothing is broken yet.
 func (s Severities) Capped(most Severity) Severities {
 	return Severities{min(s.PollMode, most), min(s.RealTime, most), min(s.Throughput, most)}
 }
@@ -61,15 +61,15 @@ type Finding struct {
 	Title    string     `json:"title"`
 	Severity Severity   `json:"severity"` // the worst of the classes
 	Classes  Severities `json:"classes"`
-	CPUs     cpuset.Set `json:"cpus"` // affected by it; empty: the whole machine
-	// Requested is what the command line or a file asks for, where that is not what is in force.
+	CPUs     cpuset.Set `json:"cpus"` // affected CPUs; empty: the whole machine
+	// Requested is what the command line or a file asks for, if that differs from what is in force.
 	Requested string   `json:"requested,omitempty"`
 	InForce   string   `json:"inForce"`
 	Evidence  []string `json:"evidence,omitempty"` // the files and entries, all of them
 	Impact    string   `json:"impact"`             // what it typically costs, or what is at stake
 	Fix       string   `json:"fix,omitempty"`      // at run time
 	FixAtBoot string   `json:"fixAtBoot,omitempty"`
-	Source    string   `json:"source"` // the kernel document that says so
+	Source    string   `json:"source"` // the kernel document with the reason
 }
 
 // Report is the result of an audit.
@@ -79,11 +79,11 @@ type Report struct {
 	Hostname   string     `json:"hostname"`
 	CPUs       cpuset.Set `json:"cpus"`       // of the lanes
 	LaneSource string     `json:"laneSource"` // what says which CPUs belong to lanes
-	Readiness  bool       `json:"readiness"`  // there are no lanes: the CPUs are those that lanes could have
+	Readiness  bool       `json:"readiness"`  // there are no lanes; CPUs are those that lanes could have
 	Findings   []Finding  `json:"findings"`   // the worst first
 	Passed     []string   `json:"passed"`     // rules without a finding
 	NeedLanes  []string   `json:"needLanes"`  // rules that do not apply to a machine without lanes
-	Unknown    []Unknown  `json:"unknown"`    // rules that the source cannot answer
+	Unknown    []Unknown  `json:"unknown"`    // rules that the source has no files for
 	Warnings   []string   `json:"warnings"`   // from reading the machine
 }
 
@@ -93,7 +93,7 @@ type Unknown struct {
 	Missing string `json:"missing"` // the file that it needs
 }
 
-// Worst is the severity of the worst finding, which is the first.
+// Worst returns the severity of the worst finding, which is the first.
 func (r Report) Worst() Severity {
 	if len(r.Findings) == 0 {
 		return None

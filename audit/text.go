@@ -11,9 +11,9 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-const mostLines = 3 // of the evidence; JSON has all
+const mostLines = 3 // lines of evidence; JSON has all
 
-// Verdict is the report in one line.
+// Verdict returns the report in one line.
 func (r Report) Verdict() string {
 	count := map[Severity]int{}
 	for _, f := range r.Findings {
@@ -35,8 +35,8 @@ func (r Report) Verdict() string {
 		quantity.Count(count[Info], "note"), len(r.Passed), len(r.Unknown))
 }
 
-// Write prints the report for a person: the verdict, then the findings, the worst first, with a few
-// lines of evidence each.
+// Write prints the report for people: the verdict, then the findings with a few lines of evidence each, the
+// worst first.
 func (r Report) Write(w io.Writer, on terminal.Terminal) error {
 	b := &printer{on: on}
 	b.WriteString(on.Fold(on.Bold(terminal.Clean(cmp.Or(r.Hostname, "unknown host"))+": "), r.Verdict()))
@@ -56,7 +56,7 @@ func (r Report) Write(w io.Writer, on terminal.Terminal) error {
 	return err
 }
 
-// writeUnknown groups the rules by the file that they lack.
+// writeUnknown groups the unknown rules by the missing file.
 func (r Report) writeUnknown(b *printer) {
 	rules := map[string][]string{}
 	var order []string
@@ -74,13 +74,13 @@ func (r Report) writeUnknown(b *printer) {
 	}
 }
 
-// printer writes fields in the columns that there are.
+// printer writes fields within the columns of the terminal.
 type printer struct {
 	strings.Builder
 	on terminal.Terminal
 }
 
-// field prints a field, if there is something to print.
+// field prints a field, if it has text.
 func (b *printer) field(name, text string) {
 	if text != "" {
 		b.WriteString(b.on.Fold(fmt.Sprintf("  %-10s", name), terminal.Clean(text)))

@@ -1,5 +1,5 @@
-// Package boot says what lanes want on the kernel's command line, beside the one in force, and puts it into
-// GRUB's defaults file.
+// Package boot computes what lanes want on the kernel's command line, compares it with the one in force, and
+// writes it into GRUB's defaults file.
 package boot
 
 import (
@@ -14,18 +14,18 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Line is what lanes want on the kernel's command line: what `isolane boot -o json` prints.
+// Line is what lanes want on the kernel's command line, as printed by `isolane boot -o json`.
 type Line struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // Boot
 	Words      []Word `json:"words"`
-	Line       string `json:"line"` // all words, as they stand on a command line
-	// Notes are what lanes want and this kernel cannot.
+	Line       string `json:"line"` // all words, as on a command line
+	// Notes say what lanes want and this kernel does not support.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Word is one parameter that lanes want on the kernel's command line, because nothing does the same
-// at run time.
+// Word is a parameter that lanes want on the kernel's command line, because nothing achieves the same at run
+// time.
 type Word struct {
 	Word    string `json:"word"`
 	Reason  string `json:"reason"`
@@ -34,7 +34,7 @@ type Word struct {
 	Source  string `json:"source,omitempty"` // the kernel document
 }
 
-// Want returns what the lanes of a placement want at boot, and what of it is in force
+// Want returns what the lanes of a placement want at boot, and which of it is in force
 // (Documentation/admin-guide/kernel-parameters.txt).
 func Want(h host.Host, p plan.Placement) Line {
 	l := Line{APIVersion: plan.APIVersion, Kind: "Boot", Words: append([]Word{}, words(h, p)...)}
@@ -55,10 +55,10 @@ func Want(h host.Host, p plan.Placement) Line {
 	return l
 }
 
-// mostLine is COMMAND_LINE_SIZE of x86 and arm64 without its last, zero byte.
+// mostLine is COMMAND_LINE_SIZE of x86 and arm64, without the final zero byte.
 const mostLine = 2047
 
-// Write writes the words for people, each with its reason, and the line.
+// Write prints the words for people, each with its reason, and the line.
 func (l Line) Write(w io.Writer) {
 	for _, b := range l.Words {
 		state := "missing"
@@ -76,7 +76,7 @@ func (l Line) Write(w io.Writer) {
 	}
 }
 
-// parameters are all those that lanes may want.
+// parameters are all that lanes may want.
 const parameters = "isolcpus irqaffinity nohz_full rcu_nocbs hugepagesz hugepages skew_tick " +
 	"rcutree.kthread_prio"
 
@@ -86,7 +86,7 @@ func words(h host.Host, p plan.Placement) []Word {
 		return nil
 	}
 	tickless := lanes.Difference(cpuset.Of(h.CPUs[0].ID))
-	// What this process may not use is no lane's, and not in the placement.
+	// CPUs that this process may not use belong to no lane, and are not in the placement.
 	others := p.Housekeeping.Union(h.Online().Difference(h.Usable())).Difference(lanes)
 	words := []Word{isolcpus(h, lanes, tickless),
 		{Word: "irqaffinity=" + others.String(),
@@ -112,8 +112,8 @@ func words(h host.Host, p plan.Placement) []Word {
 	return words
 }
 
-// isolcpus names what the kernel knows: one that does not know a flag ignores the whole parameter, and before
-// Linux 5.18 it takes nohz_full= only with the same list (kernel/sched/isolation.c).
+// isolcpus uses only what the kernel knows: a kernel that does not know a flag ignores the whole parameter,
+// and before Linux 5.18 it accepts nohz_full= only with the same list (kernel/sched/isolation.c).
 func isolcpus(h host.Host, lanes, tickless cpuset.Set) Word {
 	flags := h.Kernel.IsolcpusFlags()
 	w := Word{Reason: "managed interrupts cannot be moved later; and no task starts on these CPUs before " +
@@ -130,13 +130,13 @@ func isolcpus(h host.Host, lanes, tickless cpuset.Set) Word {
 	return w
 }
 
-// compare fills in what the command line says of a word, and what else is to be said of it.
+// compare sets what the command line in force says about a word, and returns notes on it.
 func (w *Word) compare(h host.Host) (notes []string) {
 	name, want, _ := strings.Cut(w.Word, "=")
 	w.Source = "Documentation/admin-guide/kernel-parameters.txt, " + name + "="
 	now := h.Kernel.Parameters()
 	value, there := now.Get(name)
-	if size, _, ok := strings.Cut(want, " "); ok { // hugepages of a size
+	if size, _, ok := strings.Cut(want, " "); ok { // hugepages of one size
 		pages := reserved(strings.Fields(h.Kernel.Cmdline), parseSize(size))
 		value, there = size+" hugepages="+pages, pages != ""
 	}
@@ -151,7 +151,7 @@ func (w *Word) compare(h host.Host) (notes []string) {
 		if cpus != nil && (name == file || name == "isolcpus" && file == "isolated") {
 			missing = listed(asked, name, h.Possible()).Difference(*cpus)
 		}
-		if w.InForce && !missing.IsEmpty() { // the kernel says why in a boot message, and nowhere else
+		if w.InForce && !missing.IsEmpty() { // only a boot message of the kernel says why
 			w.InForce = false
 			notes = append(notes, fmt.Sprintf("%s= is on the command line, and the kernel has not taken CPUs "+
 				"%s of it: /sys/devices/system/cpu/%s has %q; dmesg | grep -i -e housekeeping -e isolcpus says why",
@@ -161,7 +161,7 @@ func (w *Word) compare(h host.Host) (notes []string) {
 	return notes
 }
 
-// listed are the CPUs that a command line names in a parameter; none where the kernel would not take it.
+// listed returns the CPUs that a command line names in a parameter; none if the kernel would reject the list.
 func listed(line cmdline.Line, name string, possible cpuset.Set) cpuset.Set {
 	if name == "isolcpus" {
 		i, _ := line.Isolcpus()
@@ -173,7 +173,7 @@ func listed(line cmdline.Line, name string, possible cpuset.Set) cpuset.Set {
 	return cpus
 }
 
-// sameCPUs says whether two command lines mean the same by a parameter with a list of CPUs.
+// sameCPUs reports whether a parameter with a CPU list means the same on two command lines.
 func sameCPUs(a, b cmdline.Line, name string, possible cpuset.Set) bool {
 	i, _ := a.Isolcpus()
 	j, _ := b.Isolcpus()

@@ -60,7 +60,7 @@ rcutree.kthread_prio=11 missing`
 	}
 }
 
-// Pages that a pool has stay, whoever uses them; a kernel before 5.16 reads no nodes.
+// Pages of a pool stay, whoever uses them. A kernel before 5.16 understands no nodes.
 func TestWantHugepages(t *testing.T) {
 	h := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}.Host(t)
 	pool := uint64(1024)
@@ -106,7 +106,7 @@ func TestEditGRUB(t *testing.T) {
 	}
 }
 
-// The file is kept as it was before the first change, and comes back.
+// The file is kept as it was before the first change, and is restored.
 func TestGRUB(t *testing.T) {
 	const was = "GRUB_CMDLINE_LINUX=\"quiet\"\n"
 	name := filepath.Join(t.TempDir(), "grub")
@@ -140,8 +140,8 @@ func TestGRUB(t *testing.T) {
 	}
 }
 
-// A kernel ignores isolcpus= as a whole where it does not know a flag of it, and before 5.18 nohz_full= with
-// another list.
+// A kernel ignores all of isolcpus= if it does not know one of its flags, and before 5.18 it ignores
+// nohz_full= with another list.
 func TestOldKernels(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
 	h.Kernel.NohzFull = new(cpuset.Set{})
@@ -169,7 +169,7 @@ func TestOldKernels(t *testing.T) {
 	}
 }
 
-// What means the same is in force, unless the kernel says that it has not taken it.
+// What means the same is in force, unless the kernel says that it has not accepted it.
 func TestInForce(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
 	h.Kernel.Release, h.Kernel.Cmdline = "6.12.1", "isolcpus=domain,managed_irq,2,3 irqaffinity=1,0 nohz_full=2-N rcu_nocbs=2"
@@ -196,7 +196,7 @@ func TestInForce(t *testing.T) {
 	}
 }
 
-// Who may use some CPUs only says nothing about the others, which are no lane's.
+// A process confined to some CPUs says nothing about the others, which belong to no lane.
 func TestConfined(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 8, ThreadsPerCore: 1, Allowed: cpuset.MustParse("4-7"),
 		Offline: cpuset.Of(3)}.Host(t)
@@ -206,7 +206,7 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-// What GRUB reads behind the line, or in its place, would undo what is written.
+// What GRUB reads after the line, or instead of it, would undo the change.
 func TestGRUBElsewhere(t *testing.T) {
 	words := []Word{{Word: "nohz_full=1"}, {Word: "hugepagesz=2M hugepages=0:8"}}
 	const plain = "GRUB_CMDLINE_LINUX=\"\"\n"

@@ -12,17 +12,17 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// GRUB is what came of editing GRUB's defaults file: what `isolane boot --apply` and `--undo` print as JSON.
+// GRUB is what editing GRUB's defaults file gave: the JSON of `isolane boot --apply` and `--undo`.
 type GRUB struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // GRUB
 	File       string `json:"file"`
-	Before     string `json:"before"`  // where the file is kept as it was
-	Changed    bool   `json:"changed"` // the file was written; without, it had the words already
-	Line       string `json:"line"`    // the words that the file has now beside its own; empty after --undo
+	Before     string `json:"before"`  // the copy of the file as it was before
+	Changed    bool   `json:"changed"` // the file was written; otherwise it already had the words
+	Line       string `json:"line"`    // words that the file now has beside its own; empty after --undo
 
 	undone bool
-	more   bool // the file has more that is not as it was before: somebody else's
+	more   bool // the file has other changes since then, by somebody else
 	bls    bool // boot loader entries have their own copies of the line (Fedora, Red Hat)
 }
 
@@ -30,7 +30,7 @@ func grubFile(name string) GRUB {
 	return GRUB{APIVersion: plan.APIVersion, Kind: "GRUB", File: name, Before: name + ".before-isolane"}
 }
 
-// ApplyGRUB puts a line into GRUB's defaults file, and keeps the file as it was beside it.
+// ApplyGRUB writes a line into GRUB's defaults file. It keeps a copy of the original file beside it.
 func ApplyGRUB(name string, l Line) (GRUB, error) {
 	g := grubFile(name)
 	g.Line = l.Line
@@ -58,8 +58,8 @@ func ApplyGRUB(name string, l Line) (GRUB, error) {
 	return g, err
 }
 
-// UndoGRUB puts the parameters that ApplyGRUB sets back as they were before the first one. What somebody else
-// has changed in the file since stays.
+// UndoGRUB restores the parameters that ApplyGRUB has set to what they were before its first run. What others
+// have changed in the file since stays.
 func UndoGRUB(name string) (GRUB, error) {
 	g := grubFile(name)
 	g.Changed, g.undone = true, true
@@ -83,7 +83,7 @@ func UndoGRUB(name string) (GRUB, error) {
 	return g, os.Remove(g.Before)
 }
 
-// Write writes for people what was done, and what to do next.
+// Write prints for people what was done, and what to do next.
 func (g GRUB) Write(w io.Writer) {
 	update := "update-grub (where there is none: grub-mkconfig -o /boot/grub/grub.cfg)"
 	if g.bls {
@@ -104,7 +104,7 @@ func (g GRUB) Write(w io.Writer) {
 	fmt.Fprintf(w, "now run %s and start the machine again\n", update)
 }
 
-// replaceFile writes a file that is there complete or not at all.
+// replaceFile replaces a file as a whole, or leaves it as it was.
 func replaceFile(name, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(name), ".isolane-*")
 	if err != nil {

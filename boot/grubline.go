@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// key is the variable that editGRUB edits. GRUB puts it before that of the same name with _DEFAULT.
+// key is the variable that editGRUB edits. GRUB uses it before the variable with _DEFAULT.
 const key = "GRUB_CMDLINE_LINUX"
 
-// assignment is a line of a shell's file that sets key, or key with _DEFAULT.
+// assignment is a line of a shell file that sets key, or key with _DEFAULT.
 type assignment struct {
-	line  int // from 0
+	line  int // counted from 0
 	name  string
-	text  string // behind the =
-	plain bool   // nothing stands before the name, and nothing is added to what it was
+	text  string // after the =
+	plain bool   // nothing precedes the name, and it does not append
 }
 
 func assignments(lines []string) (all []assignment) {
@@ -30,7 +30,7 @@ func assignments(lines []string) (all []assignment) {
 	return all
 }
 
-// words are the parameters of a value that is nothing but words, in quotes if need be; false for any other.
+// words returns the parameters of a value of words only, possibly in quotes; false for any other value.
 func (a assignment) words() ([]string, bool) {
 	value, quote := strings.TrimSpace(a.text), ""
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
@@ -42,14 +42,14 @@ func (a assignment) words() ([]string, bool) {
 	return strings.Fields(value), true
 }
 
-// nameOf is the name of a parameter as the kernel compares it.
+// nameOf returns the name of a parameter as the kernel compares it.
 func nameOf(parameter string) string {
 	name, _, _ := strings.Cut(parameter, "=")
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// clash is a parameter of an assignment that is also among words; "" without any. A number of hugepages is of
-// the size that stands before it, wherever that is.
+// clash returns a parameter of an assignment that is also among words; "": none. A number of hugepages
+// belongs to the size named before it, wherever that is.
 func (a assignment) clash(words []Word) string {
 	names := map[string]bool{}
 	for _, w := range words {
@@ -66,7 +66,7 @@ func (a assignment) clash(words []Word) string {
 	return ""
 }
 
-// grubLine is the one line that sets key; -1: there is none. The error names what makes it unsafe to edit.
+// grubLine returns index and words of the only line that sets key; -1: none. The error says why not to edit.
 func grubLine(lines []string, words []Word) (at int, value []string, err error) {
 	at = -1
 	for _, a := range assignments(lines) {
@@ -91,9 +91,9 @@ func grubLine(lines []string, words []Word) (at int, value []string, err error) 
 	return at, value, nil
 }
 
-// checkDropIns looks into the folder beside GRUB's defaults file whose files are read after it (Debian).
+// checkDropIns checks the folder beside GRUB's defaults file whose files are read after it (Debian).
 func checkDropIns(name string, words []Word) error {
-	files, _ := filepath.Glob(name + ".d/*.cfg") // the pattern is well formed
+	files, _ := filepath.Glob(name + ".d/*.cfg") // the pattern is valid
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -114,8 +114,8 @@ func checkDropIns(name string, words []Word) error {
 	return nil
 }
 
-// editGRUB puts words into key of GRUB's defaults file, in the place of parameters of the same names, and of
-// hugepages of the same sizes; the rest of the file stays as it is. Editing twice is editing once.
+// editGRUB puts words into key of GRUB's defaults file. They replace parameters of the same names, and
+// hugepages of the same sizes; the rest of the file stays. Editing twice has the effect of editing once.
 func editGRUB(text string, words []Word) (string, error) {
 	names, sizes := map[string]bool{}, map[uint64]bool{}
 	var add []string
@@ -141,7 +141,7 @@ func editGRUB(text string, words []Word) (string, error) {
 	return withLine(text, lines, at, append(keep, add...)), nil
 }
 
-// withLine is the text with these words in place of the line, or with a line more.
+// withLine returns the text with these words in place of line at, or in a new line.
 func withLine(text string, lines []string, at int, words []string) string {
 	line := key + "=\"" + strings.Join(words, " ") + "\"\n"
 	if at >= 0 {
@@ -154,7 +154,7 @@ func withLine(text string, lines []string, at int, words []string) string {
 	return text + line
 }
 
-// undoGRUB is GRUB's defaults file as it is, with the parameters that lanes want as they were before.
+// undoGRUB returns the present GRUB defaults file with the parameters that lanes want as they were before.
 func undoGRUB(now, before string) (string, error) {
 	lines, old := strings.SplitAfter(now, "\n"), strings.SplitAfter(before, "\n")
 	at, fields, err := grubLine(lines, nil)

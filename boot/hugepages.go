@@ -11,9 +11,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// hugepageWords reserve the pages of the sizes that lanes have, on their nodes, while memory is still in one
-// piece: those of the pools, which may be somebody else's, and what lanes need beyond. The numbers by node
-// are understood since Linux 5.16; before, 0:8 is read as 0.
+// hugepageWords reserves pages of the sizes that lanes have, on their nodes, while memory is not yet
+// fragmented: those of the pools, which may belong to others, and what lanes need beyond. The kernel
+// understands numbers by node since Linux 5.16; before, it reads 0:8 as 0.
 func hugepageWords(h host.Host, p plan.Placement) []Word {
 	pages := map[uint64]map[int]uint64{} // by size and node
 	for _, l := range p.Lanes {
@@ -61,9 +61,9 @@ func sizeText(bytes uint64) string {
 	return fmt.Sprintf("%dK", bytes>>10)
 }
 
-// pageSizes says of each parameter of a command line which size of hugepages it is about, in bytes; 0: none.
-// hugepages= is of the size that hugepagesz= before it names, and before any of the default size
-// (Documentation/admin-guide/mm/hugetlbpage.rst).
+// pageSizes returns for each parameter of a command line the hugepage size in bytes that it is about; 0:
+// none. hugepages= is for the size named by hugepagesz= before it, and before any of these for the default
+// size (Documentation/admin-guide/mm/hugetlbpage.rst).
 func pageSizes(parameters []string) []uint64 {
 	current := uint64(2 << 20)
 	for _, f := range parameters {
@@ -84,7 +84,7 @@ func pageSizes(parameters []string) []uint64 {
 	return sizes
 }
 
-// reserved is what parameters say of hugepages of a size; "" where they say nothing.
+// reserved returns what parameters say about hugepages of a size; "": nothing.
 func reserved(parameters []string, size uint64) string {
 	last := ""
 	sizes := pageSizes(parameters)
@@ -96,7 +96,7 @@ func reserved(parameters []string, size uint64) string {
 	return last
 }
 
-// parseSize reads a size as the kernel does (lib/cmdline.c, memparse); what is none is the largest number.
+// parseSize parses a size as the kernel does (lib/cmdline.c, memparse); invalid text is the largest number.
 func parseSize(text string) uint64 {
 	digits := strings.TrimRight(text, "kKmMgG")
 	n, err := strconv.ParseUint(digits, 10, 32)

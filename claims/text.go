@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Verdict is the report in one line.
+// Verdict returns the report in one line.
 func (r Report) Verdict() string {
 	number := map[Severity]int{}
 	for _, f := range r.Findings {
@@ -28,7 +28,7 @@ func (r Report) Verdict() string {
 
 const mostFigures = 4 // of a finding; JSON has all
 
-// Write prints the report for a person: the verdict, then the findings, the worst first, each with its sum.
+// Write prints the report for people: the verdict, then the findings with their arithmetic, the worst first.
 func (r Report) Write(w io.Writer, on terminal.Terminal) error {
 	var b strings.Builder
 	b.WriteString(on.Fold(on.Bold(terminal.Clean(r.File)+": "), r.Verdict()))

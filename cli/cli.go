@@ -1,5 +1,5 @@
-// Package cli is what the commands of all our programs share: exit codes, -o, and cobra that speaks as
-// Isolane does, with errors in our words and help in the reader's columns.
+// Package cli is what the commands of all our programs share: exit codes, -o, and cobra with errors in
+// Isolane's words and help that fits the terminal.
 package cli
 
 import (
@@ -15,12 +15,12 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Root is a program's command, of which others are part.
+// Root completes the command of a program, with the given subcommands.
 func Root(root *cobra.Command, parts ...*cobra.Command) *cobra.Command {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.Args = noSuchCommand
 	version, asked := root.Version, root.Flags().BoolP("version", "v", false, "version for "+root.Name())
-	root.Version, root.SuggestionsMinimumDistance = "", 2 // for cobra's template the linker keeps all methods
+	root.Version, root.SuggestionsMinimumDistance = "", 2 // with cobra's template, the linker keeps all methods
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !*asked {
 			return cmd.Help()
@@ -29,7 +29,7 @@ func Root(root *cobra.Command, parts ...*cobra.Command) *cobra.Command {
 		return err
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the flag may be that of the command meant
+		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 { // the flag may belong to the intended command
 			err = noSuchCommand(cmd, args)
 		}
 		return Usage(flagError(err))
@@ -47,8 +47,8 @@ func Root(root *cobra.Command, parts ...*cobra.Command) *cobra.Command {
 	return root
 }
 
-// Code has the commands below one give their errors exit codes. One that does not say which arguments it
-// takes, takes none.
+// Code sets how the commands below one turn errors into exit codes. A command without Args accepts no
+// arguments.
 func Code(parent *cobra.Command, code func(*cobra.Command, error) error) {
 	for _, cmd := range parent.Commands() {
 		takes := cmd.Args
@@ -69,7 +69,7 @@ func Code(parent *cobra.Command, code func(*cobra.Command, error) error) {
 	}
 }
 
-// noSuchCommand refuses what is no command, and names those that it resembles.
+// noSuchCommand rejects an unknown command, and names similar ones.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -80,14 +80,14 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %.40q: %s help lists the commands", args[0], cmd.Name())
 }
 
-// Must is for what only an error of this program makes fail, such as a flag that is not defined.
+// Must is for errors that only a bug in the program can cause, such as a flag that is not defined.
 func Must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// fit folds lines that are too wide, behind the name of a flag or command where they begin with one.
+// fit folds lines that are too wide, indented past the name of a flag or command at their beginning.
 func fit(text string, t terminal.Terminal) string {
 	begin := regexp.MustCompile(`^ *(\S+( \S+)*  +)?`)
 	var b strings.Builder
@@ -107,7 +107,7 @@ func fit(text string, t terminal.Terminal) string {
 	return b.String()
 }
 
-// flagError says what is wrong with a flag as all our errors do.
+// flagError words what is wrong with a flag like other errors.
 func flagError(err error) error {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
@@ -127,7 +127,7 @@ func flagError(err error) error {
 	return fmt.Errorf("%s %q: %w", name, invalid.GetValue(), err)
 }
 
-// plain says in our words what cobra found wrong with a command line as a whole. Its errors have no types.
+// plain rewords what cobra found wrong with a whole command line. Cobra's errors have no types.
 func plain(err error) error {
 	text := err.Error()
 	for _, form := range []struct{ theirs, ours string }{

@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Each of cobra's own errors on a command line that our commands can meet comes in our words: one that a later
-// cobra words differently fails here.
+// Every cobra error that our commands can cause is in our words. If a later cobra words one differently, this
+// fails.
 func TestPlain(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"one", "expected 1 argument, found 0"},
@@ -50,7 +50,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// A flag that is wrong says what is expected of it, and one of a command that there is not, which command is meant.
+// A wrong flag says what it expects, and a flag of an unknown command says which command may be meant.
 func TestFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"aply -f x":         `unknown command "aply", did you mean apply?`,

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Exit codes, which scripts rely on. Commands that start a program have further ones.
+// Exit codes, on which scripts rely. Commands that start a program have further ones.
 const (
 	ExitYes    = 0
 	ExitFailed = 1 // the tool failed
@@ -15,8 +15,8 @@ const (
 	ExitNo     = 3 // the answer is no
 )
 
-// Error carries the exit code of a command and what to try next, "" for nothing. Without Err nothing is
-// printed: the code is all that the command says.
+// Error has the exit code of a command, and a hint what to try next; "": none. Without Err nothing is
+// printed: the exit code is the whole answer.
 type Error struct {
 	Code int
 	Err  error
@@ -26,7 +26,7 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Usage is for what the user got wrong; of nil it is nil.
+// Usage wraps an error of the user; nil stays nil.
 func Usage(err error) error {
 	if err == nil {
 		return nil
@@ -34,13 +34,13 @@ func Usage(err error) error {
 	return &Error{Code: ExitUsage, Err: err}
 }
 
-// No is for an answer that is no.
+// No wraps an answer that is no.
 func No(err error) error { return &Error{Code: ExitNo, Err: err} }
 
-// Hint is for what failed, with what to try next.
+// Hint wraps a failure, with a hint what to try next.
 func Hint(err error, h string) error { return &Error{Code: ExitFailed, Err: err, Hint: h} }
 
-// Print prints what went wrong in a program, and returns the exit code. What has none is of cobra: wrong
+// Print prints a program's error, and returns the exit code. An error without one is cobra's, and so wrong
 // usage.
 func Print(stderr io.Writer, program string, err error) int {
 	exit, ok := errors.AsType[*Error](err)

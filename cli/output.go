@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Output is a command's -o. What the command cannot print is refused before it begins.
+// Output is a command's flag -o. It rejects unsupported formats before the command begins.
 type Output struct {
 	format  string
 	formats []string
 }
 
-// Flags defines -o with the formats of the command; the first one is the default.
+// Flags defines -o with the formats of a command. The first is the default.
 func (o *Output) Flags(cmd *cobra.Command, formats ...string) {
 	o.format, o.formats = formats[0], formats
 	cmd.Flags().VarP(o, "output", "o", o.expected())
@@ -29,7 +29,7 @@ func (o *Output) expected() string {
 	return strings.Join(o.formats[:last], ", ") + " or " + o.formats[last]
 }
 
-// Set takes the flag's value.
+// Set sets the flag's value.
 func (o *Output) Set(format string) error {
 	if !slices.Contains(o.formats, format) {
 		return fmt.Errorf("expected %s", o.expected())
@@ -38,16 +38,16 @@ func (o *Output) Set(format string) error {
 	return nil
 }
 
-// String is the flag's value.
+// String returns the flag's value.
 func (o *Output) String() string { return o.format }
 
-// Type is what the flag's help calls its value.
+// Type is the name of the flag's value in help.
 func (o *Output) Type() string { return "format" }
 
-// JSON says whether the command prints one JSON document.
+// JSON reports whether the command prints one JSON document.
 func (o *Output) JSON() bool { return o.format == "json" }
 
-// Print prints a document as the user wants it, if there is one.
+// Print prints a document in the chosen format, unless there is an error.
 func (o *Output) Print(cmd *cobra.Command, d interface{ Write(w io.Writer) }, err error) error {
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (o *Output) Print(cmd *cobra.Command, d interface{ Write(w io.Writer) }, er
 	return o.PrintAs(cmd, d, d.Write)
 }
 
-// PrintAs is Print for a document that is written in several ways.
+// PrintAs is Print for a document that can be written in several ways.
 func (o *Output) PrintAs(cmd *cobra.Command, d any, write func(io.Writer)) error {
 	if o.JSON() {
 		return PrintJSON(cmd.OutOrStdout(), d)
@@ -64,7 +64,7 @@ func (o *Output) PrintAs(cmd *cobra.Command, d any, write func(io.Writer)) error
 	return nil
 }
 
-// PrintJSON prints a document as people can read it too.
+// PrintJSON prints an indented JSON document.
 func PrintJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

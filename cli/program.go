@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// Program is where a program is that this one starts: beside it, in a folder where a package has put it, or
+// Program finds a program that this one starts: beside it, in a folder where a package has installed it, or
 // on the path.
 func Program(name string, packaged ...string) (string, error) {
 	if own, err := os.Executable(); err == nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A package's program goes before one on the path, and one that cannot be started is none.
+// A package's program takes precedence over one on the path. A program that cannot be started does not count.
 func TestProgram(t *testing.T) {
 	packaged, path := t.TempDir(), t.TempDir()
 	t.Setenv("PATH", path)

@@ -1,8 +1,8 @@
-// Package cores writes the core lists, masks and stanzas that applications need from what a lane holds:
-// one file an application.
+// Package cores writes the core lists, masks and stanzas that applications need, from what a lane has. Each
+// family of applications has a file.
 //
-// An application in a container sees the CPUs of its cpuset by their real numbers, but some count them
-// from zero. Each list is checked against that cpuset first.
+// An application in a container sees the CPUs of its cpuset by their real numbers, but some applications
+// count them from zero. Each list is first checked against that cpuset.
 package cores
 
 import (
@@ -17,37 +17,37 @@ import (
 // Request is a lane and what surrounds it.
 type Request struct {
 	Lane         plan.Lane
-	Lanes        []plan.Lane // all that are placed, this one among them
+	Lanes        []plan.Lane // all placed lanes, including this one
 	Housekeeping cpuset.Set
 	Granted      cpuset.Set   // the cpuset that the application will see; empty: the lane's CPUs
-	Cores        []cpuset.Set // of all CPUs online, by core, those of lanes in force too
-	MemoryNodes  cpuset.Set   // NUMA nodes of the machine that have memory
-	VhostUser    *VhostUser   // of a lane whose workload speaks with a switch itself
-	Emulated     bool         // the host has no /dev/kvm: QEMU does what a processor else does
+	Cores        []cpuset.Set // of all online CPUs by core, including those of lanes in force
+	MemoryNodes  cpuset.Set   // NUMA nodes with memory
+	VhostUser    *VhostUser   // of a lane whose workload itself speaks with a switch
+	Emulated     bool         // the host has no /dev/kvm: QEMU emulates the processor
 	Tap          *Tap         // of a lane whose workload is a virtual machine with a tap
 }
 
-// Tap is a virtual machine's device in the network namespace of its lane.
+// Tap is the tap of a virtual machine in the network namespace of its lane.
 type Tap struct {
 	Device, MAC string
-	MTU         int  // 0: what the guest has by itself
+	MTU         int  // 0: the guest's default
 	Vhost       bool // the host has /dev/vhost-net: its kernel moves the frames, not QEMU
 }
 
-// VhostUser is a socket on which a machine or a program in user space listens for its switch.
+// VhostUser is a socket on which a virtual machine or a program in user space listens for its switch.
 type VhostUser struct {
 	Socket, MAC string
 	MTU         int
 }
 
-// App is an application that wants to be told its cores.
+// App is an application that must be told its cores.
 type App struct {
 	Name  string
-	About string // what is written
+	About string // what is written for it
 	write func(Request) (string, error)
 }
 
-// Apps are all of them, by name.
+// Apps returns all applications, sorted by name.
 func Apps() []App {
 	return []App{
 		{"dpdk", "EAL options", dpdk},
@@ -64,17 +64,17 @@ func Apps() []App {
 	}
 }
 
-// Document is what an application needs: what `isolane cores -o json` prints.
+// Document is what an application needs, as printed by `isolane cores -o json`.
 type Document struct {
 	APIVersion  string     `json:"apiVersion"`
 	Kind        string     `json:"kind"` // Cores
 	Lane        string     `json:"lane"`
 	Application string     `json:"application"`
 	CPUs        cpuset.Set `json:"cpus"`
-	Text        string     `json:"text"` // what the application reads
+	Text        string     `json:"text"` // for the application
 }
 
-// Help lists the applications, a line each.
+// Help lists the applications, one a line.
 func Help() string {
 	var b strings.Builder
 	for _, a := range Apps() {
@@ -83,14 +83,14 @@ func Help() string {
 	return b.String()
 }
 
-// New returns what an application needs. The error says which CPUs it would not have.
+// New returns what an application needs. The error says which CPUs it would lack.
 func New(app string, r Request) (Document, error) {
 	text, err := textFor(app, r)
 	return Document{APIVersion: plan.APIVersion, Kind: "Cores", Lane: r.Lane.Name, Application: app,
 		CPUs: r.Lane.CPUs, Text: text}, err
 }
 
-// Write writes what the application reads.
+// Write prints the text for the application.
 func (d Document) Write(w io.Writer) { fmt.Fprint(w, d.Text) }
 
 // Find returns the application of that name.
@@ -135,7 +135,7 @@ func (r Request) online() cpuset.Set {
 	return online
 }
 
-// others are the CPUs for threads that are not the lane's own work.
+// others returns the CPUs for threads that do not do the lane's own work.
 func (r Request) others() (cpuset.Set, error) {
 	if r.Housekeeping.IsEmpty() {
 		return r.Housekeeping, fmt.Errorf("no CPU is left for housekeeping, where the other threads of lane %s "+
@@ -144,7 +144,7 @@ func (r Request) others() (cpuset.Set, error) {
 	return r.Housekeeping, nil
 }
 
-// Main is the CPU of the role main, or the lane's first; the workers are all others.
+// Main returns the CPU of the role main, or the lane's first CPU, and all others as workers.
 func Main(l plan.Lane) (main int, workers cpuset.Set) {
 	main = l.CPUs.First()
 	if m, ok := l.Roles["main"]; ok && !m.IsEmpty() {
@@ -153,7 +153,7 @@ func Main(l plan.Lane) (main int, workers cpuset.Set) {
 	return main, l.CPUs.Difference(cpuset.Of(main))
 }
 
-// relative are the places of CPUs in the cpuset that the application sees.
+// relative returns the positions of CPUs in the cpuset that the application sees.
 func (r Request) relative(cpus cpuset.Set) cpuset.Set {
 	var places []int
 	for i, id := range r.Granted.Slice() {
@@ -164,8 +164,8 @@ func (r Request) relative(cpus cpuset.Set) cpuset.Set {
 	return cpuset.Of(places...)
 }
 
-// byCore are the lane's CPUs, those of a core side by side, and how many threads each core has: 0
-// where they differ.
+// byCore returns the lane's CPUs, those of a core side by side, and how many threads each core has; 0: the
+// numbers differ.
 func (r Request) byCore() (cpus []int, threads int) {
 	same := true
 	for _, core := range r.Cores {
@@ -183,12 +183,12 @@ func (r Request) byCore() (cpus []int, threads int) {
 	return cpus, threads
 }
 
-// mask is a hexadecimal number, without the commas of the kernel.
+// mask returns a hexadecimal number, without the commas of the kernel.
 func mask(cpus cpuset.Set) string {
 	return "0x" + strings.ReplaceAll(cpus.Mask(), ",", "")
 }
 
-// memoryByNode is what DPDK wants of each node in MiB, from node 0 on: "1024,0".
+// memoryByNode returns DPDK's memory for each node in MiB, from node 0 on: "1024,0".
 func (r Request) memoryByNode() string {
 	mib := make([]string, max(0, r.MemoryNodes.Last(), r.Lane.MemoryNodes.Last())+1)
 	for i := range mib {

@@ -34,7 +34,8 @@ func request(t *testing.T, h host.Host, name, spec string) Request {
 	return Request{Lane: p.Lanes[0], Lanes: p.Lanes, Housekeeping: p.Housekeeping, Cores: h.CoresOf(h.Online()), MemoryNodes: h.MemoryNodes()}
 }
 
-// inForce is the machine as others see it while the lanes are in force: their CPUs are not allowed to anybody else.
+// inForce returns the machine as other processes see it while the lanes are in force: without the lanes'
+// CPUs.
 func inForce(h host.Host, p plan.Placement) host.Host {
 	h.CPUs = slices.Clone(h.CPUs)
 	for i := range h.CPUs {
@@ -68,7 +69,7 @@ func TestWrite(t *testing.T) {
 	golden.Check(t, "testdata/all.txt", []byte(b.String()))
 }
 
-// Functions that the workload drives itself are named to those that can.
+// Functions that the workload drives itself are passed to the applications that can use them.
 func TestOwnFunctions(t *testing.T) {
 	l := plan.Lane{Name: "a", CPUs: cpuset.Of(1), Devices: []plan.Device{{Address: "0000:31:00.0", VFs: []int{2, 3}, Virtual: []string{"0000:31:11.2", "0000:31:11.4"}}}}
 	for app, want := range map[string]string{"dpdk": " -a 0000:31:11.2 -a 0000:31:11.4\n", "qemu": ".2 -device vfio-pci,host=0000:31:11.4\n",
@@ -84,7 +85,7 @@ func TestOwnFunctions(t *testing.T) {
 	}
 }
 
-// A tap is in the lane's namespace: QEMU is told, and libvirt, which would not find it, refused.
+// A tap is in the lane's namespace: QEMU gets it, and libvirt, which would not find it, is refused.
 func TestTap(t *testing.T) {
 	r := Request{Lane: plan.Lane{Name: "vm", CPUs: cpuset.Of(1)}, Housekeeping: cpuset.Of(0), Cores: []cpuset.Set{cpuset.MustParse("0-1")},
 		Tap: &Tap{"tap0", "02:15:00:00:00:01", 1400, true}}
@@ -97,7 +98,7 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// Where there is no KVM, a device by vhost-user has no MSI-X, with which QEMU 7.2 crashes then; a tap's has.
+// Without KVM a vhost-user device has no MSI-X, because QEMU 7.2 then crashes; a tap's device has it.
 func TestEmulated(t *testing.T) {
 	r := Request{Lane: plan.Lane{Name: "vm", CPUs: cpuset.Of(1)}, Housekeeping: cpuset.Of(0), Cores: []cpuset.Set{cpuset.MustParse("0-1")},
 		VhostUser: &VhostUser{"/vhost.sock", "02:15:00:00:00:01", 1500}}
@@ -115,8 +116,8 @@ func TestEmulated(t *testing.T) {
 	}
 }
 
-// What the application would not have is an error, and numbers that count from zero are places in the
-// cpuset that it has.
+// A CPU that the application would lack is an error. Numbers that count from zero are positions in the
+// application's cpuset.
 func TestGranted(t *testing.T) {
 	r := Request{Lane: plan.Lane{Name: "a", CPUs: cpuset.MustParse("4-5")}, Granted: cpuset.MustParse("3,5-9"), Cores: []cpuset.Set{cpuset.MustParse("0-9")}}
 	if _, err := textFor("vpp", r); err == nil || !strings.Contains(err.Error(), "may not use 4: its cpuset is 3,5-9") {
@@ -138,7 +139,7 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// What cannot be written is an error that says why.
+// What cannot be written is an error with the reason.
 func TestRefused(t *testing.T) {
 	all := cpuset.MustParse("0-127")
 	r := func(cpus string) Request {
@@ -151,7 +152,7 @@ func TestRefused(t *testing.T) {
 	nodes.MemoryNodes = cpuset.Of(0, 73)
 	for _, c := range []struct {
 		r         Request
-		app, want string // "" for what can be written
+		app, want string // "": can be written
 	}{
 		{r(""), "openmp", "lane a has no CPUs"},
 		{elsewhere, "qemu", "of these 1 are not online on this machine, which has 0: plan it again"},
@@ -169,7 +170,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The kubelet keeps off all that lanes own, whichever lane is asked for.
+// The kubelet stays off everything that lanes own, whichever lane is asked for.
 func TestKubelet(t *testing.T) {
 	v := plan.Lane{Name: "v", CPUs: cpuset.MustParse("2-3"), Idle: cpuset.MustParse("10-11")}
 	w := plan.Lane{Name: "w", CPUs: cpuset.MustParse("4,12")}
@@ -184,7 +185,7 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
-// On a machine whose list of online CPUs is longer than VPP reads, numbers beyond its end are no CPUs to VPP.
+// If the list of online CPUs is longer than VPP reads, numbers beyond its end are not CPUs for VPP.
 func TestVPPLongList(t *testing.T) {
 	var online []cpuset.Set
 	for id := range 128 {
@@ -202,7 +203,7 @@ func TestVPPLongList(t *testing.T) {
 	}
 }
 
-// real is a lane on this machine, whose two CPUs real programs can be given.
+// real returns a lane on this machine, with two CPUs that real programs can use.
 func real(t *testing.T, programs ...string) Request {
 	t.Helper()
 	unpacked, err := filepath.Abs("../bin/programs/usr")
@@ -232,7 +233,7 @@ func write(t *testing.T, app string, r Request) string {
 	return text
 }
 
-// output runs a program to its end, with what is typed to it.
+// output runs a program to its end, with typed as its input.
 func output(t *testing.T, typed string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -290,7 +291,7 @@ func TestLibvirtSchema(t *testing.T) {
 	}
 }
 
-// QEMU takes the options and has as many virtual CPUs, named as the comments say.
+// QEMU accepts the options, and has the right number of virtual CPUs, named as in the comments.
 func TestQEMU(t *testing.T) {
 	r := real(t, "qemu-system-x86_64")
 	options, _, _ := strings.Cut(write(t, "qemu", r), "\n")
@@ -312,8 +313,8 @@ func TestTestpmd(t *testing.T) {
 	}
 }
 
-// Open vSwitch puts a thread and the queues of a port where the commands say. Its datapath is the one
-// for tests, which knows nothing but the two CPUs.
+// Open vSwitch puts a thread and the queues of a port where the commands say. Its datapath is the one for
+// tests, which has only the two CPUs.
 func TestOpenVSwitch(t *testing.T) {
 	r := real(t, "ovs-vsctl", "ovs-appctl", "ovsdb-server", "ovsdb-tool", "ovs-vswitchd")
 	dir := t.TempDir()
@@ -328,7 +329,7 @@ func TestOpenVSwitch(t *testing.T) {
 	start(t, dir, "ovs-vswitchd", "unix:"+dir+"/sock", "--enable-dummy=override", "--disable-system", "--dummy-numa=0,0", "--unixctl="+dir+"/vctl")
 	output(t, "", "ovs-vsctl", db, "--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy",
 		"--", "add-port", "br0", "dpdk0", "--", "set", "Interface", "dpdk0", "type=dummy-pmd")
-	r.Lane.CPUs = cpuset.MustParse("0-1") // of the dummy
+	r.Lane.CPUs = cpuset.MustParse("0-1") // of the dummy datapath
 	r.Lane.Roles = map[string]cpuset.Set{"pmd": r.Lane.CPUs}
 	output(t, strings.ReplaceAll(strings.ReplaceAll(write(t, "ovs-dpdk", r), "--no-wait", ""), "ovs-vsctl", "ovs-vsctl --timeout=20 "+db), "sh", "-e")
 	got := ""
@@ -336,7 +337,7 @@ func TestOpenVSwitch(t *testing.T) {
 		got = output(t, "", "ovs-appctl", "-t", dir+"/vctl", "--timeout=20", "dpif-netdev/pmd-rxq-show")
 	}
 	if !strings.Contains(got, "core_id 0:\n  isolated : true\n") ||
-		!strings.Contains(got, "core_id 1:\n  isolated : false\n") { // which takes the ports of workloads
+		!strings.Contains(got, "core_id 1:\n  isolated : false\n") { // it serves the ports of workloads
 		t.Error(got)
 	}
 }
@@ -344,7 +345,7 @@ func TestOpenVSwitch(t *testing.T) {
 // start runs a daemon until the test ends.
 func start(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(name, args...) // it is ended below
+	cmd := exec.Command(name, args...) // ended below
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+dir, "OVS_LOGDIR="+dir)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

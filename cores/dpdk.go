@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxLcores is RTE_MAX_LCORE of the distributions' builds: -l takes no CPU from this number on.
+// maxLcores is RTE_MAX_LCORE in the builds of distributions: -l accepts no CPU from this number on.
 const maxLcores = 128
 
 // dpdk writes EAL options (DPDK: EAL parameters). CPUs beyond RTE_MAX_LCORE are mapped to lcores from 0
@@ -32,7 +32,7 @@ func dpdk(r Request) (string, error) {
 	for _, vf := range r.Lane.OwnFunctions() {
 		args = append(args, "-a "+vf)
 	}
-	if v := r.VhostUser; v != nil { // which takes memory in eight pieces at most
+	if v := r.VhostUser; v != nil { // it accepts at most eight pieces of memory
 		args = append(args, fmt.Sprintf("--single-file-segments --vdev net_virtio_user0,path=%s,server=1,mac=%s",
 			v.Socket, v.MAC))
 	}

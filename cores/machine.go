@@ -7,7 +7,7 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// topology is how the guest may see its CPUs: siblings as siblings where each of its cores has all
+// topology returns the CPUs as the guest may see them: siblings as siblings if each of its cores has all
 // threads, else as cores.
 func (r Request) topology() (cpus []int, cores, threads int) {
 	cpus, threads = r.byCore()
@@ -59,7 +59,7 @@ func libvirt(r Request) (string, error) {
 			"    <source type='unix' path='%s' mode='server'/>\n    <model type='virtio'/>\n    <mtu size='%d'/>\n"+
 			"  </interface>\n</devices>\n", v.MAC, v.Socket, v.MTU)
 	}
-	for _, address := range r.Lane.OwnFunctions() { // on its driver already
+	for _, address := range r.Lane.OwnFunctions() { // it already has its driver
 		var domain, bus, slot, function uint
 		if _, err = fmt.Sscanf(address, "%x:%x:%x.%x", &domain, &bus, &slot, &function); err != nil {
 			return "", fmt.Errorf("%q: expected a PCI address: %w", address, err)
@@ -71,8 +71,8 @@ func libvirt(r Request) (string, error) {
 	return b.String(), nil
 }
 
-// qemu writes options (qemu-system-x86_64(1)). QEMU has none that pins the threads of virtual CPUs: QMP's
-// query-cpus-fast has their ids.
+// qemu writes options (qemu-system-x86_64(1)). QEMU has no option that pins the threads of virtual CPUs;
+// QMP's query-cpus-fast returns their ids.
 func qemu(r Request) (string, error) {
 	cpus, cores, threads := r.topology()
 	others, err := r.others()
@@ -120,7 +120,7 @@ func qemu(r Request) (string, error) {
 	return b.String(), nil
 }
 
-// guestMemory is the hugepages, or the ordinary memory where there are none.
+// guestMemory returns the size of the hugepages or, without hugepages, of the ordinary memory.
 func (r Request) guestMemory() uint64 {
 	sum := uint64(0)
 	for _, h := range r.Lane.Hugepages {
@@ -135,8 +135,8 @@ func (r Request) guestMemory() uint64 {
 	return sum
 }
 
-// lxd writes configuration of an instance (LXD: Instance options, limits.cpu). A single number there is
-// a count, so one CPU is written as a range.
+// lxd writes the configuration of an instance (LXD: Instance options, limits.cpu). A single number there is a
+// count, so a single CPU is written as a range.
 func lxd(r Request) (string, error) {
 	list := r.Lane.CPUs.String()
 	if r.Lane.CPUs.Len() == 1 {
@@ -155,9 +155,8 @@ func lxd(r Request) (string, error) {
 	return text, nil
 }
 
-// openNebula writes attributes of a VM template (OpenNebula: Virtual Topology and CPU Pinning).
-// OpenNebula chooses the CPUs itself, from those that its host may hand out: keep the others from it
-// with ISOLCPUS of the host.
+// openNebula writes attributes of a VM template (OpenNebula: Virtual Topology and CPU Pinning). OpenNebula
+// itself chooses among the CPUs that its host may use: ISOLCPUS of the host excludes the others.
 func openNebula(r Request) (string, error) {
 	cpus, cores, threads := r.topology()
 	policy := "THREAD"

@@ -7,8 +7,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// ovsDPDK writes commands (Open vSwitch: ovs-vswitchd.conf.db(5), other_config). The PMD threads are
-// the role pmd, or all but main; the other threads of OVS run on main.
+// ovsDPDK writes commands (Open vSwitch: ovs-vswitchd.conf.db(5), other_config). The PMD threads run on the
+// CPUs of the role pmd, or on all but main; the other threads of OVS run on main.
 func ovsDPDK(r Request) (string, error) {
 	main, pmd := r.Lane.PollMode()
 	if pmd.IsEmpty() {
@@ -34,9 +34,9 @@ func ovsDPDK(r Request) (string, error) {
 	return strings.Join(lines, "\n") + "\n", nil
 }
 
-// RxqAffinity says which poll-mode thread takes which receive queue of the lane's card, as QUEUE:CPU with
-// commas; "" leaves that to Open vSwitch. A thread that has one so takes no others: the last thread has none,
-// for the ports of workloads.
+// RxqAffinity returns which poll-mode thread serves which receive queue of the lane's card, as QUEUE:CPU with
+// commas; "": Open vSwitch chooses. A thread with such a queue serves no others, so the last thread gets
+// none: it serves the ports of workloads.
 func RxqAffinity(l plan.Lane) string {
 	_, pmd := l.PollMode()
 	cpus := pmd.Slice()

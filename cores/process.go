@@ -17,8 +17,8 @@ func taskset(r Request) (string, error) {
 	return text + "\n", nil
 }
 
-// openMP writes environment (OpenMP API specification, OMP_PLACES): a thread to each CPU, siblings side
-// by side.
+// openMP writes environment variables (OpenMP API specification, OMP_PLACES): a thread on each CPU, siblings
+// side by side.
 func openMP(r Request) (string, error) {
 	cpus, _ := r.byCore()
 	var places []string
@@ -29,8 +29,8 @@ func openMP(r Request) (string, error) {
 		len(cpus), strings.Join(places, ",")), nil
 }
 
-// nginx writes directives (nginx: Core functionality, worker_cpu_affinity): a worker to each CPU, whose
-// mask is a binary number.
+// nginx writes directives (nginx: Core functionality, worker_cpu_affinity): a worker on each CPU. A mask is a
+// binary number.
 func nginx(r Request) (string, error) {
 	var masks []string
 	for id := range r.Lane.CPUs.All() {
@@ -41,15 +41,15 @@ func nginx(r Request) (string, error) {
 }
 
 // kubelet writes a KubeletConfiguration for a kubelet beside the lanes (Kubernetes: Control CPU Management
-// Policies on the Node): pods get housekeeping. It reserves all that lanes own, idle siblings too, and the
-// boot core for the host's own work; strict, so that pods without CPUs of their own stay off as well. It is
-// the same for each lane of the host.
+// Policies on the Node): pods get housekeeping. It reserves everything that lanes own, including idle
+// siblings, and the boot core for the host's own work. The policy is strict, so that pods without CPUs of
+// their own stay off these too. The result is the same for all lanes of the host.
 func kubelet(r Request) (string, error) {
 	var owned cpuset.Set
 	for _, l := range r.Lanes {
 		owned = owned.Union(l.Owned())
 	}
-	boot := r.Cores[0].Difference(owned) // Write has seen that there are some
+	boot := r.Cores[0].Difference(owned) // Write has checked that there are cores
 	left := r.online().Difference(owned).Difference(boot)
 	if left.IsEmpty() {
 		return "", fmt.Errorf("lanes own CPUs %s, and beside the boot core no CPU is left for pods", owned)

@@ -7,18 +7,18 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// Bounds of VPP (26.06).
+// Limits of VPP (26.06).
 const (
-	maxVPPThreads = 63  // vlib_thread_init counts main and workers, and refuses FRAME_QUEUE_MAX_NELTS, 64
+	maxVPPThreads = 63  // vlib_thread_init counts main and workers, and rejects FRAME_QUEUE_MAX_NELTS, 64
 	maxVPPNode    = 31  // VLIB_BUFFER_MAX_NUMA_NODES
-	maxVPPOnline  = 255 // characters that clib_sysfs_read_bitmap takes of cpu/online
+	maxVPPOnline  = 255 // characters of cpu/online that clib_sysfs_read_bitmap reads
 )
 
 // vpp writes the sections cpu, buffers and dpdk (FD.io: VPP configuration). VPP takes the numbers of CPUs as
-// the kernel's, and exits if one is not in its cpuset; with relative, since 25.06, as places among those that
-// it may use when it starts. An older VPP skips that word and all behind it without an error. It stands after
-// main-core: since 26.02 VPP looks for both at once, in this order, and else pins main where it happens to
-// run, which is where its heap then is.
+// the kernel's, and exits if one is not in its cpuset. With the word relative, since 25.06, they are
+// positions among the CPUs that it may use when it starts; an older VPP skips that word and everything after
+// it without an error. The word follows main-core, because VPP since 26.02 looks for both in this order.
+// Otherwise it pins main wherever it happens to run, and its heap is then there.
 func vpp(r Request) (string, error) {
 	switch {
 	case r.Lane.CPUs.Len() > maxVPPThreads:
@@ -52,7 +52,7 @@ func vpp(r Request) (string, error) {
 	return plain + r.foreignBuffers() + r.cards(), nil
 }
 
-// vppSees are the online CPUs that VPP reads, without the last of a list that is cut.
+// vppSees returns the online CPUs that VPP reads: if the list is cut off, without its last entry.
 func (r Request) vppSees() cpuset.Set {
 	list := r.online().String()
 	if len(list) <= maxVPPOnline {
@@ -66,8 +66,8 @@ func (r Request) vppSees() cpuset.Set {
 	return seen
 }
 
-// foreignBuffers keeps VPP from other nodes than the lane's. It would have hugepages made for buffers on each
-// node with memory.
+// foreignBuffers keeps VPP off nodes other than the lane's. Otherwise VPP makes the kernel reserve hugepages
+// for buffers on each node with memory.
 func (r Request) foreignBuffers() string {
 	foreign := r.MemoryNodes.Difference(r.Lane.MemoryNodes)
 	if foreign.IsEmpty() || r.Lane.MemoryNodes.IsEmpty() {
@@ -81,8 +81,8 @@ func (r Request) foreignBuffers() string {
 	return text + "}\n"
 }
 
-// cards are those of a lane that has them itself, without a path, and their queues, which VPP divides among
-// its workers: it takes only these.
+// cards writes the cards of a lane that has them itself, without a path, and their queues, which VPP divides
+// among its workers. VPP then takes only these cards.
 func (r Request) cards() string {
 	if len(r.Lane.Devices) == 0 || r.Lane.Spec.Network.Path != "" {
 		return ""

@@ -9,9 +9,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// standIn reads the section cpu of a startup.conf as VPP 26.06 does, and returns the CPUs on which main and
-// workers then are. Lists are of the kernel's numbers, and one that is not in the cpuset is an error; behind
-// the word relative they are places in the cpuset, from 0.
+// standIn reads the section cpu of a startup.conf as VPP 26.06 does, and returns the CPUs of main and
+// workers. Lists have the kernel's numbers, and a number outside the cpuset is an error. After the word
+// relative they are positions in the cpuset, from 0.
 func standIn(conf string, granted cpuset.Set) (used cpuset.Set, err error) {
 	_, section, found := strings.Cut(conf, "cpu {")
 	section, _, closed := strings.Cut(section, "}")
@@ -52,7 +52,7 @@ func standIn(conf string, granted cpuset.Set) (used cpuset.Set, err error) {
 }
 
 // The trap of containers: a list that was right on the host names other CPUs, or none, in a cpuset that does
-// not begin at 0. What is written here is right in both ways of reading it.
+// not begin at 0. What cores writes is right in both readings.
 func TestVPPInCpuset(t *testing.T) {
 	if _, err := standIn("cpu { main-core 0 corelist-workers 1-3 }", cpuset.MustParse("4-7")); err == nil {
 		t.Error("the stand-in takes CPUs 0-3 in a cpuset of 4-7")

@@ -67,8 +67,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// On every machine, each CPU that runs is drawn once, in both ways; the text fits its columns, and
-// nothing of the picture lies outside it.
+// On every machine, each online CPU is drawn once, as text and as SVG. The text fits its columns, and nothing
+// lies outside the picture.
 func TestAllMachines(t *testing.T) {
 	machines := map[string]host.Host{}
 	for _, m := range []hosttest.Machine{
@@ -110,7 +110,7 @@ func TestAllMachines(t *testing.T) {
 	}
 }
 
-// checkText finds each CPU once, and each line within its columns and its frame.
+// checkText checks that each CPU appears once, and that each line stays within its columns and its frame.
 func checkText(t *testing.T, h host.Host, text string, columns int) {
 	t.Helper()
 	text = regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(text, "")

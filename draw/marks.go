@@ -10,9 +10,9 @@ import (
 
 // mark is what is drawn at a CPU.
 type mark struct {
-	sign  string // of a lane its name, where that is short
+	sign  string // the name of a lane, if it is short
 	name  string // for the key
-	lanes []int  // their numbers; several may share a CPU
+	lanes []int  // their indices; several may share a CPU
 	idle  bool
 }
 
@@ -20,11 +20,11 @@ const (
 	idleSign  = "idle"
 	outside   = "-" // CPUs that this process may not use
 	byKernel  = "i"
-	shortName = 12 // longest name of a lane that is written at each of its CPUs
+	shortName = 12 // the longest name of a lane that is written at each of its CPUs
 )
 
-// marks returns those of all online CPUs, and the key in its order. Names of
-// lanes longer than short become letters.
+// marks returns the marks of all online CPUs, and the key in its order. Names of lanes longer than short are
+// replaced by letters.
 func marks(h host.Host, p plan.Placement, short int) (of map[int]mark, key []mark) {
 	of = map[int]mark{}
 	set := func(cpus cpuset.Set, m mark) {

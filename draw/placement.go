@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Placement writes what goes where and why, and how good that is.
+// Placement prints what goes where and why, and how good that is.
 func Placement(w io.Writer, p plan.Placement) {
 	t := terminal.Of(w)
 	for i, m := range p.Moves {

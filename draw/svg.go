@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Sizes of the picture, in pixels: narrow and with large type, so that it can be read on a telephone. A
-// character is taken to be 0.62 of its size wide, somewhat more than it is in most fonts.
+// Sizes of the picture in pixels. It is narrow, with large type, so that it can be read on a telephone. A
+// character is assumed to be 0.62 of its size wide, somewhat more than in most fonts.
 const (
 	pictureWidth = 480
 	margin       = 8
@@ -30,7 +30,7 @@ const (
 	perCharacter = 0.62
 )
 
-// head begins the picture. In the dark, lanes keep their colours and the text on them.
+// head begins the picture. In dark mode, lanes and the text on them keep their colours.
 const head = `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d"
 class="isolane" style="max-width:100%%;height:auto" fill="#222" role="img"
 font-family="'Liberation Sans', Arial, Helvetica, sans-serif">
@@ -48,25 +48,25 @@ font-family="'Liberation Sans', Arial, Helvetica, sans-serif">
 <rect width="%[1]d" height="%[2]d" fill="#fff" class="ground"/>
 `
 
-// Attributes of what is painted.
+// Attributes of painted elements.
 const (
 	boxStyle     = `rx="4" fill="#000" fill-opacity="0.025" stroke="#888" class="box"`
 	coreStyle    = `rx="2" fill="#fff" stroke="#595959" class="core"`
 	soft         = `fill="#595959" class="soft"`
 	bold         = `font-weight="bold"`
 	middle       = `text-anchor="middle"`
-	onLane       = `fill="#222"` // in the dark too
+	onLane       = `fill="#222"` // in dark mode too
 	idleStyle    = `fill="url(#idle)"`
 	plainStyle   = `fill="#e8e8e8" class="plain"`
 	kernelStyle  = `fill="none" stroke="#0072b2" stroke-width="2"`
 	outsideStyle = `fill="none" stroke="#888" stroke-dasharray="2 2"`
 )
 
-// element is a rectangle or a text of the picture, or several together. Its place is relative to the element
-// that it is in.
+// element is a rectangle or a text of the picture, or a group of elements. Its position is relative to the
+// element that contains it.
 type element struct {
 	x, y, width, height int
-	rect                string // attributes of the rectangle that is painted
+	rect                string // attributes of the painted rectangle
 	text                string
 	size                int    // of the text, whose baseline is at y
 	style               string // attributes of the text
@@ -92,8 +92,8 @@ func (e element) paint(out *strings.Builder, x, y int) {
 	}
 }
 
-// wrap puts elements side by side, at most so many in a row, with rows below each other. Those of a row get
-// the same height.
+// wrap puts elements side by side, at most `most` in a row, and the rows below each other. All elements of a
+// row get the same height.
 func wrap(elements []element, width, most, gap int) (all element, rows int) {
 	all.inner = elements
 	for left := elements; len(left) > 0; rows++ {
@@ -118,7 +118,7 @@ func column(elements ...element) element {
 	return all
 }
 
-// fold puts a text into lines that fit into a width.
+// fold breaks a text into lines that fit into a width.
 func fold(text string, size, width int, style string) element {
 	var folded []element
 	if strings.TrimSpace(text) != "" {
@@ -134,8 +134,7 @@ func textWidth(text string, size int) int {
 	return int(float64(len([]rune(text))*size)*perCharacter) + 1
 }
 
-// SVG draws the machine as a picture. Lanes are told apart by their names, or letters, and not by colour
-// alone.
+// SVG draws the machine as a picture. Names or letters distinguish lanes, not colour alone.
 func SVG(w io.Writer, h host.Host, p plan.Placement) error {
 	s := newPicture(h, p)
 	machine := s.box(build(h), pictureWidth-2*margin)
@@ -153,10 +152,10 @@ type picture struct {
 	of       map[int]mark
 	key      []mark
 	cpuWidth int
-	high     int // of a CPU: higher where lanes have their names below the numbers
+	high     int // of a CPU; larger if the names of lanes are below the numbers
 }
 
-// newPicture marks the CPUs, and says how large one has to be for its number and the name of its lane.
+// newPicture marks the CPUs, and computes how large each must be for its number and the name of its lane.
 func newPicture(h host.Host, p plan.Placement) picture {
 	threads := 1
 	for id := range h.Online().All() {
@@ -177,14 +176,14 @@ func newPicture(h host.Host, p plan.Placement) picture {
 	return s
 }
 
-// box puts the title, the cores, the boxes inside and the notes of a box below each other.
+// box puts the title, the cores, the inner boxes and the notes of a box below each other.
 func (s picture) box(b box, width int) element {
 	width -= 2 * gap
 	var children []element
 	for _, child := range b.children {
 		children = append(children, s.box(child, width))
 	}
-	// As few rows as they need, and about as many in each.
+	// As few rows as necessary, with about as many in each.
 	inside, rows := wrap(children, width, len(children), gap)
 	if rows > 0 {
 		inside, _ = wrap(children, width, (len(children)+rows-1)/rows, gap)
@@ -199,7 +198,7 @@ func (s picture) box(b box, width int) element {
 	return element{width: all.width + 2*gap, height: all.height + 2*gap, rect: boxStyle, inner: []element{all}}
 }
 
-// clusters returns the cores, those with the same L2 side by side where there is room, with a line and the
+// clusters returns the cores. Those with the same L2 stand side by side if there is room, with a line and the
 // name of the cache below them.
 func (s picture) clusters(cores []core, width int) []element {
 	var all []element
@@ -248,7 +247,7 @@ func (s picture) core(c core) element {
 	return e
 }
 
-// cpu is one with the name of its lane.
+// cpu returns a CPU with the name of its lane.
 func (s picture) cpu(id int) element {
 	m, marked := s.of[id]
 	number := element{x: (s.cpuWidth - 1) / 2, y: s.high/2 + 4, text: fmt.Sprint(id), size: cpuSize,
@@ -271,8 +270,8 @@ func (s picture) cpu(id int) element {
 	return e
 }
 
-// name is written below a CPU's number: that of the lane; where several share the CPU and there is no room
-// for all names, how many they are.
+// name returns the text below a CPU's number: the name of its lane or, if several lanes share the CPU and
+// their names do not fit, how many they are.
 func (s picture) name(m mark) string {
 	names := []string{terminal.Clean(m.sign)}
 	if len(m.lanes) > 1 {
@@ -286,10 +285,10 @@ func (s picture) name(m mark) string {
 	return ""
 }
 
-// swatch is what a mark looks like. Lanes that share a CPU have a part of it each.
+// swatch draws a mark. Each lane that shares a CPU has a part of it.
 func swatch(m mark, width, height int) element {
 	e := element{width: width, height: height}
-	// Okabe and Ito's palette, which colour-blind people can tell apart, lightened for black text.
+	// The palette of Okabe and Ito, which colour-blind people can tell apart, lightened for black text.
 	colors := []string{"#f2b44d", "#8fcdf0", "#4dbb9d", "#f5ec7b", "#6aa5d8", "#e58d50", "#dba6c4"}
 	for i, lane := range m.lanes {
 		from, to := width*i/len(m.lanes), width*(i+1)/len(m.lanes)
@@ -310,7 +309,7 @@ func swatch(m mark, width, height int) element {
 	return e
 }
 
-// legend is the key and the warnings below the machine.
+// legend returns the key and the warnings below the machine.
 func (s picture) legend(warnings []string) element {
 	key := slices.Clone(s.key)
 	for _, m := range s.of {

@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Text draws the machine in characters. CPUs in brackets are one core; a CPU is followed by its lane, or by a
+// Text draws the machine in characters. CPUs in brackets are one core. A CPU is followed by its lane, or by a
 // mark that is explained below the picture.
 func Text(w io.Writer, h host.Host, p plan.Placement, on terminal.Terminal) error {
 	t := texter{on: on}
@@ -47,7 +47,7 @@ type texter struct {
 	of map[int]mark
 }
 
-// box draws one within a width, and no wider than it has to be.
+// box draws a box within a width, no wider than necessary.
 func (t texter) box(b box, width int) []string {
 	title := lines(terminal.Clean(b.title), width-6)
 	inner := append(title[1:], t.cores(b.cores, width-4)...)
@@ -102,7 +102,7 @@ func (t texter) cores(cores []core, width int) []string {
 	return flow(words, width, " ")
 }
 
-// cpu is a CPU with its mark.
+// cpu returns a CPU with its mark.
 func (t texter) cpu(id int) string {
 	text := fmt.Sprint(id)
 	switch m, marked := t.of[id]; {
@@ -119,7 +119,7 @@ func (t texter) cpu(id int) string {
 	}
 }
 
-// flow puts words into lines.
+// flow fills lines with words.
 func flow(words []string, width int, gap string) []string {
 	var lines []string
 	line := ""
@@ -139,7 +139,7 @@ func flow(words []string, width int, gap string) []string {
 	return lines
 }
 
-// beside joins boxes, and fills up the shorter ones.
+// beside puts boxes side by side, and pads the shorter ones.
 func beside(boxes [][]string) []string {
 	height := 0
 	for _, b := range boxes {

@@ -1,8 +1,8 @@
-// Package draw shows a machine, and what lanes hold on it, as text and as SVG.
+// Package draw shows a machine, and what lanes have on it, as text and as SVG.
 //
-// Both paint the same tree of boxes: packages, dies, NUMA nodes and L3 caches, each in the next larger
-// one, with cores in the smallest. The nesting comes from the sets of CPUs: on some machines a node
-// holds several L3 caches, on others an L3 spans several nodes.
+// Both paint the same tree of boxes: packages, dies, NUMA nodes and L3 caches, each in the next larger one,
+// with cores in the smallest. The sets of CPUs decide the nesting: on some machines a node has several L3
+// caches, on others an L3 spans several nodes.
 package draw
 
 import (
@@ -21,14 +21,14 @@ type box struct {
 	title    string
 	notes    []string // memory, devices
 	children []box
-	cores    []core // where there are no children
+	cores    []core // only without children
 }
 
 // core is a physical core. Cores that share an L2 are adjacent.
 type core struct {
 	cpus    []int
 	kind    string // P, E or ""
-	cluster int    // the lowest CPU with the same L2, -1 where the core does not share it
+	cluster int    // the lowest CPU with the same L2; -1: the core does not share its L2
 	cache   string // the L2 of a cluster
 }
 
@@ -38,8 +38,8 @@ type level struct {
 	of   func(host.CPU) *int
 }
 
-// build returns the machine as boxes. Where an object is not known, such as that of CPUs that are offline, it
-// is in the notes of the outermost box.
+// build returns the machine as boxes. Things whose place is unknown, such as those of offline CPUs, are in
+// the notes of the outermost box.
 func build(h host.Host) box {
 	top := box{title: title(h)}
 	d := drawing{h: h, nodes: map[int]bool{}}
@@ -77,13 +77,13 @@ func title(h host.Host) string {
 	return strings.Join(words, ", ")
 }
 
-// drawing keeps which nodes have a box.
+// drawing records which nodes have a box.
 type drawing struct {
 	h     host.Host
 	nodes map[int]bool
 }
 
-// levels are the ways to divide the CPUs, the coarsest first.
+// levels returns the ways to divide the CPUs, the coarsest first.
 func (d *drawing) levels(online cpuset.Set) []level {
 	levels := []level{
 		{"package", func(c host.CPU) *int { return c.Package }},
@@ -97,7 +97,7 @@ func (d *drawing) levels(online cpuset.Set) []level {
 	return levels
 }
 
-// title is that of the box of a part.
+// title returns the title of the box of a part.
 func (d *drawing) title(l level, p part) string {
 	text := l.name
 	switch l.name {
@@ -123,7 +123,7 @@ func (d *drawing) node(id int) host.NUMANode {
 	return host.NUMANode{ID: id}
 }
 
-// part is some of the CPUs: those with the same number at a level, or -1 where it is not known.
+// part has the CPUs with the same number at a level; -1: the number is unknown.
 type part struct {
 	id   int
 	cpus cpuset.Set
@@ -148,8 +148,7 @@ func (d *drawing) parts(cpus cpuset.Set, l level) []part {
 	return parts
 }
 
-// divide returns the boxes of CPUs. Levels that hold the same CPUs have one box together. A level
-// that is not known draws nothing.
+// divide returns the boxes of CPUs. Levels with the same CPUs share a box. An unknown level draws nothing.
 func (d *drawing) divide(cpus cpuset.Set, levels []level) []box {
 	if len(levels) == 0 {
 		return []box{{cores: d.cores(cpus)}}
@@ -164,9 +163,9 @@ func (d *drawing) divide(cpus cpuset.Set, levels []level) []box {
 		}
 		l := levels[0]
 		b := box{title: d.title(l, p), children: inner}
-		if len(inner) == 1 { // the next level holds the same CPUs
+		if len(inner) == 1 { // the next level has the same CPUs
 			title := b.title + ", "
-			if l.name == "die" && (len(parts) == 1 || inner[0].title != "") { // says nothing that the others do not
+			if l.name == "die" && (len(parts) == 1 || inner[0].title != "") { // it says nothing beyond the others
 				title = ""
 			}
 			b = inner[0]
@@ -181,7 +180,7 @@ func (d *drawing) divide(cpus cpuset.Set, levels []level) []box {
 	return boxes
 }
 
-// whole are all CPUs of a part.
+// whole returns all CPUs of a part.
 func (d *drawing) whole(l level, id int) cpuset.Set {
 	for _, p := range d.parts(d.h.Online(), l) {
 		if p.id == id {
@@ -204,7 +203,7 @@ func (d *drawing) cores(cpus cpuset.Set) []core {
 		}
 		cores = append(cores, k)
 	}
-	first := func(c core) int { // those of a cluster together
+	first := func(c core) int { // keeps those of a cluster together
 		if c.cluster >= 0 {
 			return c.cluster
 		}
@@ -218,7 +217,7 @@ func (d *drawing) isHybrid() bool {
 	return slices.ContainsFunc(d.h.CPUs, func(c host.CPU) bool { return c.Online && c.Kind != d.h.CPUs[0].Kind })
 }
 
-// sharers are the CPUs with the same L2.
+// sharers returns the CPUs with the same L2.
 func (d *drawing) sharers(c host.CPU) cpuset.Set {
 	if c.L2 == nil {
 		return cpuset.Set{}
@@ -249,7 +248,7 @@ func nodeTitle(n host.NUMANode) string {
 	return text
 }
 
-// nodeNotes are the hugepages and devices of a node.
+// nodeNotes returns the hugepages and devices of a node.
 func (d *drawing) nodeNotes(n host.NUMANode) []string {
 	var notes []string
 	for _, p := range n.Hugepages {
@@ -276,13 +275,13 @@ func size(bytes uint64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + units[unit]
 }
 
-// devices lists those of a node, or those whose node is not known, that lanes may want to be near to.
-// Virtual functions are counted with their physical one.
+// devices lists the devices of a node, or those without a known node, to which lanes may want to be near.
+// Virtual functions are counted with their physical function.
 func (d *drawing) devices(node *int) []string {
-	const most = 6 // of a kind
+	const most = 6 // of each kind
 	var notes []string
 	for _, kind := range []string{"network", "accelerator", "gpu", "storage"} {
-		var first, found []string // first those that are in use or can be shared
+		var first, found []string // first: in use, or able to be shared
 		for _, dev := range d.h.PCIDevices {
 			same := (node == nil) == (dev.NUMANode == nil) && (node == nil || *node == *dev.NUMANode)
 			switch {
@@ -313,7 +312,7 @@ func device(d host.PCIDevice) string {
 	return strings.Join(words, " ")
 }
 
-// caches are those that a core has below the L3: a line, or one for each kind of core.
+// caches lists the caches of a core below the L3: in one line, or in one for each kind of core.
 func (d *drawing) caches(online cpuset.Set) []string {
 	const most = 3 // lines
 	var texts []string

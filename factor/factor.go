@@ -1,4 +1,4 @@
-// Package factor holds what a scenario sees of a factor: a condition that differs between its cells. A folder
+// Package factor is what a scenario sees of a factor: a condition that differs between its cells. Each folder
 // below is a driver, which reads its own part of a scenario.
 package factor
 
@@ -23,71 +23,71 @@ import (
 // Driver is a kind of factor.
 type Driver interface {
 	Name() string // in a scenario
-	// Read reads what the scenario says of a factor beside its name, kind and where, as YAML. Unknown fields are
-	// errors, and an error names its field.
+	// Read reads what the scenario says about a factor beside its name, kind and where, as YAML. Unknown fields
+	// are errors, and an error names its field.
 	Read(settings []byte) (Factor, error)
 }
 
-// Factor is one of a scenario. In JSON it is its settings.
+// Factor is a factor of a scenario. In JSON it is its settings.
 type Factor interface {
 	Levels() []results.Level
-	// Quiet is the level at which nothing disturbs the application, of a factor that is there to disturb it. "":
-	// it is not.
+	// Quiet is the level of a disturbing factor at which nothing disturbs the application. "": the factor does
+	// not disturb.
 	Quiet() string
-	// Outside says that it changes nothing of the application and its way, so that it can also be varied around
-	// a lane in force.
+	// Outside reports that the factor changes nothing about the application and its network path, so that it can
+	// also be varied around a lane in force.
 	Outside() bool
-	// Programs are those on the host that it needs; each is a package of that name in Debian, unless the factor
-	// is a probe.Packaged.
+	// Programs are those that the factor needs on the host. Each is in the Debian package of its name, unless
+	// the factor is a probe.Packaged.
 	Programs(level string) []string
 	Set(c *Conditions, level string)
 }
 
 // PerBoot is a Factor that only a boot of the machine changes. Its Set changes nothing: a cell waits until
-// that is booted which it wants.
+// the machine is booted as it requires.
 type PerBoot interface {
-	// Booted is the level that a machine was booted with, "" for none of them.
+	// Booted returns the level that matches what a machine was booted with; "": none.
 	Booted(e results.Environment) (level string, err error)
-	// First is the level that asks for nothing, "" for none: what is booted when a session begins.
+	// First returns the level that requires nothing, which is what is booted when a session begins; "": none.
 	First() string
-	Want(level string) string // what to boot, for a reader
+	Want(level string) string // what to boot, in words
 }
 
-// Conditions are those of a cell, which its levels set.
+// Conditions are those of a cell. The levels of its factors set them.
 type Conditions struct {
 	Place      Place
-	Lane       lane.Spec        // what the application asks for, also where it has only the CPUs of such a lane
-	Neighbours []noise.Stressor // none: nobody disturbs
-	Path       string           // of the packets; "" is the first that there is
-	VLAN       lane.VLAN        // their tags on the wire
-	Guest      guest.Guest      // what the program of a probe inside the application runs in
-	// Probes replace settings of the scenario's probes: by name of the probe, then by field.
+	Lane       lane.Spec        // what the application asks for, even if it gets only the CPUs of such a lane
+	Neighbours []noise.Stressor // none: no neighbours
+	Path       string           // of the packets; "": the first available
+	VLAN       lane.VLAN        // tags of the packets on the wire
+	Guest      guest.Guest      // in which the program of a probe inside the application runs
+	// Probes override settings of the scenario's probes: by name of the probe, then by field.
 	Probes map[string]map[string]any
-	// Instances are how many of the application there are, each with a lane like Lane; 0 is one.
+	// Instances is how many instances of the application run, each with a lane like Lane; 0: one.
 	Instances int
 	Before    [][]string // commands that run before the application starts, and after it has ended
 	After     [][]string
 	Needs     []Need
-	Limit     time.Duration // of each command of these; 0 is usual
+	Limit     time.Duration // of each of these commands; 0: the default
 	Ends      Ends
-	Distance  Distance // where the application's CPUs are its own
+	Distance  Distance // from the client's CPUs, if the application has CPUs of its own
 }
 
-// Need is a command that leaves nothing behind, and succeeds where this host can have the cell.
+// Need is a command that leaves nothing behind, and succeeds if this host can have the cell.
 type Need struct {
 	Run  []string `json:"run"`
-	Else string   `json:"else"` // what is missing where it fails
+	Else string   `json:"else"` // what is missing if it fails
 }
 
-// Ends are programs at both ends of the wire, between the client and the application. Each runs in the
-// confines of its end, and can be used when it has printed Ready.
+// Ends are programs at both ends of the wire, between the client and the application. Each runs within the
+// confines of its end, and is usable once it has printed Ready.
 type Ends struct {
-	Client      []string // command lines; none: nothing is there
+	Client      []string // command lines; nil: no program there
 	Application []string
-	Address     netip.Addr // at which the client then reaches the application; the zero value is the wire's
+	Address     netip.Addr // at which the client then reaches the application; zero: the wire's
 }
 
-// Ready is what a program of Ends prints when it can be used.
+// Ready is what a program of Ends prints once it is usable.
 const Ready = "ready"
 
 // Distance says what the application's CPUs share with the client's.
@@ -98,8 +98,8 @@ const (
 	AnyDistance Distance = iota
 	SameCPU
 	Siblings  // hardware threads of one core
-	SameL3    // but not the core
-	OtherL3   // of the same NUMA node
+	SameL3    // but different cores
+	OtherL3   // within one NUMA node
 	OtherNode // another NUMA node
 )
 
@@ -113,21 +113,22 @@ type Place int
 
 // The places.
 const (
-	InLane   Place = iota // all that Isolane does
-	InCpuset              // the CPUs of the lane, and nothing else: what CPU managers do
+	InLane   Place = iota // everything that Isolane does
+	InCpuset              // only the CPUs of the lane, as CPU managers do
 	Anywhere              // on all CPUs of the platform
 )
 
-// Level is one as a scenario writes it: its name alone, or a map with name, words and what its driver reads.
+// Level is a level as a scenario writes it: its name alone, or a map with name, words and what its driver
+// reads.
 type Level struct {
 	results.Level
-	Settings json.RawMessage // what the map has beside these, as JSON; nil for none
+	Settings json.RawMessage // the rest of the map, as JSON; nil: none
 }
 
-// Name is that of a level, factor or probe, which in YAML may be a number.
+// Name is the name of a level, factor or probe. In YAML it may be a number.
 type Name string
 
-// UnmarshalJSON takes a string or a number.
+// UnmarshalJSON accepts a string or a number.
 func (n *Name) UnmarshalJSON(data []byte) error {
 	var number json.Number
 	if json.Unmarshal(data, &number) == nil {
@@ -144,7 +145,7 @@ func (n *Name) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// UnmarshalJSON takes a name or a map.
+// UnmarshalJSON accepts a name or a map.
 func (l *Level) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && data[0] != '{' {
@@ -170,7 +171,7 @@ func (l *Level) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Read reads strictly what a level has beside name and words.
+// Read decodes strictly what a level has beside name and words.
 func (l Level) Read(into any) error {
 	if l.Settings == nil {
 		return nil
@@ -178,7 +179,7 @@ func (l Level) Read(into any) error {
 	return probe.Decode(l.Settings, into)
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
+// MarshalJSON is the inverse of UnmarshalJSON.
 func (l Level) MarshalJSON() ([]byte, error) {
 	all := map[string]any{}
 	if l.Settings != nil {
@@ -196,12 +197,12 @@ func (l Level) MarshalJSON() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// Base is what most factors share: levels, and no part in the rest.
+// Base is what most factors share: levels, and defaults for the rest.
 type Base struct {
 	All []Level `json:"levels"`
 }
 
-// Levels describes them for the results.
+// Levels returns the levels, for the results.
 func (b Base) Levels() []results.Level {
 	var all []results.Level
 	for _, l := range b.All {
@@ -219,10 +220,10 @@ func (Base) Outside() bool { return false }
 // Programs returns none.
 func (Base) Programs(string) []string { return nil }
 
-// longest is how many characters the name of a level has at most: it is part of a cell's.
+// longest is the most characters in the name of a level, which is part of a cell's name.
 const longest = 40
 
-// CheckName refuses names that tables and lists of names cannot show.
+// CheckName rejects names that tables and lists of names cannot show.
 func CheckName(name string) error {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == ',' }
 	if name == "" || len([]rune(name)) > longest || strings.ContainsFunc(name, odd) {
@@ -231,7 +232,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Read reads levels strictly; read is called for each, and refuses what it does not know.
+// Read decodes levels strictly. It calls read for each, which rejects what it does not know.
 func Read(settings []byte, read func(l *Level) error) (Base, error) {
 	var all Base
 	if err := probe.Decode(settings, &all); err != nil {
@@ -257,7 +258,8 @@ func Read(settings []byte, read func(l *Level) error) (Base, error) {
 	return all, nil
 }
 
-// Named reads the name of a level without settings, which is one of some; words say what each means.
+// Named returns a reader of levels without settings whose names are the keys of words. The values say what
+// they mean.
 func Named(words map[string]string) func(*Level) error {
 	return func(l *Level) error {
 		meaning, ok := words[l.Name]

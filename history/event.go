@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// encode is an event without its time and lane, which are in its key: texts behind their lengths, then
-// numbers, as varints. JSON would take a second to read for a month. A later version adds fields at the end.
+// encode returns an event without its time and lane, which are in its key: texts after their lengths, then
+// numbers, as varints. JSON of a month would take a second to read. Later versions add fields at the end.
 func (e Event) encode() []byte {
 	var who Who
 	uid, cpu := -1, -1
@@ -28,7 +28,8 @@ func (e Event) encode() []byte {
 	return b
 }
 
-// texts copies what events have into large pieces of memory: one for each would take longer than the rest.
+// texts copies the texts of events into large pieces of memory: one allocation for each would take longer
+// than all the rest.
 type texts struct{ piece strings.Builder }
 
 func (t *texts) copy(b []byte) string {
@@ -41,7 +42,7 @@ func (t *texts) copy(b []byte) string {
 	return t.piece.String()[at:]
 }
 
-// decode is the event of a key and what encode has made.
+// decode returns the event of a key and of what encode has made.
 func (t *texts) decode(k key, stored []byte) (e Event, err error) {
 	f := fields{bytes: stored, same: t.copy(stored), whole: true}
 	e = Event{At: time.Unix(0, int64(k.at)).UTC(), Lane: t.copy(k.lane), Boot: f.text(),
@@ -60,7 +61,7 @@ func (t *texts) decode(k key, stored []byte) (e Event, err error) {
 	return e, err
 }
 
-// fields are an event's, twice, and where the next of them begins.
+// fields has the encoded fields of an event, as bytes and as text, and the offset of the next.
 type fields struct {
 	bytes []byte
 	same  string

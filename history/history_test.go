@@ -24,7 +24,7 @@ import (
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// at is a moment of a boot that was an hour before noon.
+// at returns a moment of a boot that was an hour before noon.
 func at(d time.Duration) moment { return moment{noon.Add(d), time.Hour + d, "one"} }
 
 func open(tb testing.TB) store {
@@ -41,7 +41,7 @@ func write(tb testing.TB, s store, m moment, all ...Event) {
 	}
 }
 
-// told is what was read, in short.
+// told returns what was read, in short.
 func told(tb testing.TB, s store, q Query) []string {
 	tb.Helper()
 	all, err := s.read(q)
@@ -55,7 +55,7 @@ func told(tb testing.TB, s store, q Query) []string {
 	return texts
 }
 
-// A lane's events are its own and the host's, and both ends of a time are in it.
+// A lane's events are its own and those of the host, and a time range includes both of its ends.
 func TestQuery(t *testing.T) {
 	s := open(t)
 	if all, err := s.read(Query{}); len(all) > 0 || err != nil {
@@ -99,7 +99,8 @@ func TestQuery(t *testing.T) {
 	}
 }
 
-// A clock that is set loses nothing, and is told; the order is that of writing. One that is slewed is not.
+// Setting the clock loses no events, and is reported. The order is that of writing. A slewed clock is not
+// reported.
 func TestClock(t *testing.T) {
 	s := open(t)
 	write(t, s, at(0), event(Applied, "a", ""))
@@ -135,7 +136,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// What is older than the age goes, but not because a clock is wrong once.
+// What is older than the age is dropped, but not because a clock is wrong once.
 func TestAge(t *testing.T) {
 	s := open(t)
 	write(t, s, at(0), event(Applied, "a", ""))
@@ -156,7 +157,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// The file stays within its bound, and what was written last is there.
+// The file stays within its bound, and keeps what was written last.
 func TestSize(t *testing.T) {
 	s := open(t)
 	s.bytes = 4 << 20
@@ -186,7 +187,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// A damaged store is put aside, told, and events are written to a new one. Reading it never ends the program.
+// A damaged store is put aside and reported, and events go to a new one. Reading it never ends the program.
 func TestDamaged(t *testing.T) {
 	page := os.Getpagesize()
 	whole := open(t)
@@ -233,7 +234,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// A full disk is an error of the call. What was written before stays, and it goes on when there is room again.
+// A full disk is an error of the call. Earlier events stay, and writing works again when there is room.
 func TestFull(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, size := range []string{"4k", "8k", "16k", "64k"} {
@@ -271,7 +272,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// Another process that keeps the store and a directory of somebody else are errors of the call.
+// A store locked by another process, and a directory of another user, are errors of the call.
 func TestRefused(t *testing.T) {
 	s := open(t)
 	write(t, s, at(0), event(Applied, "web", ""))
@@ -296,7 +297,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What is stored comes back, and other bytes are an error or an event, but no panic.
+// What is stored can be read back. Other bytes give an error or an event, but no panic.
 func FuzzDecode(f *testing.F) {
 	cpu := 3
 	whole := Event{At: noon, Lane: "web", Boot: "one", Kind: PutBack, What: "µ", CPU: &cpu, Took: -1, Who: &Who{UID: 7, Command: "x"}}
@@ -319,7 +320,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// writer is the environment variable with which the test is started again to write until it is killed.
+// writer is the environment variable with which the test restarts itself as a process that writes until it is
+// killed.
 const writer = "ISOLANE_HISTORY_WRITER"
 
 func writeOn(t *testing.T, dir string) {
@@ -332,13 +334,14 @@ func writeOn(t *testing.T, dir string) {
 	}
 }
 
-// However often a writer is killed, what it has been told is written is there, once and in order.
+// However often a writer is killed, everything that was acknowledged to it is in the store, once and in
+// order.
 func TestKilled(t *testing.T) {
 	if dir := os.Getenv(writer); dir != "" {
 		writeOn(t, dir)
 	}
 	dir := filepath.Join(t.TempDir(), "isolane")
-	written := map[string]int{} // by process: the last that it knows of
+	written := map[string]int{} // by process: the last acknowledged one
 	for range 20 {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
 		cmd.Env = append(os.Environ(), writer+"="+dir)
@@ -411,7 +414,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A month with an event every 13 seconds, of eight lanes and the host, as it would be with larger bounds.
+// month makes a month with an event every 13 seconds, of eight lanes and the host, in a store with larger
+// bounds.
 func month(b *testing.B) (store, float64) {
 	b.Helper()
 	s := open(b)
@@ -440,7 +444,7 @@ func month(b *testing.B) (store, float64) {
 	return s, float64(info.Size()) / (1 << 20)
 }
 
-// cpuTime is what this process has used, on whatever busy machine.
+// cpuTime returns the CPU time of this process, which does not depend on how busy the machine is.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Instant reads a time that a person gives: a duration ago (90m, 7d), a time of the last 24 hours (03:12), or
-// a date with or without a time, in the zone of now.
+// Instant parses a time from a person: a duration ago (90m, 7d), a time of day in the last 24 hours (03:12),
+// or a date with or without a time, in the time zone of now.
 func Instant(text string, now time.Time) (time.Time, error) {
 	days, isDays := strings.CutSuffix(text, "d")
 	if n, err := strconv.ParseUint(days, 10, 16); isDays && err == nil {

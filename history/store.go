@@ -20,27 +20,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a call waits for others.
+// patience is how long a call waits for other processes.
 const patience = time.Second
 
-// store is a directory with the bounds of what is kept in it.
+// store is a directory and the bounds of what is kept in it.
 type store struct {
 	dir   string
 	age   time.Duration
-	bytes int64 // of the file
+	bytes int64 // largest size of the file
 }
 
 func (s store) file() string { return filepath.Join(s.dir, "history.db") }
 
-// The store has two buckets: the events by key, and under last the moment of the last writing.
+// The store has two buckets: the events by key, and the state, with the moment of the last write under last.
 func events() []byte { return []byte("events") }
 func state() []byte  { return []byte("state") }
 func last() []byte   { return []byte("last") }
 
-// key orders events as they were written, by order and sequence, and says without reading an event whether it
-// is asked for.
+// key orders events as they were written, by order and sequence. It suffices to decide whether an event is
+// selected.
 type key struct {
-	order    uint64 // stamp of the event, or of one before it that is later: the clock may have been set back
+	order    uint64 // stamp of the event, or a later one of an earlier event: the clock may have been set back
 	sequence uint64 // of the store
 	at       uint64 // stamp of the event
 	lane     []byte
@@ -55,7 +55,7 @@ func (k key) bytes() []byte {
 
 const fixed = 3 * 8 // bytes of a key before its lane
 
-// stamp is a time in nanoseconds since 1970; what was before is then.
+// stamp is a time in nanoseconds since 1970; 0 for earlier times.
 func stamp(t time.Time) uint64 {
 	if t.Unix() < 0 {
 		return 0
@@ -71,10 +71,11 @@ func readKey(b []byte) (key, error) {
 	return key{number(0), number(8), number(16), b[fixed:]}, nil
 }
 
-// with calls do with the store open: to write in one transaction that comes true as a whole, or to read.
+// with opens the store and calls do, either to write in one transaction that succeeds as a whole, or to read.
 //
-// Where pages make no sense bbolt panics, and where they are missing the kernel sends SIGBUS: both are a
-// *DamagedError. Then only the file is unlocked and closed: bbolt would wait in Close for its transaction.
+// If pages are corrupt bbolt panics, and if they are missing the kernel sends SIGBUS: both become a
+// *DamagedError. Then with only unlocks and closes the file, because Close of bbolt would wait for its
+// transaction.
 func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 	var file *os.File
 	options := &bolt.Options{ReadOnly: !write,
@@ -82,7 +83,8 @@ func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 			if file, err = openLocked(name, flag|unix.O_NOFOLLOW, mode); err != nil {
 				return nil, err
 			}
-			// A new store is whole or empty: without room for its first pages there would be a part of them.
+			// Room for the first pages is reserved, so that a new store is whole or empty: a full disk must not leave
+			// a part of them.
 			err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(4*os.Getpagesize()))
 			if errors.Is(err, unix.ENOSPC) {
 				return nil, errors.Join(&fs.PathError{Op: "fallocate", Path: name, Err: err}, file.Close())
@@ -93,7 +95,7 @@ func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
 			err = &DamagedError{File: s.file(), Why: fmt.Sprint(why)}
-			_ = unix.Flock(int(file.Fd()), unix.LOCK_UN) // which the mapped pages would keep
+			_ = unix.Flock(int(file.Fd()), unix.LOCK_UN) // the mapped pages would keep the lock
 			_ = file.Close()
 		}
 	}()
@@ -101,7 +103,7 @@ func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 	if err != nil {
 		return s.explain(err)
 	}
-	db.AllocSize = int(s.bytes / 64) // by which the file grows; the default is a quarter of the bound
+	db.AllocSize = int(s.bytes / 64) // growth of the file; the default is a quarter of the bound
 	if write {
 		err = db.Update(do)
 	} else {
@@ -115,8 +117,8 @@ func (s store) with(write bool, do func(*bolt.Tx) error) (err error) {
 
 var errBusy = errors.New("another process has kept it for " + patience.String())
 
-// openLocked opens a file when nobody else has its lock: bbolt takes the same, but would look for it only
-// twenty times a second, and of many writers at once most would not get it.
+// openLocked opens a file once nobody else holds its lock. bbolt takes the same lock, but polls only twenty
+// times a second: of many writers at once, most would not get it.
 func openLocked(name string, flag int, mode fs.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(name, flag, mode)
 	if err != nil {
@@ -138,8 +140,7 @@ func openLocked(name string, flag int, mode fs.FileMode) (*os.File, error) {
 	}
 }
 
-// explain says of an error of opening whether the file is damaged: that of a system call is not its content's
-// fault.
+// explain makes an error of opening a *DamagedError, unless it comes from a system call.
 func (s store) explain(err error) error {
 	var of syscall.Errno
 	switch {
@@ -152,7 +153,7 @@ func (s store) explain(err error) error {
 func (s store) read(q Query) (found []Event, err error) {
 	found = []Event{}
 	if info, serr := os.Stat(s.file()); serr == nil && info.Size() == 0 {
-		return found, nil // whoever made it was cut off, and who writes goes on
+		return found, nil // its maker was interrupted; the next writer goes on
 	}
 	err = s.with(false, func(tx *bolt.Tx) error {
 		b := tx.Bucket(events())
@@ -177,7 +178,8 @@ func (s store) read(q Query) (found []Event, err error) {
 	return found, err
 }
 
-// most is how many events are asked for, at most: to make room bit by bit takes longer than to find that out.
+// most returns an upper bound of the number of selected events: growing a slice bit by bit takes longer than
+// finding this out.
 func (q Query) most(b *bolt.Bucket) (n int64, err error) {
 	if q.Lane != "" || !q.Until.IsZero() {
 		err = q.each(b, func(key, []byte) error { n++; return nil })
@@ -194,7 +196,7 @@ func (q Query) most(b *bolt.Bucket) (n int64, err error) {
 	return int64(last.sequence-first.sequence) + 1, errors.Join(err, lerr)
 }
 
-// each calls do with what is asked for, as far as keys tell.
+// each calls do with the events that a query selects, as far as keys tell.
 func (q Query) each(b *bolt.Bucket, do func(key, []byte) error) error {
 	since, until, lane := stamp(q.Since), uint64(math.MaxUint64), []byte(q.Lane)
 	if !q.Until.IsZero() {
@@ -234,15 +236,15 @@ func (s store) append(now moment, fresh []Event) error {
 	return damaged
 }
 
-// putAside renames a damaged file, in the place of one that was put aside before. Another process may just
-// have done so: then the file is not this one any more.
+// putAside renames a damaged file, and replaces an earlier one that was put aside. If another process has
+// just done so, the file is no longer the damaged one, and stays.
 func (s store) putAside(damaged fs.FileInfo) (string, error) {
 	aside := s.file() + ".damaged"
 	d, err := os.Open(s.dir)
 	if err != nil {
 		return "", err
 	}
-	defer d.Close() // and unlocks
+	defer d.Close() // which also unlocks
 	if err = unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
 		return "", err
 	}
@@ -258,7 +260,7 @@ func (s store) write(now moment, fresh []Event) error {
 		if err != nil {
 			return err
 		}
-		b.FillPercent = 0.9 // events come at the end
+		b.FillPercent = 0.9 // events are appended
 		kept, err := tx.CreateBucketIfNotExists(state())
 		if err != nil {
 			return err
@@ -285,7 +287,7 @@ func (s store) write(now moment, fresh []Event) error {
 	})
 }
 
-// put writes an event behind all others.
+// put appends an event.
 func put(b *bolt.Bucket, now moment, e Event) error {
 	if e.At.IsZero() {
 		e.At = now.At
@@ -314,7 +316,7 @@ func put(b *bolt.Bucket, now moment, e Event) error {
 	return b.Put(k.bytes(), e.encode())
 }
 
-// most is how long a text of an event may be, in bytes: others write them.
+// most is the longest text of an event in bytes: others write these texts.
 const most = 1024
 
 func clip(text string) string {
@@ -328,9 +330,9 @@ func clip(text string) string {
 	return text[:at] + "…"
 }
 
-// prune lets go of the events that were written first: those that are too old, and where the file is nearly
-// as large as it may be, a sixteenth of it; bbolt uses their pages again. now is the earlier of this writing
-// and the one before: a clock that is wrong once takes nothing away.
+// prune drops the oldest events: those that are too old and, if the file is nearly as large as it may be,
+// another sixteenth of it. bbolt uses their pages again. now is the earlier of the times of this write and
+// the one before, so that a clock that is wrong once drops nothing.
 func (s store) prune(tx *bolt.Tx, b *bolt.Bucket, now time.Time) error {
 	free := int64(tx.DB().Stats().FreePageN) * int64(tx.DB().Info().PageSize)
 	over := tx.Size() - free - s.bytes/16*15

@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// Write writes for people what has happened, in local time, the newest last.
+// Write prints the events for people, in local time, the newest last.
 func (l List) Write(w io.Writer) {
 	t := terminal.Of(w)
 	of, itself := "", l.Lane == ""
@@ -24,7 +24,7 @@ func (l List) Write(w io.Writer) {
 		return
 	}
 	_, offset := l.Until.Local().Zone()
-	zone := time.FixedZone("", offset) // for all, since the table has it in its head
+	zone := time.FixedZone("", offset) // one zone for all, because the head of the table names it
 	hours := "time (" + l.Until.In(zone).Format("UTC-07:00") + ")"
 	table := terminal.Table{Head: []string{hours, "lane", "event", "what"}}
 	for _, e := range l.Events {
@@ -38,7 +38,7 @@ func (l List) Write(w io.Writer) {
 	}
 }
 
-// text is what has happened, and who did it.
+// text says what has happened, and who did it.
 func (e Event) text() string {
 	text := e.What
 	if e.By != "" {
@@ -51,7 +51,7 @@ func (e Event) text() string {
 	return text
 }
 
-// paint colours events as people weigh them.
+// paint colours events by their importance.
 func paint(t terminal.Terminal, e Event) string {
 	text := string(e.Kind)
 	switch {

@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// powerTable returns an SSDT with what QEMU's own tables leave out of the processors: P-states and C-states
-// (ACPI 6.5, chapter 8.4), in AML (chapter 20). The threads of a core change frequency together.
+// powerTable returns an SSDT with what QEMU's own tables lack for the processors: P-states and C-states (ACPI
+// 6.5, chapter 8.4), in AML (chapter 20). The threads of a core change their frequency together.
 func (m Machine) powerTable() []byte {
-	// A port that no device answers at: the kernel notes what it has written, and nothing else comes of it.
+	// No device answers at this port: the kernel remembers what it has written there, and it has no other
+	// effect.
 	const port = 0x5000
 	var table []byte
 	for cpu := range m.CPUs() {
@@ -28,8 +29,8 @@ func (m Machine) powerTable() []byte {
 	return table
 }
 
-// idleState halts: the one type of C-state in which an emulated processor really sleeps. Its latency in µs
-// makes it a deep one to the kernel.
+// idleState returns a state that halts, which is the only type of C-state in which an emulated processor
+// really sleeps. Its latency in µs makes the kernel treat it as deep.
 func idleState(latency uint32) []byte {
 	const c1, power = 1, 100
 	return amlPackage(amlRegister(spaceFixedHardware, 0, 0), amlNumber(c1), amlNumber(latency), amlNumber(power))
@@ -41,7 +42,7 @@ const (
 	spaceFixedHardware = 0x7f
 )
 
-// aml is an object with its length, in the form of three bytes.
+// aml returns an object with its length in the three-byte form.
 func aml(op byte, parts ...[]byte) []byte {
 	body := slices.Concat(parts...)
 	n := len(body) + 3
@@ -67,7 +68,7 @@ func amlNumbers(numbers ...uint32) []byte {
 	return amlPackage(elements...)
 }
 
-// amlRegister is a buffer with a generic register descriptor and an end tag (chapter 6.4).
+// amlRegister returns a buffer with a generic register descriptor and an end tag (chapter 6.4).
 func amlRegister(space, bits byte, address uint64) []byte {
 	descriptor := binary.LittleEndian.AppendUint64([]byte{0x82, 12, 0, space, bits, 0, 0}, address)
 	descriptor = append(descriptor, 0x79, 0)

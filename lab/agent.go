@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// message is a line on the wire between the runner and the agent in the guest, as JSON.
+// message is a line of JSON between the runner and the agent in the guest.
 type message struct {
-	Ping string   `json:"ping,omitempty"` // answered with a Pong: who connects finds the start of the stream
+	Ping string   `json:"ping,omitempty"` // answered with a Pong: a new runner so finds the start of the stream
 	Pong string   `json:"pong,omitempty"`
-	Argv []string `json:"argv,omitempty"` // to run
+	Argv []string `json:"argv,omitempty"` // command to run
 	Out  []byte   `json:"out,omitempty"`
 	Err  []byte   `json:"err,omitempty"`
 	Code *int     `json:"code,omitempty"` // the command has ended
 }
 
-// wire writes messages of several goroutines one after the other.
+// wire writes the messages of several goroutines, one after the other.
 type wire struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// send puts a line break in front too: half a line may be left of a runner that was killed.
+// send also writes a line break before the message: a runner that was killed may have left half a line.
 func (w *wire) send(m message) error {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -41,16 +41,16 @@ func (w *wire) send(m message) error {
 	return err
 }
 
-// writer makes messages of what is written.
+// writer turns what is written into messages.
 type writer func(p []byte) error
 
 func (w writer) Write(p []byte) (int, error) { return len(p), w(p) }
 
-// forgotten is how long a machine waits for a runner before it ends itself.
+// forgotten is how long a machine waits for a runner before it shuts itself down.
 const forgotten = time.Hour
 
-// Guest is the agent: it runs in the machine and takes commands from a virtio-serial port, one after
-// the other. A command whose runner has gone is ended; a machine without a runner ends itself.
+// Guest is the agent: it runs in the machine and takes commands from a virtio-serial port, one after the
+// other. It ends a command whose runner has gone, and shuts a machine without a runner down.
 func Guest(port string) error {
 	f, err := os.OpenFile(port, os.O_RDWR, 0)
 	if err != nil {
@@ -66,8 +66,8 @@ func Guest(port string) error {
 	})
 }
 
-// serve takes commands until reading fails for another reason than that nobody is connected. It says
-// when somebody is, and when not any more.
+// serve takes commands until a read fails, except if nobody is connected. It calls connected when somebody
+// connects, and when nobody is connected any more.
 func serve(f io.ReadWriter, connected func(bool)) error {
 	w := &wire{w: f}
 	in := bufio.NewReaderSize(f, 1<<16)
@@ -93,11 +93,11 @@ func serve(f io.ReadWriter, connected func(bool)) error {
 		}
 		var m message
 		if json.Unmarshal(line, &m) != nil {
-			continue // an empty line, or half a line of a runner that is gone
+			continue // an empty line, or half a line of a runner that has gone
 		}
 		switch {
 		case m.Ping != "":
-			end() // what follows the answer is of the runner that asked
+			end() // what follows the answer is from the runner that asked
 			_ = w.send(message{Pong: m.Ping})
 		case len(m.Argv) > 0:
 			end()
@@ -106,15 +106,15 @@ func serve(f io.ReadWriter, connected func(bool)) error {
 	}
 }
 
-// start runs a command, and reports its exit code when it has ended. It returns a function that ends
-// the command, with all that it started, and waits for that.
+// start runs a command, and reports its exit code when it has ended. It returns a function that ends the
+// command with everything that it has started, and waits for that.
 func start(w *wire, argv []string) (end func()) {
-	cmd := exec.Command(argv[0], argv[1:]...) // ended by the function returned
+	cmd := exec.Command(argv[0], argv[1:]...) // ended by the returned function
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// What cannot be sent has nobody to read it.
+	// If sending fails, nobody reads it.
 	cmd.Stdout = writer(func(p []byte) error { _ = w.send(message{Out: p}); return nil })
 	cmd.Stderr = writer(func(p []byte) error { _ = w.send(message{Err: p}); return nil })
-	cmd.WaitDelay = time.Second // a process that it leaves behind may hold its output open
+	cmd.WaitDelay = time.Second // a process that it leaves behind may keep its output open
 	if err := cmd.Start(); err != nil {
 		code := 127
 		_ = w.send(message{Err: fmt.Appendf(nil, "isolane-lab: %v\n", err), Code: &code})
@@ -136,7 +136,7 @@ func start(w *wire, argv []string) (end func()) {
 	}
 }
 
-// exitCode is the one that a shell would give.
+// exitCode returns the exit code that a shell would give.
 func exitCode(err error) int {
 	var exit *exec.ExitError
 	switch {

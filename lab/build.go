@@ -27,7 +27,7 @@ var initRAM []byte
 //go:embed init-root.sh
 var initRoot []byte
 
-// Lab is what machines are made of: a folder with QEMU, kernels and the root image.
+// Lab is what machines are made from: a folder with QEMU, kernels and the root image.
 type Lab struct{ dir string }
 
 // Cache returns the folder for labs: $ISOLANE_LAB_CACHE, or isolane-lab in the user's cache.
@@ -52,15 +52,16 @@ func Open(cache string) (Lab, error) {
 	return Lab{dir}, nil
 }
 
-// recipe is the beginning of a lab's name: all that it is made from but the versions of the packages.
+// recipe is the beginning of a lab's name. It covers everything that the lab is made from except the versions
+// of packages.
 func recipe() string {
-	const revision = 1 // higher when the code makes something else of the same
+	const revision = 1 // increase it when the code changes what it makes
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %s %v %v %v %v", revision, initRAM, initRoot,
 		guestPackages(), qemuPackages(), kernelPackages(), moduleFolders()))
 	return fmt.Sprintf("%s-%x", suite, sum[:4])
 }
 
-// builder makes a lab in a folder of its own, which gets its name when all is there.
+// builder makes a lab in a new folder, which gets its final name when the lab is complete.
 type builder struct {
 	ctx  context.Context // one call, many steps
 	dir  string
@@ -68,9 +69,8 @@ type builder struct {
 	from time.Time
 }
 
-// Build makes a lab unless there is one; with update also where there are newer packages. It needs
-// root, mmdebstrap and the network, but not where it has nothing to make. Of the labs made before, the
-// last one stays.
+// Build makes a lab unless one exists; with update, also if there are newer packages. If it has something to
+// make, it needs root, mmdebstrap and the network. Of the earlier labs, it keeps the last one.
 func Build(ctx context.Context, cache string, update bool, log io.Writer) (Lab, error) {
 	if l, err := Open(cache); err == nil && !update {
 		fmt.Fprintf(log, "%s is ready\n", l.dir)
@@ -108,7 +108,7 @@ func Build(ctx context.Context, cache string, update bool, log io.Writer) (Lab, 
 	return l, nil
 }
 
-// prepare checks what a build needs, waits for one that is under way, and removes what a crashed one
+// prepare checks what a build needs, waits for a build that is under way, and removes what a crashed one has
 // left.
 func prepare(cache string) (unlock func(), err error) {
 	for _, program := range []string{"mmdebstrap", "mkfs.ext4", "xz", "xargs", "apt-get", "dpkg", "chroot"} {
@@ -145,7 +145,7 @@ func prepare(cache string) (unlock func(), err error) {
 	return func() { _ = lock.Close() }, err
 }
 
-// remove removes a folder, unless a program that was killed left something mounted in it.
+// remove removes a folder, unless a killed program has left something mounted in it.
 func remove(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -159,9 +159,9 @@ func remove(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// make makes all of a lab.
+// make makes all parts of a lab.
 func (b *builder) make(versions string, releases map[string]release) error {
-	list := filepath.Join(b.dir, "packages") // for the reader
+	list := filepath.Join(b.dir, "packages") // for people
 	for _, step := range []func() error{
 		b.qemu,
 		func() error { return b.kernels(releases) },
@@ -177,7 +177,7 @@ func (b *builder) make(versions string, releases map[string]release) error {
 	return nil
 }
 
-// makeCurrent points current at the lab and removes those that are neither the old nor the new one.
+// makeCurrent points current at the lab, and removes all but the old and the new one.
 func (l Lab) makeCurrent(cache string) error {
 	link, current := filepath.Join(cache, ".current"), filepath.Join(cache, "current")
 	before, _ := os.Readlink(current) // none yet
@@ -201,12 +201,13 @@ func (b *builder) say(format string, args ...any) {
 	fmt.Fprintf(b.log, "%3.0f s  %s\n", time.Since(b.from).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// run runs a program; its error has the end of what the program said.
+// run runs a program. Its error has the end of the program's output.
 func (b *builder) run(name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(b.ctx, name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
 	cmd.Dir = b.dir
-	// Whatever ends this process ends the program too: the signal comes when the thread does, so that is kept.
+	// Whatever ends this process also ends the program. The signal is sent when the starting thread ends, so
+	// that thread is kept.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -222,11 +223,11 @@ func (b *builder) run(name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// release is that of a kernel, as "6.12.107+deb13-rt-amd64", and the suite that it is of.
+// release is the release of a kernel, such as "6.12.107+deb13-rt-amd64", and its suite.
 type release struct{ name, suite string }
 
-// versions returns a line for each package that the lab is made from, with its name and version, and the
-// kernels by their name in a machine's description. A mirror need not have the older suites.
+// versions returns a line with name and version for each package of the lab, and the kernels by their names
+// in descriptions of machines. A mirror may lack the older suites.
 func (b *builder) versions() (string, map[string]release, error) {
 	mirror, err := b.mirror()
 	if err != nil {
@@ -251,7 +252,7 @@ func (b *builder) versions() (string, map[string]release, error) {
 			if ok {
 				releases[name] = kernel
 			}
-			if ok || s == suite { // of the older suites nothing but the kernel is used
+			if ok || s == suite { // only the kernel of the older suites is used
 				lines = append(lines, line)
 			}
 		}
@@ -266,7 +267,7 @@ func (b *builder) versions() (string, map[string]release, error) {
 	return strings.Join(lines, ""), releases, nil
 }
 
-// apt are options that keep apt off the machine's own lists, and on those of a suite.
+// apt returns options that keep apt off the machine's own lists, and make it use those of a suite.
 func (b *builder) apt(suite string) []string {
 	dir := b.aptDir(suite)
 	return []string{"-qq", "-oDir::Etc::SourceList=" + dir + "/lab.sources", "-oDir::Etc::SourceParts=/dev/null",
@@ -278,7 +279,7 @@ func (b *builder) apt(suite string) []string {
 func (b *builder) aptDir(suite string) string { return filepath.Join(b.dir, "apt", suite) }
 
 // packages reads a suite's lists, whose signature apt checks, from the mirror that the machine itself uses.
-// It returns a line for each package that would be installed where there is nothing yet, sorted.
+// It returns a sorted line for each package that would be installed on an empty system.
 func (b *builder) packages(mirror, suite string, packages []string) ([]string, error) {
 	dir := b.aptDir(suite)
 	for _, d := range []string{"lists/partial", "cache/archives/partial"} {
@@ -311,7 +312,7 @@ func (b *builder) packages(mirror, suite string, packages []string) ([]string, e
 	return lines, nil
 }
 
-// mirror is where the machine itself has Debian from.
+// mirror returns the mirror from which the machine itself gets Debian.
 func (b *builder) mirror() (string, error) {
 	const format = "$(REPO_URI) $(COMPONENT) $(LABEL)"
 	text, err := b.run("apt-get", "indextargets", "--format", format, "Identifier: Packages")
@@ -327,8 +328,8 @@ func (b *builder) mirror() (string, error) {
 		"run apt-get update")
 }
 
-// kernelOf finds a kernel in the line of a package, and its name in a machine's description. ok is false for
-// other packages, also for those that only depend on the newest kernel's.
+// kernelOf finds a kernel in the line of a package, and its name in descriptions of machines. ok is false for
+// other packages, including those that only depend on the newest kernel.
 func kernelOf(from, line string) (name string, kernel release, ok bool) {
 	pkg, _, _ := strings.Cut(line, " ")
 	version, ok := strings.CutPrefix(pkg, "linux-image-")

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRunning is for a folder without a running machine.
+// ErrNotRunning says that no machine runs with the files of a folder.
 var ErrNotRunning = errors.New("no machine runs there")
 
-// Running says whether the machine with these files runs.
+// Running reports whether the machine with these files runs.
 func Running(dir string) bool {
 	_, ok := running(dir)
 	return ok
 }
 
-// Attach connects to a machine that another process started. It waits up to a limit while another runner
-// uses it; what a runner that has gone left running there is ended.
+// Attach connects to a machine that another process has started. It waits up to a limit while another runner
+// uses it. What a runner that has gone left running there is ended.
 func Attach(dir string, limit time.Duration) (*VM, error) {
 	if !Running(dir) {
 		return nil, fmt.Errorf("%s: %w", dir, ErrNotRunning)
@@ -41,10 +41,10 @@ func Attach(dir string, limit time.Duration) (*VM, error) {
 	return vm, nil
 }
 
-// Down ends a machine that another process started.
+// Down ends a machine that another process has started.
 func Down(dir string) error {
 	pid, _ := running(dir)
-	// The process that this names is checked once more: its number may be another's by now.
+	// Check once more which process this is: its id may belong to another one by now.
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == nil {
 		defer unix.Close(fd)
@@ -69,7 +69,8 @@ func Down(dir string) error {
 	}
 }
 
-// running returns the process of a machine, if it is the one that was started: numbers are used again.
+// running returns the process of a machine, if it is still the one that was started: process ids are used
+// again.
 func running(dir string) (int, bool) {
 	data, err := os.ReadFile(filepath.Join(dir, "pid"))
 	pid, start, ok := strings.Cut(string(data), " ")
@@ -77,8 +78,8 @@ func running(dir string) (int, bool) {
 	return n, err == nil && ok && perr == nil && n > 0 && start != "" && startTime(pid) == start
 }
 
-// startTime is when a process started, in ticks since boot (proc_pid_stat(5), field 22); "" of one that
-// is gone or a zombie.
+// startTime returns when a process started, in ticks since boot (proc_pid_stat(5), field 22); "" if it is
+// gone or a zombie.
 func startTime(pid string) string {
 	data, err := os.ReadFile("/proc/" + pid + "/stat")
 	f := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))

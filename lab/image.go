@@ -17,8 +17,8 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 )
 
-// suite is the Debian release that everything in the lab comes from but the older kernels; keyring has the
-// keys that all of it is signed with.
+// suite is the Debian release of everything in the lab except the older kernels. keyring has the keys that
+// sign all of it.
 const (
 	suite   = "trixie"
 	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -33,24 +33,25 @@ func guestPackages() []string {
 		"udev", "network-manager", "dnsmasq-base", "wireguard-tools", "tcpdump"}
 }
 
-// qemuPackages are QEMU and the C library that it runs with.
+// qemuPackages returns QEMU and the C library that it needs.
 func qemuPackages() []string { return []string{"qemu-system-x86", "ipxe-qemu", "libc6"} }
 
-// suites are those that the lab has packages of. The older ones give a kernel each, which has their name.
+// suites returns the suites from which the lab has packages. Each older one gives the kernel that has its
+// name.
 func suites() []string { return []string{suite, "bookworm", "bullseye"} }
 
 func kernelPackages() map[string][]string {
 	return map[string][]string{
 		suite:      {"linux-image-amd64", "linux-image-rt-amd64"},
-		"bookworm": {"linux-image-amd64"}, // Linux 6.1: Debian's last whose scheduler has no fair server (6.12)
-		"bullseye": {"linux-image-amd64"}, // Linux 5.10: knows no isolated partitions (6.0)
+		"bookworm": {"linux-image-amd64"}, // Linux 6.1: Debian's last scheduler without a fair server (6.12)
+		"bullseye": {"linux-image-amd64"}, // Linux 5.10: without isolated partitions (6.0)
 	}
 }
 
-// KernelNames are what a machine's description can name: two kernels of the newest suite, and older suites.
+// KernelNames returns the kernels that a description can name: two of the newest suite, and the older suites.
 func KernelNames() []string { return append([]string{"generic", "rt"}, suites()[1:]...) }
 
-// moduleFolders are those of kernel modules that the guest gets.
+// moduleFolders returns the folders of the kernel modules that the guest gets.
 func moduleFolders() []string {
 	return []string{"net", "lib", "crypto", "kernel", "mm", "arch", "block", "virt",
 		"fs/9p", "fs/fscache", "fs/ext4", "fs/jbd2", "fs/overlayfs", "fs/netfs", "fs/nls", "fs/fuse",
@@ -61,7 +62,7 @@ func moduleFolders() []string {
 		"drivers/dca", "drivers/i2c", "drivers/pci", "drivers/acpi", "drivers/cpufreq"}
 }
 
-// bootstrap unpacks packages with all they depend on.
+// bootstrap unpacks packages with all their dependencies.
 func (b *builder) bootstrap(into, variant string, packages []string) error {
 	_, err := b.run("mmdebstrap", "--quiet", "--variant="+variant, "--include="+strings.Join(packages, ","),
 		"--aptopt=Apt::Install-Recommends \"false\"", "--dpkgopt=path-exclude=/usr/share/man/*",
@@ -78,8 +79,8 @@ func (b *builder) qemu() error {
 	return Lab{b.dir}.checkQEMU(b.ctx)
 }
 
-// kernels downloads and unpacks all, and takes the uncompressed kernels out of their wrappers: QEMU boots
-// those directly (PVH), and the guest saves seconds.
+// kernels downloads and unpacks all kernels, and unwraps the uncompressed images: QEMU boots those directly
+// (PVH), which saves the guest seconds.
 func (b *builder) kernels(releases map[string]release) error {
 	for name, r := range releases {
 		if _, err := b.run("apt-get", append(b.apt(r.suite), "download", "linux-image-"+r.name)...); err != nil {
@@ -134,7 +135,7 @@ func unwrap(ctx context.Context, image []byte) ([]byte, error) {
 	return nil, errors.New("found no kernel compressed with zstd or xz in it")
 }
 
-// unzstd unpacks the stream at the beginning of data. What follows the stream is no part of it.
+// unzstd unpacks the stream at the beginning of data. It ignores what follows the stream.
 func unzstd(_ context.Context, data []byte) []byte {
 	r, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderMaxMemory(1<<30))
 	if err != nil {
@@ -145,7 +146,8 @@ func unzstd(_ context.Context, data []byte) []byte {
 	return unpacked
 }
 
-// unxz does the same by the program: kernels have the filter for x86 code, which the package does not know.
+// unxz does the same with the program xz: kernels use the filter for x86 code, which the Go package does not
+// support.
 func unxz(ctx context.Context, data []byte) []byte {
 	cmd := exec.CommandContext(ctx, "xz", "-dc", "--single-stream")
 	cmd.Stdin = bytes.NewReader(data)
@@ -153,7 +155,7 @@ func unxz(ctx context.Context, data []byte) []byte {
 	return unpacked
 }
 
-// root makes the root image, which all machines share, and for each kernel the first file system.
+// root makes the root image, which all machines share, and the first file system of each kernel.
 func (b *builder) root(releases map[string]release) error {
 	root := filepath.Join(b.dir, "apt/root")
 	if err := b.bootstrap(root, "apt", guestPackages()); err != nil {
@@ -185,13 +187,13 @@ func (b *builder) root(releases map[string]release) error {
 	return err
 }
 
-// modules copies a kernel's modules, without those that no machine here has, and uncompressed: the
-// emulated processor would be slow at it.
+// modules copies a kernel's modules, without those that no machine here needs, and uncompressed, because the
+// emulated processor would be slow at uncompressing them.
 func (b *builder) modules(kernel, root, release string) error {
 	from := filepath.Join(kernel, "usr/lib/modules", release)
 	to := filepath.Join(root, "usr/lib/modules", release)
 	if _, err := os.Stat(from); err != nil {
-		from = filepath.Join(kernel, "lib/modules", release) // before the merged /usr
+		from = filepath.Join(kernel, "lib/modules", release) // from before the merged /usr
 	}
 	keep := func(name string) bool {
 		rest, ok := strings.CutPrefix(name, "kernel/")
@@ -227,7 +229,7 @@ func (b *builder) modules(kernel, root, release string) error {
 	return err
 }
 
-// initrd packs busybox, the modules that it takes to mount the root image, and the first program.
+// initrd packs busybox, the modules that mount the root image, and the first program.
 func (b *builder) initrd(root, release, file string) error {
 	busybox, err := os.ReadFile(filepath.Join(root, "bin/busybox"))
 	if err != nil {

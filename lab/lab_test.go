@@ -17,8 +17,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The scripts in testdata run in machines. The first line of each says which: "# machine: {kernel: rt}", as
-// in a description's YAML. Scripts of the same machine share one, one after the other.
+// The scripts in testdata run in machines. Their first line says in which one: "# machine: {kernel: rt}", in
+// YAML as in descriptions. Scripts for the same machine share one, one after the other.
 func TestLab(t *testing.T) {
 	groups, order := map[string][]string{}, []string{}
 	scripts, err := filepath.Glob("testdata/*.txtar")
@@ -51,13 +51,13 @@ func TestLab(t *testing.T) {
 
 func name(script string) string { return strings.TrimSuffix(filepath.Base(script), ".txtar") }
 
-// together boots a machine and runs scripts in it. Each of them passes, fails, or says why it was not run.
+// together boots a machine and runs scripts in it. Each passes, fails, or says why it was not run.
 func together(t *testing.T, machine string, scripts []string) {
 	t.Helper()
 	ctx := t.Context()
 	if end, ok := t.Deadline(); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, end.Add(-30*time.Second)) // to say what was not run
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-30*time.Second)) // leaves time to say what was not run
 		defer cancel()
 	}
 	var vm *VM
@@ -66,8 +66,8 @@ func together(t *testing.T, machine string, scripts []string) {
 	bin, berr := filepath.Abs("../bin")
 	scenarios, serr := filepath.Abs("../scenarios")
 	cache, cerr := Cache()
-	start := sync.OnceFunc(func() { err = furnish(ctx, bin, share) }) // for the first of the scripts that -run and -skip leave
-	booted := sync.OnceFunc(func() {                                  // for the first that uses this machine
+	start := sync.OnceFunc(func() { err = furnish(ctx, bin, share) }) // before the first script that -run and -skip leave
+	booted := sync.OnceFunc(func() {                                  // before the first that uses this machine
 		began := time.Now()
 		if vm, err = boot(ctx, t, machine, bin, cache, share); err == nil {
 			t.Logf("booted in %v; emulated in software, timings mean nothing", time.Since(began).Round(time.Second))
@@ -111,7 +111,7 @@ func together(t *testing.T, machine string, scripts []string) {
 						code, err = once(argv, &out, &errs)
 					}
 				}
-				first = false // later ones need what those before them left
+				first = false // later scripts need what earlier ones have left
 				_, _ = out.WriteTo(ts.Stdout())
 				_, _ = errs.WriteTo(ts.Stderr())
 				ts.Check(err)
@@ -129,8 +129,8 @@ func together(t *testing.T, machine string, scripts []string) {
 	}
 }
 
-// broken is what the guest's kernel said when an emulated CPU hung or lost its way: programs may wait for ever for what
-// that CPU did. It is empty where the kernel said no such thing.
+// broken returns what the guest's kernel said when an emulated CPU hung or went astray: programs may wait for
+// ever for what that CPU did. It returns "" if the kernel said no such thing.
 func broken(vm *VM) string {
 	data, _ := os.ReadFile(filepath.Join(vm.dir, "console")) // none: it said nothing
 	for line := range strings.Lines(string(data)) {
@@ -159,7 +159,7 @@ func boot(ctx context.Context, t *testing.T, machine, bin, cache, share string) 
 	return l.Start(ctx, m, Options{Runner: bin, Share: share, Dir: dir, Log: t.Output()})
 }
 
-// furnish makes what scripts find in the folder that machines have as /host.
+// furnish makes what scripts find in /host in machines.
 func furnish(ctx context.Context, bin, share string) error {
 	data, err := os.ReadFile(filepath.Join(bin, "isolane"))
 	if err == nil {

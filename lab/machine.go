@@ -17,13 +17,13 @@ import (
 // Machine describes a virtual machine.
 type Machine struct {
 	Sockets int    `json:"sockets"`
-	Cores   int    `json:"cores"`   // of a socket
-	Threads int    `json:"threads"` // of a core
+	Cores   int    `json:"cores"`   // per socket
+	Threads int    `json:"threads"` // per core
 	Nodes   []Node `json:"nodes"`   // the CPUs are dealt out to them in order
 	Kernel  string `json:"kernel"`  // one of KernelNames
-	Init    string `json:"init"`    // process 1: script, which starts nothing but the agent, or systemd
+	Init    string `json:"init"`    // process 1: script, which starts only the agent, or systemd
 	Cmdline string `json:"cmdline"` // added to the kernel's command line
-	Power   bool   `json:"power"`   // the CPUs have frequencies and idle states to choose from
+	Power   bool   `json:"power"`   // the CPUs have frequencies and idle states
 }
 
 // Node is a NUMA node.
@@ -33,14 +33,14 @@ type Node struct {
 	NICs      int   `json:"nics"`
 	NVMes     int   `json:"nvmes"`
 
-	Cards string `json:"cards"` // model of the NICs: igb, e1000e or virtio-net, "" is the first
+	Cards string `json:"cards"` // model of the NICs: igb, e1000e or virtio-net; "": igb
 }
 
-// cardNames are the models of network cards. An igb has seven virtual functions, the others have none.
+// cardNames returns the models of network cards. An igb has seven virtual functions, the others have none.
 func cardNames() []string { return []string{"igb", "e1000e", "virtio-net"} }
 
-// Default is the machine that tests use unless they state another: two sockets of two cores of two
-// threads, a node and a card for each socket, and an NVMe on the second node.
+// Default is the machine of tests that state no other: two sockets of two cores of two threads, a node and a
+// card for each socket, and an NVMe on the second node.
 func Default() Machine {
 	return Machine{Sockets: 2, Cores: 2, Threads: 2, Kernel: "generic", Init: "script", Nodes: []Node{
 		{MemoryMiB: 1024, Distances: []int{10, 21}, NICs: 1},
@@ -57,8 +57,8 @@ func ReadMachine(file string) (Machine, error) {
 	return ParseMachine(file, data)
 }
 
-// ParseMachine reads a description in YAML; name is for its errors. What it does not say is as in
-// Default; unknown fields are errors.
+// ParseMachine parses a YAML description; name is for errors. Missing fields are as in Default; unknown
+// fields are errors.
 func ParseMachine(name string, data []byte) (Machine, error) {
 	m := Default()
 	if err := yaml.UnmarshalStrict(data, &m); err != nil {
@@ -70,10 +70,10 @@ func ParseMachine(name string, data []byte) (Machine, error) {
 	return m, nil
 }
 
-// CPUs is how many the machine has.
+// CPUs returns the number of CPUs.
 func (m Machine) CPUs() int { return m.Sockets * m.Cores * m.Threads }
 
-// Validate says what is wrong with the description.
+// Validate checks the description.
 func (m Machine) Validate() error {
 	const most = 64
 	switch {

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// What QEMU is told, an option a line.
+// QEMU's options, one a line.
 func TestArgs(t *testing.T) {
 	f := files{kernel: "KERNEL", initrd: "INITRD", root: "ROOT", nvme: "NVME", control: "CONTROL", console: "CONSOLE", runner: "RUNNER", share: "a,share"}
 	small := Machine{Sockets: 1, Cores: 2, Threads: 2, Kernel: "rt", Init: "systemd", Cmdline: "isolcpus=1", Nodes: []Node{

@@ -10,23 +10,24 @@ import (
 	"strings"
 )
 
-// mark is on the kernel's command line of every machine, and so in whatever records that: figures
+// mark is on the kernel's command line of every machine, and so in everything that records it: figures
 // measured under software emulation mean nothing.
 const mark = "isolane.lab=emulated"
 
-// oldest is the first QEMU with all that the machines have: igb since 8.0, wires that reconnect since 9.2.
+// oldest is the first QEMU with everything that the machines need: igb since 8.0, wires that reconnect since
+// 9.2.
 func oldest() [2]int { return [2]int{9, 2} }
 
-// traced are kernel options that keep two users on each tracepoint that Isolane's witness attaches to. They
-// record nothing. Without them the kernel would patch the code of its scheduler when the witness comes and
-// goes, and an emulated CPU that runs the code at that moment may keep the breakpoint which stands there
-// meanwhile: "Oops: int3". Kernels before 6.10 know no "^traceoff".
+// traced returns kernel options that keep two users on each tracepoint to which Isolane's witness attaches.
+// They record nothing. Without them the kernel would patch the code of its scheduler when the witness comes
+// and goes, and an emulated CPU that runs that code at the moment may keep the temporary breakpoint: "Oops:
+// int3". Kernels before 6.10 do not know "^traceoff".
 func traced() string {
 	const events = "^traceoff,sched:sched_switch,sched:sched_waking,irq,irq_vectors,timer:tick_stop"
 	return "trace_buf_size=4k trace_instance=lab1" + events + " trace_instance=lab2" + events
 }
 
-// qemu is QEMU's command line through its own loader: nothing of it is installed.
+// qemu returns QEMU's command line through its own loader, because nothing of it is installed.
 func (l Lab) qemu(ctx context.Context, args []string) *exec.Cmd {
 	root := filepath.Join(l.dir, "qemu")
 	lib := root + "/usr/lib/x86_64-linux-gnu"
@@ -34,11 +35,11 @@ func (l Lab) qemu(ctx context.Context, args []string) *exec.Cmd {
 		"--library-path", lib + ":" + lib + "/pulseaudio", "--argv0", "qemu-system-x86_64",
 		root + "/usr/bin/qemu-system-x86_64", "-L", root + "/usr/share/qemu", "-L", root + "/usr/share/seabios",
 		"-L", root + "/usr/lib/ipxe/qemu"}, args...)...)
-	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+lib+"/qemu") // another version's modules crash it
+	cmd.Env = append(os.Environ(), "QEMU_MODULE_DIR="+lib+"/qemu") // modules of another version crash it
 	return cmd
 }
 
-// checkQEMU is an error where QEMU does not run or is too old.
+// checkQEMU returns an error if QEMU does not run, or is too old.
 func (l Lab) checkQEMU(ctx context.Context) error {
 	out, err := l.qemu(ctx, []string{"--version"}).CombinedOutput()
 	said, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
@@ -57,13 +58,13 @@ func (l Lab) checkQEMU(ctx context.Context) error {
 	return nil
 }
 
-// files are what a running machine needs of the host.
+// files are what a running machine needs from the host.
 type files struct {
 	kernel, initrd, root string
-	nvme                 string // image that all NVMes show, without writing to it
+	nvme                 string // image that all NVMes show and never write
 	control, console     string
 	runner, share        string // folders
-	power                string // table of ACPI; used where the machine has Power
+	power                string // ACPI table, used if the machine has Power
 	wire                 Wire
 }
 
@@ -74,12 +75,12 @@ func (c *command) add(option, format string, values ...any) {
 	*c = append(*c, option, fmt.Sprintf(format, values...))
 }
 
-// args are QEMU's. Why each is there is in docs/lab.md.
+// args returns QEMU's options. docs/lab.md explains each of them.
 func (m Machine) args(f files) []string {
 	kernel, initrd := f.kernel, f.initrd
 	for _, path := range []*string{&f.root, &f.nvme, &f.control, &f.console, &f.runner, &f.share, &f.power,
 		&f.wire.Socket, &f.wire.Tap} {
-		*path = strings.ReplaceAll(*path, ",", ",,") // as QEMU's options want it
+		*path = strings.ReplaceAll(*path, ",", ",,") // as QEMU's options require
 	}
 	c := command{"-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi,tb-size=256",
 		"-cpu", "max,vendor=GenuineIntel,monitor=off"}
@@ -132,7 +133,7 @@ func (m Machine) processors(c *command) {
 	c.add("-m", "%dM", total)
 }
 
-// devices puts each node's behind a bridge of that node: those on pcie.0 itself have none.
+// devices puts the devices of each node behind a bridge of that node: devices on pcie.0 itself have no node.
 func (m Machine) devices(c *command, f files) {
 	for i, n := range m.Nodes {
 		c.add("-device", "pxb-pcie,id=pxb%d,bus=pcie.0,bus_nr=%d,numa_node=%[1]d", i, 24*(i+1))
@@ -157,10 +158,10 @@ func (m Machine) devices(c *command, f files) {
 }
 
 // Wire joins the network cards of two machines, or of one and its host, in one Ethernet segment. The cards of
-// one machine are joined anyway; the zero Wire ends there.
+// one machine are always joined; the zero Wire joins no others.
 type Wire struct {
-	Socket string // file, made by end 0
-	End    int    // 0 or 1, and in the cards' MAC addresses 52:54:00:END:NODE:CARD
+	Socket string // made by end 0
+	End    int    // 0 or 1; also in the MAC addresses of the cards, 52:54:00:END:NODE:CARD
 
 	Tap string // a tap device of the host, instead of another machine
 }

@@ -19,8 +19,7 @@ import (
 	"time"
 )
 
-// restarts is how often a guest is started again: emulated machines with several threads hang now and
-// then, or crash.
+// restarts is how often a guest is restarted: emulated machines with several threads sometimes hang or crash.
 const restarts = 3
 
 // VM is a running machine.
@@ -28,23 +27,23 @@ type VM struct {
 	dir  string // its files: control socket, console, pid
 	conn net.Conn
 	in   *bufio.Reader
-	done chan error // of QEMU; nil where another process waits for it
+	done chan error // of QEMU; nil if another process waits for it
 	cmd  *exec.Cmd
 }
 
-// Options are what a machine gets of the host.
+// Options are what a machine gets from the host.
 type Options struct {
 	Runner  string        // folder with the program isolane-lab, whose agent runs in the guest
 	Share   string        // folder at /host in the guest
 	Dir     string        // folder for the machine's files
 	Wire    Wire          // to another machine
 	Detach  bool          // the machine outlives this process
-	Silence time.Duration // how long a guest may say nothing while it starts; 0: a minute
-	Log     io.Writer     // says when a guest had to be started again
+	Silence time.Duration // how long a starting guest may be silent; 0: a minute
+	Log     io.Writer     // is told when a guest had to be restarted
 }
 
-// Start boots a machine and waits until it takes commands. A guest that is silent, or whose emulation
-// crashes, is started again, and the log says so.
+// Start boots a machine, and waits until it takes commands. If the guest is silent, or its emulation crashes,
+// Start restarts it and logs that.
 func (l Lab) Start(ctx context.Context, m Machine, o Options) (*VM, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -70,7 +69,7 @@ func (l Lab) Start(ctx context.Context, m Machine, o Options) (*VM, error) {
 }
 
 var (
-	errHangs   = errors.New("the guest hangs") // threads of the emulation wait for each other, in silence or not
+	errHangs   = errors.New("the guest hangs") // threads of the emulation wait for each other, silently or not
 	errCrashed = errors.New("QEMU crashed")    // threads of the emulation race while the guest maps its devices
 )
 
@@ -116,8 +115,8 @@ func (l Lab) boot(ctx context.Context, m Machine, o Options) (*VM, error) {
 	return vm, nil
 }
 
-// start starts QEMU on a thread of its own: the death signal comes when the thread that started it
-// ends, so that thread is kept.
+// start starts QEMU on a thread of its own. The death signal is sent when the thread that started QEMU ends,
+// so that thread is kept.
 func (vm *VM) start() error {
 	started := make(chan error)
 	go func() {
@@ -131,8 +130,8 @@ func (vm *VM) start() error {
 	return <-started
 }
 
-// connect waits for the agent. A console that grows is not silent, but a kernel that only tells of its stalls
-// hangs all the same.
+// connect waits for the agent. While the console grows, the guest is not silent, but a kernel that only
+// reports its stalls nevertheless hangs.
 func (vm *VM) connect(ctx context.Context, console string, silence time.Duration) error {
 	size, deadline, last := int64(0), time.Now().Add(silence), time.Now().Add(2*silence)
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -142,7 +141,7 @@ func (vm *VM) connect(ctx context.Context, console string, silence time.Duration
 			size, deadline = info.Size(), time.Now().Add(silence)
 		}
 		if vm.conn == nil {
-			vm.conn, _ = net.Dial("unix", filepath.Join(vm.dir, "control")) // not there yet
+			vm.conn, _ = net.Dial("unix", filepath.Join(vm.dir, "control")) // fails until it is there
 		}
 		if vm.conn != nil && vm.ping(time.Second) == nil {
 			return nil
@@ -194,9 +193,9 @@ func (vm *VM) ping(within time.Duration) error {
 	}
 }
 
-// Exec runs a command in the guest and returns its exit code, 128 and the signal's number where one ended
-// it. Processes that it leaves behind stay, without its output. The error is for a machine that does
-// not answer, and for a command that does not end while ctx lasts: no other can follow it.
+// Exec runs a command in the guest and returns its exit code; if a signal ended it, 128 plus the number of
+// the signal. Processes that it leaves behind stay, without its output. The error means that the machine does
+// not answer, or that the command has not ended before ctx: then no other command can follow.
 func (vm *VM) Exec(ctx context.Context, argv []string, stdout, stderr io.Writer) (int, error) {
 	stop := context.AfterFunc(ctx, func() { _ = vm.conn.SetDeadline(time.Now()) })
 	defer stop()
@@ -234,7 +233,7 @@ func (vm *VM) Exec(ctx context.Context, argv []string, stdout, stderr io.Writer)
 	}
 }
 
-// Stop ends a machine that this process started; nothing in it is kept but what it wrote to the share.
+// Stop ends a machine that this process has started. Only what it wrote to the share is kept.
 func (vm *VM) Stop() {
 	vm.Close()
 	_ = syscall.Kill(-vm.cmd.Process.Pid, syscall.SIGKILL)
@@ -249,27 +248,28 @@ func (vm *VM) Close() {
 	}
 }
 
-// traceLines are enough to see in which function a kernel went wrong, and who called it.
+// traceLines is enough to see in which function a kernel went wrong, and who called it.
 const traceLines = 40
 
-// says are the lines that have one of some texts.
+// says returns a test whether a line has one of these texts.
 func says(texts ...string) func(line string) bool {
 	return func(line string) bool {
 		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(line, text) })
 	}
 }
 
-// wrong says whether a line is the kernel's of a fault of its own, or of a CPU that does not run any more.
+// wrong reports whether a line is the kernel's report of a fault of its own, or of a CPU that no longer runs.
 func wrong(line string) bool {
 	return says("Oops: ", "BUG: ", "cut here", "detected stall", "blocked for more than")(line)
 }
 
-// lastLines are the end of what QEMU and the guest said, in one line; of a kernel that went wrong, how it
-// came to that: after an oops, programs may wait for ever for the thread that ended with it.
+// lastLines returns the end of the output of QEMU and of the guest, in one line. For a kernel that went
+// wrong, it returns how that came about: after an oops, programs may wait for ever for the thread that ended
+// with it.
 func lastLines(dir string) string {
 	var last []string
 	for _, name := range []string{"qemu.log", "console"} {
-		data, _ := os.ReadFile(filepath.Join(dir, name)) // none: nothing was said
+		data, _ := os.ReadFile(filepath.Join(dir, name)) // none: there was no output
 		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(data), "\r", "")), "\n")
 		lines = slices.DeleteFunc(lines, func(l string) bool { // the hub of the cards is meant to be alone
 			return l == "" || strings.Contains(l, "is not connected to host network")

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This program stands in for QEMU, and for a runner that is to be killed.
+// This program also replaces QEMU, and a runner that is to be killed.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("LAB_STAND_IN") != "":
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run()) //nolint:forbidigo // as above
 }
 
-// standInForQEMU does what it is told: "silent 2" says nothing the first two times, then serves.
+// standInForQEMU behaves as told: "silent 2" stays silent the first two times, and then serves.
 func standInForQEMU(behaviour string, args []string) error {
 	var control, dir string
 	for _, a := range args {
@@ -75,7 +75,7 @@ func standInForQEMU(behaviour string, args []string) error {
 	return serve(&port{l: l}, func(bool) {})
 }
 
-// port is a socket that reads like a virtio-serial port: the end of the file is that nobody is connected.
+// port is a socket that reads like a virtio-serial port: end of file means that nobody is connected.
 type port struct {
 	l  net.Listener
 	mu sync.Mutex
@@ -114,7 +114,7 @@ func (p *port) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// standIn is a lab whose QEMU is this program.
+// standIn returns a lab whose QEMU is this program.
 func standIn(t *testing.T, behaviour string) (Lab, Options, *bytes.Buffer) {
 	t.Helper()
 	t.Setenv("LAB_STAND_IN", behaviour)
@@ -174,7 +174,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// A guest that is silent is started again, and each time is told.
+// A silent guest is restarted, and that is logged each time.
 func TestSilent(t *testing.T) {
 	_, o, log := up(t, "silent 2")
 	if n := strings.Count(log.String(), "the guest hangs: silent for 2s; it said nothing; started again"); n != 2 {
@@ -194,7 +194,7 @@ func TestAlwaysSilent(t *testing.T) {
 	}
 }
 
-// What QEMU says is in the error, in one line, and nothing of it is left.
+// QEMU's output is in the error, in one line, and nothing of QEMU is left.
 func TestQEMUFails(t *testing.T) {
 	l, o, _ := standIn(t, "fails")
 	_, err := l.Start(t.Context(), Default(), o)
@@ -203,7 +203,7 @@ func TestQEMUFails(t *testing.T) {
 	}
 }
 
-// A crash of the emulation is tried again, and each time is told.
+// After a crash of the emulation the start is repeated, and that is logged each time.
 func TestCrash(t *testing.T) {
 	l, o, log := standIn(t, "crashes")
 	_, err := l.Start(t.Context(), Default(), o)
@@ -212,7 +212,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// A guest that never answers is ended with its runner's patience.
+// A guest that never answers is ended when its runner gives up.
 func TestCancelled(t *testing.T) {
 	l, o, _ := standIn(t, "silent 99")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -256,7 +256,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// A machine that outlives its runner is found by its folder, and ended by that.
+// A machine that outlives its runner is found by its folder, and ended by it.
 func TestDetached(t *testing.T) {
 	l, o, _ := standIn(t, "serves")
 	o.Detach = true
@@ -271,7 +271,7 @@ func TestDetached(t *testing.T) {
 	if err = Down(o.Dir); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("got %v", err)
 	}
-	// A number that is another process's by now is left alone.
+	// An id that now belongs to another process is left alone.
 	if err = os.WriteFile(filepath.Join(o.Dir, "pid"), fmt.Append(nil, os.Getpid(), " 1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func TestDetached(t *testing.T) {
 	}
 }
 
-// Of a runner that is killed no QEMU is left.
+// When a runner is killed, no QEMU is left.
 func TestKilledRunner(t *testing.T) {
 	dir := t.TempDir()
 	linkSelf(t, dir)

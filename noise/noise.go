@@ -1,7 +1,7 @@
-// Package noise is the noisy neighbours: stress-ng, and the work that it says it delivered.
+// Package noise is the noisy neighbours: stress-ng, and the work that it reports.
 //
-// It builds the command line and reads the report; who starts it, and on which CPUs it may run, is
-// the business of the caller.
+// It builds the command line and reads the report. The caller starts the program, and decides on which CPUs
+// it may run.
 package noise
 
 import (
@@ -13,16 +13,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Program is the program that makes the noise; it is a package of that name in Debian.
+// Program is the program that makes the noise; its package in Debian has the same name.
 const Program = "stress-ng"
 
 // Stressor is one kind of work, by stress-ng's name for it (stress-ng(1)).
 type Stressor struct {
 	Name    string            `json:"name"`              // cpu, malloc, vm
-	Options map[string]string `json:"options,omitempty"` // method: sqrt is --cpu-method sqrt
+	Options map[string]string `json:"options,omitempty"` // method: sqrt stands for --cpu-method sqrt
 }
 
-// Validate says what is wrong with a stressor.
+// Validate checks a stressor.
 func (s Stressor) Validate() error {
 	word := regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 	if !word.MatchString(s.Name) {
@@ -36,8 +36,8 @@ func (s Stressor) Validate() error {
 	return nil
 }
 
-// Argv is the command line of neighbours that keep cpus CPUs busy, one instance of each stressor a
-// CPU, until they are told to end. Their report goes to the file named report.
+// Argv returns the command line of neighbours that keep cpus CPUs busy, with one instance of each stressor
+// per CPU, until they are told to end. Their report goes to the file report.
 func Argv(stressors []Stressor, cpus int, report string) []string {
 	argv := []string{Program, "--quiet", "--timeout", "0", "--metrics", "--yaml", report}
 	for _, s := range stressors {
@@ -57,7 +57,7 @@ func Delivered(report []byte) (map[string]float64, error) {
 			Rate     float64 `json:"bogo-ops-per-second-real-time"`
 		} `json:"metrics"`
 	}
-	// Only the metrics are read: stress-ng 0.19 writes a line into its build-info that is no YAML.
+	// Only the metrics are read: stress-ng 0.19 writes a line into its build-info that is not valid YAML.
 	if at := bytes.Index(report, []byte("\nmetrics:")); at >= 0 {
 		report = report[at+1:]
 	}

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock reads CLOCK_MONOTONIC in nanoseconds without a system call: through Go's own clock, which
-// reads the same clock by way of the vDSO, and the distance between the two, which never changes.
-// unix.ClockGettime would enter the kernel, and cost more than a look at a socket.
+// Clock reads CLOCK_MONOTONIC in nanoseconds without a system call. It uses Go's own clock, which reads the
+// same clock through the vDSO, and adds the constant distance between the two. unix.ClockGettime would enter
+// the kernel, which takes longer than a look at a socket.
 type Clock struct {
 	base   time.Time
 	offset int64
@@ -21,7 +21,7 @@ type Clock struct {
 // NewClock returns a clock.
 func NewClock() (Clock, error) {
 	c := Clock{base: time.Now()}
-	// The two readings do not fall together: of several pairs the closest is the most exact.
+	// The two clocks are not read at the same moment: of several pairs, the closest is the most exact.
 	closest := time.Hour
 	for range 16 {
 		var t unix.Timespec
@@ -39,10 +39,9 @@ func NewClock() (Clock, error) {
 // Now returns the time.
 func (c Clock) Now() int64 { return c.offset + int64(time.Since(c.base)) }
 
-// SleepUntil sleeps until the monotonic clock shows deadline, in the kernel and to an absolute
-// time, so that being late once does not add up. The system call goes the normal way, through Go's
-// scheduler: a raw one is cut short by the signals with which Go preempts, and a sleep that ends
-// early makes negative latencies. EINTR is slept again.
+// SleepUntil sleeps until the monotonic clock shows deadline. The kernel sleeps to an absolute time, so
+// delays do not add up. The system call goes through Go's scheduler: the signals with which Go preempts would
+// interrupt a raw one, and a sleep that ends early causes negative latencies. After EINTR it sleeps on.
 func SleepUntil(deadline int64) error {
 	t := unix.NsecToTimespec(deadline)
 	for {
@@ -53,8 +52,8 @@ func SleepUntil(deadline int64) error {
 	}
 }
 
-// SpinMargin is how long before a deadline a loop stops sleeping and polls the clock: longer than
-// most wake-ups of a virtual machine on a busy CPU, and still a small part of a millisecond.
+// SpinMargin is how long before a deadline a loop stops sleeping and polls the clock. It is longer than most
+// wake-ups of a virtual machine on a busy CPU, and still a small part of a millisecond.
 const SpinMargin = 250 * time.Microsecond
 
 // WaitUntil sleeps until SpinMargin before deadline, and polls the clock for the rest.
@@ -70,8 +69,8 @@ func (c Clock) WaitUntil(deadline int64) error {
 	return nil
 }
 
-// HotLoop gives this goroutine a thread of its own with the finest timers and stops the garbage
-// collector, until the returned function is called from the same goroutine.
+// HotLoop gives this goroutine its own thread with the finest timers, and stops the garbage collector, until
+// the same goroutine calls the returned function.
 func HotLoop() (func(), error) {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {

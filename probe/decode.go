@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Decode reads settings strictly into a value that has its defaults. An error names the field, and what was
-// expected there.
+// Decode decodes settings strictly into a value that already has its defaults. An error names the field, and
+// what was expected there.
 func Decode(settings []byte, into any) error {
 	err := yaml.UnmarshalStrict(settings, into)
 	if err == nil {
@@ -32,8 +32,8 @@ func Decode(settings []byte, into any) error {
 	return err
 }
 
-// wrong finds which part of a value in JSON cannot be read, and says why: err names neither the place in a
-// list nor the field of what reads itself, and speaks of Go's types.
+// wrong finds which part of a JSON value cannot be decoded, and says why. The error err names neither the
+// place in a list nor a field within a type that decodes itself, and speaks of Go's types.
 func wrong(data []byte, into any, err error) (path string, _ error) {
 	if own, ok := into.(json.Unmarshaler); ok {
 		if reason := own.UnmarshalJSON(data); reason != nil {
@@ -42,7 +42,7 @@ func wrong(data []byte, into any, err error) (path string, _ error) {
 	}
 	t := reflect.TypeOf(into).Elem()
 	list, fields := []json.RawMessage{}, map[string]json.RawMessage{}
-	_, _ = json.Unmarshal(data, &list), json.Unmarshal(data, &fields) // it is one of them, or none
+	_, _ = json.Unmarshal(data, &list), json.Unmarshal(data, &fields) // it is one of them, or neither
 	try := func(at string, data []byte, t reflect.Type) bool {
 		part := reflect.New(t).Interface()
 		e := yaml.UnmarshalStrict(data, part)
@@ -72,7 +72,7 @@ func wrong(data []byte, into any, err error) (path string, _ error) {
 	return "", inWords(data, into, err)
 }
 
-// typeOf is the type of what a map or a structure has under a name in JSON; nil: it has none such.
+// typeOf returns the type that a map or a struct has for a name in JSON; nil: none.
 func typeOf(t reflect.Type, name string) reflect.Type {
 	if t.Kind() == reflect.Map {
 		return t.Elem()
@@ -86,7 +86,7 @@ func typeOf(t reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// inWords says of a value as a whole what was expected in its place.
+// inWords says what was expected in place of a value as a whole.
 func inWords(data []byte, into any, err error) error {
 	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok {
 		for errors.Unwrap(err) != nil {

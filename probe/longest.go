@@ -7,12 +7,12 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Longest keeps the longest samples: a heap with the shortest of them on top, in one fixed array.
+// Longest keeps the longest samples: a heap in one fixed array, with the shortest of them on top.
 type Longest struct {
-	CPU   *int // that the samples to come are taken on, where that is known
+	CPU   *int // on which the following samples are taken, if that is known
 	heap  [64]sample
 	n     int
-	least int64 // only samples longer than that belong in; 0 until the heap is full
+	least int64 // only samples longer than this are kept; 0 until the heap is full
 }
 
 // sample is on CLOCK_MONOTONIC, in nanoseconds.
@@ -23,14 +23,14 @@ type sample struct {
 
 func (s sample) took() int64 { return s.end - s.begin }
 
-// Add takes in a sample, in nanoseconds on CLOCK_MONOTONIC, if it is among the longest.
+// Add adds a sample, in nanoseconds on CLOCK_MONOTONIC, if it is among the longest.
 func (l *Longest) Add(begin, end int64) {
 	if end-begin > l.least {
 		l.add(sample{begin, end, l.CPU})
 	}
 }
 
-// Merge takes in what the other has kept.
+// Merge adds the samples that the other has kept.
 func (l *Longest) Merge(other *Longest) {
 	for _, s := range other.heap[:other.n] {
 		if s.took() > l.least {
@@ -65,7 +65,7 @@ func (l *Longest) add(s sample) {
 	}
 }
 
-// Samples returns what was kept, the longest first.
+// Samples returns the kept samples, the longest first.
 func (l *Longest) Samples() []results.Sample {
 	kept := slices.Clone(l.heap[:l.n])
 	slices.SortFunc(kept, func(a, b sample) int {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What is kept is what sorting everything keeps, for few and many, and for many equal ones; also when it
-// was kept in two parts.
+// Longest keeps what sorting everything would keep, for few and many samples, for many equal ones, and after
+// a merge of two parts.
 func TestLongest(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{0, 1, 63, 64, 65, 5000} {

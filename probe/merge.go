@@ -10,8 +10,8 @@ import (
 )
 
 // Merge makes one measurement of those that were made at several instances of the application at the same
-// time: the samples of all, and of each value what value makes of those of the instances. What is wrong with
-// one is said with its number.
+// time. It has the samples of all, and for each value what the function value makes of those of the
+// instances. If something is wrong with an instance, Merge says so with its number.
 func Merge(name string, each []results.Measurement, value func(metric string, all []float64) float64) (
 	m results.Measurement, err error) {
 	if len(each) == 1 {
@@ -58,8 +58,8 @@ func Merge(name string, each []results.Measurement, value func(metric string, al
 	return m, nil
 }
 
-// together are the samples of all. Latencies of the instances that were not overloaded, where one was, would
-// tell of the lucky ones only.
+// together merges the samples. If an instance was overloaded, latencies are left out: those of the other
+// instances would show only the lucky ones.
 func together(each []results.Samples, overloaded bool) (all results.Samples, err error) {
 	latency, lag := NewHistogram(), NewHistogram()
 	for _, s := range each {
@@ -83,11 +83,11 @@ func together(each []results.Samples, overloaded bool) (all results.Samples, err
 	return all, err
 }
 
-// leastCommon is the percentage of the window that the instances must have in common.
+// leastCommon is the percentage of the window that all instances must have in common.
 const leastCommon = 95
 
-// asOne says when the window had begun for all, and objects where they did not measure at the same time: what
-// was carried one after the other is no sum.
+// asOne sets when the window had begun for all instances. It objects if they did not measure at the same
+// time: what was carried one after the other must not be added.
 func asOne(m *results.Measurement, each []results.Measurement) {
 	byBegin := func(a, b results.Measurement) int { return cmp.Compare(a.Begin, b.Begin) }
 	first, last := slices.MinFunc(each, byBegin).Begin, slices.MaxFunc(each, byBegin).Begin
@@ -101,7 +101,8 @@ func asOne(m *results.Measurement, each []results.Measurement) {
 	}
 }
 
-// objections are what is wrong with the measurement: of each sort the first, with how many instances say so.
+// objections collects what is wrong with the measurement: the first objection of each sort, with how many
+// instances have it.
 func objections(m *results.Measurement, each []results.Measurement) {
 	sorts := []struct {
 		of  func(results.Measurement) []string

@@ -7,7 +7,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// one is a measurement of some latencies at a rate.
+// one returns a measurement of some latencies at a rate.
 func one(t *testing.T, rate float64, latencies ...int64) results.Measurement {
 	t.Helper()
 	h := NewHistogram()
@@ -31,8 +31,8 @@ func sum(_ string, all []float64) (v float64) {
 	return v
 }
 
-// Of several instances' measurements nothing is lost and nothing counted twice, and what is wrong with one is
-// said once, with its number, as what it is.
+// Merging the measurements of several instances loses nothing and counts nothing twice. What is wrong with
+// one is said once, with its number.
 func TestMerge(t *testing.T) {
 	a, b := one(t, 3, 100, 200, 300), one(t, 2, 900, 1000)
 	for i := range b.Worst {

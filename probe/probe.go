@@ -1,5 +1,5 @@
-// Package probe holds what the measuring programs share: what a scenario sees of a probe, the conditions that
-// it measures under, and the clock and the rules of a hot loop.
+// Package probe is what the measuring programs share: what a scenario sees of a probe, the conditions under
+// which it measures, and the clock and the rules of a hot loop.
 package probe
 
 import (
@@ -22,8 +22,8 @@ import (
 // Driver is a kind of probe.
 type Driver interface {
 	Name() string       // in a scenario
-	Programs() []string // on the host that it needs, beside isolane; see Package
-	// Read reads what the scenario says of a probe beside its name and kind, as YAML. Unknown fields are
+	Programs() []string // needed on the host beside isolane; see Package
+	// Read reads what the scenario says about a probe beside its name and kind, as YAML. Unknown fields are
 	// errors, and an error names its field.
 	Read(settings []byte) (Probe, error)
 }
@@ -33,8 +33,8 @@ type Packaged interface {
 	Package(program string) string
 }
 
-// Package returns the Debian package that holds a program of the driver: of the same name, unless the
-// driver is Packaged.
+// Package returns the Debian package of a driver's program: it has the same name, unless the driver is
+// Packaged.
 func Package(d Driver, program string) string {
 	if p, ok := d.(Packaged); ok {
 		return p.Package(program)
@@ -42,19 +42,19 @@ func Package(d Driver, program string) string {
 	return program
 }
 
-// Probe is one measurement of a scenario. Mostly a program serves as the application, and a client outside
-// measures it. In JSON it is its settings, with all defaults filled in.
+// Probe is one measurement of a scenario. Usually a program is the application, and a client outside measures
+// it. In JSON it is its settings, with all defaults filled in.
 type Probe interface {
-	Validate(Conditions) error // that these conditions can be had
-	// Metrics are what it measures, under its name in the scenario; the one that stands for it comes first, and
-	// has that name.
+	Validate(Conditions) error // says if these conditions are impossible
+	// Metrics are what it measures, under its name in the scenario. The first one represents the probe, and has
+	// that name.
 	Metrics(name string) []results.Metric
-	// Inside says that what measures is the application: there is no client, and no network.
+	// Inside reports that the application itself measures: there is no client, and no network.
 	Inside() bool
-	// Server is the command line at the application; none of a probe that has no server. One serves all probes
-	// with the same.
+	// Server is the command line at the application; nil if the probe has no server. One server serves all
+	// probes with the same command line.
 	Server(self string, c Conditions) []string
-	Ready() string // what the server prints when it can be used
+	Ready() string // what the server prints once it is usable
 	Client(self string, c Conditions) []string
 	// Parse reads what the client printed.
 	Parse(output []byte, c Conditions) (results.Measurement, error)
@@ -72,31 +72,32 @@ func Find[D interface{ Name() string }](kinds []D, name string) (none D, err err
 	return none, fmt.Errorf("%q is unknown: expected %s", name, strings.Join(known, ", "))
 }
 
-// Conditions are what a session gives a measurement.
+// Conditions are the conditions that a session sets for a measurement.
 type Conditions struct {
 	Name    string         // of the probe in the scenario
-	Address netip.AddrPort // of the application; port 0 is the probe's own
-	Dir     string         // of files that the programs need, taken away after the run
+	Address netip.AddrPort // of the application; port 0: the probe's own
+	Dir     string         // of files that the programs need, removed after the run
 	Warmup  time.Duration  // measured and dropped
 	Window  time.Duration  // measured
 	CPUs    int            // of the host
-	// Busy is what the CPUs of client and application did other than idle while the client ran: of Parse alone,
-	// and 0 where others run there on purpose.
+	// Busy is the time that the CPUs of client and application were not idle while the client ran. Only Parse
+	// has it, and it is 0 if others run there on purpose.
 	Busy time.Duration
-	// CongestionControl is TCP's algorithm, "" leaves the host's.
+	// CongestionControl is TCP's algorithm; "": the host's.
 	CongestionControl string
-	// Instances are how many of the application there are, 0 is one. Each has a client, which offers its part of
-	// the load; Instance is the number of this one, from 0.
+	// Instances is how many instances of the application run; 0: one. Each has a client, which offers its part
+	// of the load. Instance is the index of this one.
 	Instance, Instances int
-	// Start is when all instances are to begin with the warm-up, on CLOCK_MONOTONIC; 0: once this one can.
+	// Start is when all instances begin the warm-up, on CLOCK_MONOTONIC; 0: as soon as this one can.
 	Start int64
-	// Seed is the session's, of what is random, and Draw is what is drawn for: the block or the trial, "" is
-	// none. The cells of a block, which are compared with each other, have the same draw.
+	// Seed is the session's seed for random choices. Draw names what they are drawn for, the block or the trial;
+	// "": none. The cells of a block have the same draw, because they are compared with each other.
 	Seed uint64
 	Draw string
 }
 
-// SeedOf is the seed of what is random in this measurement, by the probe's own one; 0: the session's.
+// SeedOf returns the seed for random choices in this measurement, given the probe's own seed; 0: the
+// session's.
 func (c Conditions) SeedOf(own uint64) uint64 {
 	seed := cmp.Or(own, c.Seed, 1)
 	if c.Draw == "" {
@@ -107,11 +108,11 @@ func (c Conditions) SeedOf(own uint64) uint64 {
 	return rand.NewPCG(seed, h.Sum64()).Uint64()>>32 + 1
 }
 
-// Behind is the device of an application that stands between its clients and what they ask, by which it
-// reaches its client. The other one, as of every application, comes from outside.
+// Behind is the device with which an application that stands between its clients and what they ask for
+// reaches its client. Its other device, like that of every application, leads outside.
 const Behind = "eth1"
 
-// Validate says what is wrong with warm-up and window. The address is not looked at: it is known late.
+// Validate checks warm-up and window. It does not check the address, which is known later.
 func (c Conditions) Validate() error {
 	switch {
 	case c.Window <= 0 || c.Window > 24*time.Hour:
@@ -122,7 +123,7 @@ func (c Conditions) Validate() error {
 	return nil
 }
 
-// WholeSeconds says what is wrong for a program that takes no parts of a second.
+// WholeSeconds checks the conditions for a program that accepts only whole seconds.
 func (c Conditions) WholeSeconds(program string) error {
 	switch {
 	case c.Window%time.Second != 0:
@@ -133,7 +134,7 @@ func (c Conditions) WholeSeconds(program string) error {
 	return nil
 }
 
-// At is the address, with the port where it has none.
+// At returns the address, with this port if it has none.
 func (c Conditions) At(port uint16) netip.AddrPort {
 	if c.Address.Port() != 0 {
 		port = c.Address.Port()
@@ -141,10 +142,10 @@ func (c Conditions) At(port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(c.Address.Addr(), port)
 }
 
-// Alone is embedded by a probe that is the application itself: it has no client outside and no server.
+// Alone is embedded by a probe that is the application itself: it has no client and no server.
 type Alone struct{}
 
-// Inside is true.
+// Inside returns true.
 func (Alone) Inside() bool { return true }
 
 // Server returns none.
@@ -156,7 +157,7 @@ func (Alone) Ready() string { return "" }
 // Own is embedded by a probe whose client is OwnClient.
 type Own struct{}
 
-// Parse reads what the client printed: a Measurement.
+// Parse reads what the client has printed: a Measurement.
 func (Own) Parse(output []byte, c Conditions) (results.Measurement, error) {
 	var m results.Measurement
 	if err := json.Unmarshal(output, &m); err != nil {
@@ -165,8 +166,8 @@ func (Own) Parse(output []byte, c Conditions) (results.Measurement, error) {
 	return m, nil
 }
 
-// OwnClient is the command line of a client that is a command of isolane itself, and gets the probe as its
-// settings.
+// OwnClient returns the command line of a client that is a command of isolane itself. Its argument is the
+// probe's settings.
 func OwnClient(self, kind string, p Probe, c Conditions) []string {
 	settings, err := json.Marshal(p)
 	if err != nil {
@@ -175,7 +176,7 @@ func OwnClient(self, kind string, p Probe, c Conditions) []string {
 	return Command(self, kind, c, "--name", c.Name, string(settings))
 }
 
-// Command is the command line of a probe that is a command of isolane itself, of that kind.
+// Command returns the command line of a probe of that kind that is a command of isolane itself.
 func Command(self, kind string, c Conditions, more ...string) []string {
 	argv := []string{self, "probe", kind, "--address", c.Address.String(), "--warmup", c.Warmup.String(),
 		"--window", c.Window.String()}
@@ -198,13 +199,13 @@ type Server interface {
 	Serve(context.Context, Conditions, io.Writer) error // until the context ends
 }
 
-// Merger is a Probe that measures several instances of the application at once: its clients begin at the same
-// time, and theirs become one measurement.
+// Merger is a Probe that can measure several instances of the application at once: its clients begin at the
+// same time, and their measurements become one.
 type Merger interface {
 	Merge(name string, each []results.Measurement) (results.Measurement, error)
 }
 
-// ByHand reads the probe of a kind that `isolane probe` runs; an error of its conditions names the flag.
+// ByHand reads the probe that `isolane probe` runs. An error in its conditions names the flag.
 func ByHand(kinds []Driver, kind, settings string, c Conditions) (Runner, error) {
 	d, err := Find(kinds, kind)
 	if err != nil {
@@ -221,7 +222,7 @@ func ByHand(kinds []Driver, kind, settings string, c Conditions) (Runner, error)
 	if _, several := p.(Merger); c.Start != 0 && !several {
 		return nil, fmt.Errorf("--start: expected a probe that measures several instances, found %s", kind)
 	}
-	if err = cmp.Or(c.Validate(), p.Validate(c)); err != nil { // it names the fields of a scenario
+	if err = cmp.Or(c.Validate(), p.Validate(c)); err != nil { // the error names fields of a scenario
 		err = errors.New("--" + strings.Replace(err.Error(), "measure:", "window:", 1))
 	}
 	return runs, err

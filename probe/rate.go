@@ -8,14 +8,14 @@ import (
 	"strconv"
 )
 
-// Rate is how often a second something is to leave, in an open loop. With Max, which is written "max", the
-// next leaves as soon as it can.
+// Rate is how many messages leave per second in an open loop. With Max, written "max", each leaves as soon as
+// it can.
 type Rate float64
 
 // Max is the Rate "max".
 const Max Rate = 0
 
-// UnmarshalJSON reads a number, or "max".
+// UnmarshalJSON accepts a number, or "max".
 func (r *Rate) UnmarshalJSON(data []byte) error {
 	if string(data) == `"max"` {
 		*r = Max
@@ -29,7 +29,7 @@ func (r *Rate) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
+// MarshalJSON is the inverse of UnmarshalJSON.
 func (r Rate) MarshalJSON() ([]byte, error) {
 	if r == Max {
 		return []byte(`"max"`), nil
@@ -37,7 +37,7 @@ func (r Rate) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(r))
 }
 
-// AtMost refuses a rate that a program cannot have; what says of what it is.
+// AtMost rejects a rate that is too high for a program. what names the messages.
 func (r Rate) AtMost(most Rate, what string) error {
 	if r > most {
 		return fmt.Errorf("rate: %g: expected up to %g %s per second, or max", float64(r), float64(most), what)

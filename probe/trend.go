@@ -8,19 +8,20 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// TrendWord ends the name of the check that Trend describes.
+// TrendWord is the suffix of the name of the check that Trend returns.
 const TrendWord = "-trend"
 
-// Trend is the check of a metric: by how much its median in the second half of the window is longer, or the
-// rate higher. Where that matters, the machine was not warm yet, or something changed while it was measured.
+// Trend returns the check of a metric: by how much its median is longer, or its rate higher, in the second
+// half of the window. If that is a lot, the machine was not yet warm, or something changed during the
+// measurement.
 func Trend(of results.Metric) results.Metric {
 	return results.Metric{Name: of.Name + TrendWord, Quantity: "trend", Noun: "second half against the first",
 		Title: "Trend", Unit: "%", Better: results.Lower, Margin: of.Margin, Role: results.Check, Guards: of.Name,
 		Limit: 100 * of.Margin, Trend: true}
 }
 
-// AddTrend adds that check to what was measured: 0 where the 95% intervals of both medians overlap, as the
-// difference may be chance then. Of an empty half there is none.
+// AddTrend adds that check to a measurement. It is 0 if the 95% intervals of both medians overlap, because
+// then the difference may be chance. If a half is empty, there is no check.
 func AddTrend(m *results.Measurement, first, second *hdrhistogram.Histogram) {
 	before, after := float64(first.ValueAtQuantile(50)), float64(second.ValueAtQuantile(50))
 	least, most := medianInterval(first)
@@ -30,14 +31,14 @@ func AddTrend(m *results.Measurement, first, second *hdrhistogram.Histogram) {
 	AddTrendOf(m, before, after)
 }
 
-// medianInterval is the 95% interval of a median by the ranks of the sign test, which are binomial and so
-// nearly normal (Conover, Practical Nonparametric Statistics, 3.2).
+// medianInterval returns the 95% interval of a median by the ranks of the sign test, which are binomial and
+// so nearly normal (Conover, Practical Nonparametric Statistics, 3.2).
 func medianInterval(h *hdrhistogram.Histogram) (least, most int64) {
 	beside := min(50, 98/math.Sqrt(float64(h.TotalCount()))) // 1.96 standard deviations of the rank, in percent
 	return h.ValueAtQuantile(50 - beside), h.ValueAtQuantile(50 + beside)
 }
 
-// AddTrendOf is AddTrend of a figure of each half. Of NaN there is none.
+// AddTrendOf is AddTrend for a figure of each half. If one is NaN, there is no check.
 func AddTrendOf(m *results.Measurement, first, second float64) {
 	if !(first > 0 && second > 0) {
 		return

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Environments are those of all boots.
+// Environments returns the environments of all boots.
 func (s Session) Environments() []Environment {
 	if len(s.Boots) == 0 {
 		return []Environment{s.Environment}
@@ -14,7 +14,7 @@ func (s Session) Environments() []Environment {
 	return s.Boots
 }
 
-// Made counts the runs, those in place of others not.
+// Made counts the runs, but not those that repeat another one.
 func (s Session) Made() int {
 	type run struct {
 		cell        string
@@ -23,7 +23,7 @@ func (s Session) Made() int {
 	found := map[run]bool{}
 	for _, r := range s.Runs {
 		k := run{r.Cell, r.Block, r.Boot}
-		if r.Block > 0 { // only the warm-up block is made in each boot
+		if r.Block > 0 { // each boot has its own warm-up block
 			k.boot = 0
 		}
 		found[k] = true
@@ -31,7 +31,7 @@ func (s Session) Made() int {
 	return len(found)
 }
 
-// BootOf is the environment in which a run was made.
+// BootOf returns the environment in which a run was made.
 func (s Session) BootOf(r Run) Environment {
 	if r.Boot >= 0 && r.Boot < len(s.Boots) {
 		return s.Boots[r.Boot]
@@ -39,7 +39,7 @@ func (s Session) BootOf(r Run) Environment {
 	return s.Environment
 }
 
-// Setting is what a run found as a setting of the host; "" is none.
+// Setting returns the value of a host setting that a run found; "": none.
 func (s Session) Setting(r Run, name string) string {
 	if v, changed := r.Changed[name]; changed {
 		return v
@@ -47,7 +47,7 @@ func (s Session) Setting(r Run, name string) string {
 	return s.BootOf(r).Settings[name]
 }
 
-// Differing are the conditions that are not the same in two environments, sorted.
+// Differing returns the sorted names of the conditions that differ between two environments.
 func Differing(a, b map[string]string) []string {
 	both := map[string]string{}
 	maps.Copy(both, a)
@@ -55,7 +55,7 @@ func Differing(a, b map[string]string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(both)), func(k string) bool { return a[k] == b[k] })
 }
 
-// Share is the place of a block among the boots over which the blocks of each cell are spread, from 0.
+// Share returns the boot of a block, counted from 0, when the blocks of each cell are spread over the boots.
 func (s Scenario) Share(block int) int {
 	if s.Blocks < 1 || block < 1 {
 		return 0
@@ -63,11 +63,11 @@ func (s Scenario) Share(block int) int {
 	return (block - 1) * max(1, s.Boots) / s.Blocks
 }
 
-// Await are cells that wait for a boot.
+// Await names cells that wait for a boot.
 type Await struct {
 	Cells []string `json:"cells"`
 	Boot  string   `json:"boot"`            // what to boot, in words
-	Boots int      `json:"boots,omitempty"` // how often it is to be booted so; 0 is once
+	Boots int      `json:"boots,omitempty"` // how many such boots are needed; 0: one
 }
 
 // String says what to boot, and how often.

@@ -12,11 +12,11 @@ import (
 // File is the name of the document in a results directory.
 const File = "results.json"
 
-// ErrHasResults says that a directory holds results already.
+// ErrHasResults says that a directory already holds results.
 var ErrHasResults = errors.New("already holds results")
 
-// Create makes dir for a new session, with its parents; it fails with ErrHasResults rather than
-// mix two sessions.
+// Create makes dir, with its parents, for a new session. It fails with ErrHasResults rather than mix two
+// sessions.
 func Create(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, File)); err == nil {
 		return fmt.Errorf("%s %w", dir, ErrHasResults)
@@ -32,8 +32,7 @@ func (s Session) Versioned() Session {
 	return s
 }
 
-// Write stores s in dir. The document is replaced as a whole: when the disk is full, the one that
-// was there before stays.
+// Write stores s in dir. It replaces the document as a whole: if the disk is full, the old document stays.
 func Write(dir string, s Session) (err error) {
 	data, err := json.MarshalIndent(s.Versioned(), "", " ")
 	if err != nil {
@@ -42,7 +41,7 @@ func Write(dir string, s Session) (err error) {
 	return WriteFile(filepath.Join(dir, File), append(data, '\n'))
 }
 
-// WriteFile replaces the file name as a whole, or leaves what was there.
+// WriteFile replaces a file as a whole, or leaves it as it was.
 func WriteFile(name string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Sessions of schema 1 knew three factors and two metrics, which their readers had to know by name.
-// Here is what these were.
+// Sessions of schema 1 had three factors and two metrics, which readers had to know by name. This file has
+// what they were.
 
 type (
 	firstSession struct {
@@ -41,7 +41,7 @@ type (
 			BitsPerSecond, ClientCPUPercent float64
 		}
 	}
-	// intruder is a task on a lane's CPUs, which sessions of before 2026-11-22 have apart from the sources.
+	// intruder is a task on a lane's CPUs. Sessions before 2026-11-22 store these apart from the sources.
 	intruder struct {
 		CPU, TID     int
 		Comm, Remedy string
@@ -101,7 +101,7 @@ func (s Session) primaryOf(quantity string) string {
 	return quantity
 }
 
-// firstFactors are those of the cells, with their levels in the order in which they come.
+// firstFactors returns the factors of the cells, with their levels in the order of their appearance.
 func firstFactors(cells []firstCell) []Factor {
 	factors := []Factor{{Name: "noise", Quiet: "quiet"}, {Name: "placement"}, {Name: "path"}}
 	for _, c := range cells {
@@ -114,7 +114,7 @@ func firstFactors(cells []firstCell) []Factor {
 	return factors
 }
 
-// firstMetrics are the rates, their mean before them, then the round trips.
+// firstMetrics returns the metrics: the mean of the rates, the rates, then the round trips.
 func firstMetrics(runs []firstRun) []Metric {
 	var rates, trips []Metric
 	seen, represented := map[string]bool{}, false
@@ -137,7 +137,7 @@ func firstMetrics(runs []firstRun) []Metric {
 				if m.RTT.Mode == "pingpong" {
 					trip.Loop = Closed
 				}
-				// The closed loop of small datagrams represents the others.
+				// The closed loop of small datagrams stands for the others.
 				if trip.Loop == Closed && m.RTT.Protocol == "udp" && m.RTT.PayloadBytes <= 64 && !represented {
 					trip.Role, represented = Primary, true
 				}
@@ -171,10 +171,10 @@ func firstMetrics(runs []firstRun) []Metric {
 	return append(rates, trips...)
 }
 
-// clientCPU ends the name of the metric that checks whether the client is what limits a rate.
+// clientCPU ends the name of the metric that checks whether the client limits a rate.
 const clientCPU = "-client-cpu"
 
-// second is the run in this schema.
+// second converts the run to schema 2.
 func (r firstRun) second() Run {
 	run := r.Run
 	run.Witness = r.Witness.Witness

@@ -8,10 +8,10 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// longest is what a histogram can hold.
+// longest is the longest time that a histogram can hold, in nanoseconds.
 const longest = int64(60 * time.Second)
 
-// NewHistogram returns an empty histogram of the session's range and precision.
+// NewHistogram returns an empty histogram with the range and precision of all sessions.
 func NewHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, longest, 3)
 }
@@ -37,12 +37,13 @@ func (h Histogram) Decode() (*hdrhistogram.Histogram, error) {
 	return d, nil
 }
 
-// Percentile is the least value that at least a share p of the samples does not exceed, at the upper end of
-// its bin; lost are samples that took longer than all others, and may be it: then it is infinite. The
-// histogram's own percentiles round the rank to the nearest, so that of 367 samples P99 has four beyond it.
+// Percentile returns the least value, at the upper end of its bin, that at least a share p of the samples
+// does not exceed. The lost samples count as longer than all others; if the rank falls among them, the result
+// is infinite. The histogram's own percentiles round the rank to the nearest, so that among 367 samples four
+// are beyond P99.
 func Percentile(h *hdrhistogram.Histogram, p float64, lost uint64) float64 {
 	came := float64(h.TotalCount())
-	rank := max(1, math.Ceil(p*(came+float64(lost))-1e-6)) // a product such as 0.999 × 3,000 may be above 2,997
+	rank := max(1, math.Ceil(p*(came+float64(lost))-1e-6)) // a product such as 0.999 × 3,000 may exceed 2,997
 	if rank > came {
 		return math.Inf(1)
 	}

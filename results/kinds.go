@@ -14,7 +14,7 @@ const (
 // Names of sources that have none of their own.
 const (
 	Hypervisor = "hypervisor"
-	Others     = "others" // those that found no room of their own
+	Others     = "others" // those beyond the bound, together
 )
 
 // The roles of measured threads.

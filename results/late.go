@@ -7,14 +7,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// ClientLate makes the measurement void because its client was late, or at its limit. Where its load was the
-// one asked for all the same, see Censored, its figures are bounds.
+// ClientLate makes the measurement void because its client was late, or at its limit. If the load was
+// nevertheless the requested one, see Censored, its figures are bounds.
 func (m *Measurement) ClientLate(why string) {
 	m.Void, m.Late = append(m.Void, why), append(m.Late, why)
 }
 
-// Censored says whether nothing but a late client speaks against the measurement, and what was due left in
-// time for the load to be the one asked for. Latencies count from when a request was due, so a late client
+// Censored reports whether a late client is the only reason against the measurement, and messages left in
+// time for the load to be the requested one. Latencies count from when a request was due, so a late client
 // makes them longer: with the lag they are upper bounds (see AtMost), and what was carried is a lower bound.
 func (m Measurement) Censored() (bool, error) {
 	if len(m.Void) == 0 || len(m.Void) != len(m.Late) {
@@ -23,8 +23,8 @@ func (m Measurement) Censored() (bool, error) {
 	return m.Offered()
 }
 
-// Asked are the samples that say what a probe sent, and what of it was lost: those of its own name, or where
-// that is a rate, the first behind it.
+// Asked returns the samples that say what a probe sent and what of it was lost: those of its own name or, if
+// that is a rate, the first in the order of names.
 func (m Measurement) Asked() Samples {
 	for _, name := range slices.Sorted(maps.Keys(m.Samples)) {
 		if name == m.Name || m.Samples[m.Name].Wanted == 0 {
@@ -34,8 +34,8 @@ func (m Measurement) Asked() Samples {
 	return Samples{}
 }
 
-// Offered says whether messages left in time for the load to be the one asked for: all but a thousandth with
-// a lag of a hundredth of the window at most. Without lags nobody knows.
+// Offered reports whether messages left in time for the load to be the requested one: all but a thousandth
+// with a lag of at most a hundredth of the window. Without lags it is false.
 func (m Measurement) Offered() (bool, error) {
 	lag, err := m.Asked().Lag.Decode()
 	if err != nil || lag.TotalCount() == 0 {
@@ -44,9 +44,10 @@ func (m Measurement) Offered() (bool, error) {
 	return Percentile(lag, 0.999, 0) <= float64(m.Window)/100, nil
 }
 
-// AtMost are the samples of a late client as upper bounds: each longer by the lag that all but a thousandth
-// had at most. A request that leaves late makes its own latency longer, but may make that of others shorter,
-// which share the application with one less meanwhile: by no more than it was late.
+// AtMost returns the samples of a late client as upper bounds: each is made longer by the lag that all but a
+// thousandth did not exceed. A request that leaves late has a longer latency itself, but may shorten that of
+// others, which share the application with one request less for that time. It shortens theirs by no more than
+// its own lag.
 func (s Samples) AtMost() (*hdrhistogram.Histogram, error) {
 	all, err := s.Histogram.Decode()
 	if err != nil {

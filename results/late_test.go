@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A bound has the lag added that all but a thousandth had at most: of 600 messages the worst.
+// A bound includes the lag that all but a thousandth did not exceed: of 600 messages, the worst.
 func TestAtMost(t *testing.T) {
 	for lagging, want := range map[int64]int64{1: 1_010_687, 0: 11_007} {
 		latency, lag := NewHistogram(), NewHistogram()

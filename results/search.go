@@ -10,24 +10,24 @@ type SearchKind string
 
 // The kinds of searches.
 const (
-	Smallest SearchKind = "smallest" // level of a factor at which a figure is reached: the least CPUs
-	Highest  SearchKind = "highest"  // load at which a figure is reached
+	Smallest SearchKind = "smallest" // least level of a factor at which a figure is reached: the fewest CPUs
+	Highest  SearchKind = "highest"  // the highest load at which a figure is reached
 	Bounds   SearchKind = "bounds"   // the loads of RFC 9971: noiseless, deterministic, partial drop
 )
 
-// Search looks beside the fixed cells for the point up to which something holds. It gives brackets, for it
-// does not assume that what holds at a point holds at each easier one.
+// Search looks, beside the fixed cells, for the point up to which something holds. It returns brackets,
+// because it does not assume that what holds at one point holds at all easier ones.
 type Search struct {
 	Name   string     `json:"name"`
 	Kind   SearchKind `json:"searchKind"`
-	Varied string     `json:"varied"`         // what: cpus, rate of trip
-	Unit   string     `json:"unit,omitempty"` // written behind a point: /s
-	// Metric is the one whose figure must hold; "": what was lost.
+	Varied string     `json:"varied"`         // what is varied: cpus, rate of trip
+	Unit   string     `json:"unit,omitempty"` // printed after a point: /s
+	// Metric names the metric whose figure must hold; "": the losses.
 	Metric string `json:"metric,omitempty"`
-	// Points are those that trials may be made at, from the easiest to the hardest.
+	// Points are the points of possible trials, from the easiest to the hardest.
 	Points []float64    `json:"points"`
 	Window Nanoseconds  `json:"windowNanoseconds"` // of each trial
-	Limit  int          `json:"limit"`             // trials of a cell at most
+	Limit  int          `json:"limit"`             // most trials of a cell
 	Goals  []SearchGoal `json:"goals"`
 	Cells  []Searched   `json:"cells"`
 }
@@ -36,20 +36,20 @@ type Search struct {
 type SearchGoal struct {
 	Name       string `json:"name"`
 	Definition string `json:"definition"`
-	// Loss is the part of what was sent that may be lost, where nothing else is asked for.
+	// Loss is the share of the sent messages that may be lost, if nothing else is required.
 	Loss float64 `json:"lossRatio"`
-	// Exceed is the part of the trial time in which it need not hold.
+	// Exceed is the share of the trial time in which the goal need not hold.
 	Exceed float64 `json:"exceedRatio"`
-	// Sum is the time of trials at one point that decides about it in any case.
+	// Sum is the time of trials at one point that always decides about it.
 	Sum Nanoseconds `json:"durationSumNanoseconds"`
 }
 
-// Searched are the trials in one cell, or in cells that differ in the varied factor only, and what they say.
+// Searched has the trials in one cell, or in cells that differ only in the varied factor, and their result.
 type Searched struct {
-	Name     string    `json:"name"`  // the levels of the cells, without that of the varied factor
-	Cells    []Cell    `json:"cells"` // one, or one a point
+	Name     string    `json:"name"`  // the levels of the cells, except that of the varied factor
+	Cells    []Cell    `json:"cells"` // one, or one for each point
 	Trials   []Trial   `json:"trials"`
-	Brackets []Bracket `json:"brackets"` // one a goal; none before the first trial
+	Brackets []Bracket `json:"brackets"` // one for each goal; none before the first trial
 	Settled  bool      `json:"settled"`  // no further trial is due
 	// Gap is how much more the first goal allows than the second, as a part of 1: what a single run may reach
 	// beyond what can be relied on.
@@ -62,51 +62,51 @@ type Trial struct {
 	Point    float64     `json:"point"`
 	Started  time.Time   `json:"started"`
 	Duration Nanoseconds `json:"durationNanoseconds"`
-	Boot     int         `json:"boot,omitempty"`    // its place in the session's boots
-	Dropped  string      `json:"dropped,omitempty"` // why it does not count although it is valid
+	Boot     int         `json:"boot,omitempty"`    // index into the session's boots
+	Dropped  string      `json:"dropped,omitempty"` // why this valid trial does not count
 	Void     []string    `json:"void,omitempty"`    // what contradicts the plan
-	// Doubts are why what did not hold may be the client's fault.
+	// Doubts say why the client may be to blame for what did not hold.
 	Doubts     []string `json:"doubts,omitempty"`
-	Overloaded string   `json:"overloaded,omitempty"` // what could not be carried: no goal holds
+	Overloaded string   `json:"overloaded,omitempty"` // what the application could not carry: no goal holds
 	Loss       *float64 `json:"lossRatio,omitempty"`  // nil: unknown
 	Value      *float64 `json:"value,omitempty"`      // of the search's metric; nil: none
-	Held       []bool   `json:"held,omitempty"`       // by goal; none where the trial does not count
-	// Measured is without the longest samples.
+	Held       []bool   `json:"held,omitempty"`       // by goal; nil if the trial does not count
+	// Measured is the measurement without its longest samples.
 	Measured *Measurement `json:"measurement,omitempty"`
 }
 
-// Bracket is between which points something ceases to hold.
+// Bracket says between which points something ceases to hold.
 type Bracket struct {
 	Holds *float64 `json:"holds"` // the hardest point easier than Fails at which it holds; nil: none
 	Fails *float64 `json:"fails"` // the easiest point at which it does not hold; nil: none, so at least Holds
-	// Throughput is the conditional throughput at Holds: of the trials there, what is carried in all but the
-	// part of the time in which it need not be. Nil where nothing is lost in the sense of the search.
+	// Throughput is the conditional throughput at Holds: what the trials there carried in all but the part of
+	// the time in which the goal need not hold. It is nil if the search is not about losses.
 	Throughput *float64 `json:"conditionalThroughput,omitempty"`
-	Notes      []string `json:"notes,omitempty"` // what the two do not say
+	Notes      []string `json:"notes,omitempty"` // what the two points do not say
 }
 
-// Gap is a quotient of two loads, less 1.
+// Gap is a quotient of two loads, minus 1.
 type Gap struct {
 	Estimate float64  `json:"estimate"`
 	Low      float64  `json:"low"`  // between the near ends of the brackets
-	High     *float64 `json:"high"` // between the far ends; nil: the first may hold at any load
+	High     *float64 `json:"high"` // between the far ends; nil: the first goal may hold at any load
 }
 
-// NotCarried makes the measurement void because the application did not carry what it was asked to.
+// NotCarried makes the measurement void because the application did not carry the requested load.
 func (m *Measurement) NotCarried(why string) {
 	m.Void, m.Overloaded = append(m.Void, why), append(m.Overloaded, why)
 }
 
-// Capacity is what the application carries at most of what a probe asks, per second.
+// Capacity is the most that the application carries of what a probe requests, per second.
 type Capacity struct {
 	Probe string    `json:"probe"`
 	Cell  string    `json:"cell"`            // in which it was measured
 	Rate  float64   `json:"perSecond"`       // the median of Runs
-	Runs  []float64 `json:"runsPerSecond"`   // each with fresh processes, without the first
+	Runs  []float64 `json:"runsPerSecond"`   // each with fresh processes; the first run is left out
 	Limit string    `json:"limit,omitempty"` // what else was at its limit: the application may carry more
 }
 
-// EveryCell are the session's and those of its searches.
+// EveryCell returns the cells of the session and of its searches.
 func EveryCell(s *Session) []*Cell {
 	var all []*Cell
 	for i := range s.Cells {
@@ -122,7 +122,7 @@ func EveryCell(s *Session) []*Cell {
 	return all
 }
 
-// EveryRun are the session's runs, and of the trials of its searches where and when they were made.
+// EveryRun returns the session's runs. For the trials of its searches it has only the cell and the boot.
 func EveryRun(s *Session) []Run {
 	all := slices.Clone(s.Runs)
 	for _, q := range s.Searches {

@@ -9,7 +9,7 @@ type Witness struct {
 	Threads []Thread    `json:"threads"`
 	Cpusets []Cpuset    `json:"cpusets"`
 	CPUs    []CPU       `json:"cpus"`
-	// Sources are what took the time of the application's CPUs and of the client's, the costliest first; those
+	// Sources are what took time from the CPUs of the application and of the client, the costliest first. Those
 	// beyond a bound are added up by kind, under the name others. Tasks on a lane's CPU are among them.
 	Sources    []Source   `json:"sources"`
 	Neighbours Neighbours `json:"neighbours"`
@@ -23,13 +23,13 @@ type Thread struct {
 	TID         int         `json:"tid"`
 	Comm        string      `json:"comm"`
 	Planned     cpuset.Set  `json:"plannedCPUs"`
-	Seen        cpuset.Set  `json:"seenCPUs"` // where it really ran
+	Seen        cpuset.Set  `json:"seenCPUs"` // where it ran
 	Voluntary   uint64      `json:"voluntarySwitches"`
 	Involuntary uint64      `json:"involuntarySwitches"`
-	Ran         Nanoseconds `json:"ranNanoseconds"` // 0 where only procfs was there
+	Ran         Nanoseconds `json:"ranNanoseconds"` // 0 if only procfs was available
 }
 
-// Cpuset is a cpuset that the plan counts on.
+// Cpuset is a cpuset on which the plan relies.
 type Cpuset struct {
 	Path    string     `json:"path"`
 	Planned cpuset.Set `json:"plannedCPUs"`
@@ -40,48 +40,48 @@ type Cpuset struct {
 type CPU struct {
 	ID              int               `json:"id"`
 	Interrupts      uint64            `json:"interrupts"`
-	InterruptSource map[string]uint64 `json:"interruptSources,omitempty"` // by name, those that fired
+	InterruptSource map[string]uint64 `json:"interruptSources,omitempty"` // by name, only those that fired
 	Softirqs        map[string]uint64 `json:"softirqs,omitempty"`
 	ContextSwitches uint64            `json:"contextSwitches,omitempty"` // counted by bpf only
 	Steal           Nanoseconds       `json:"stealNanoseconds"`
 	Idle            Nanoseconds       `json:"idleNanoseconds"`
-	// at its end, as cpufreq says; 0: unknown
+	// at the end of the window, by cpufreq; 0: unknown
 	Frequency uint64 `json:"frequencyKilohertz,omitempty"`
-	// How often it left an idle state, and the exit latencies of these together, as the driver has them. Where
-	// the kernel does not say, and in a CPU that never slept, both are 0.
+	// How often the CPU left an idle state, and the sum of the exit latencies, as the driver gives them. Both
+	// are 0 if the kernel does not tell, or if the CPU never slept.
 	IdleExits uint64      `json:"idleExits,omitempty"`
 	IdleExit  Nanoseconds `json:"idleExitNanoseconds,omitempty"`
-	Throttled uint64      `json:"throttled,omitempty"` // how often its heat slowed it, or its package, down
+	Throttled uint64      `json:"throttled,omitempty"` // how often heat slowed it or its package down
 }
 
-// Source is what takes time from one CPU, added up since the trace began. A time is the source's
-// own: what interrupted it meanwhile has a row of its own, so the times of a CPU do not overlap. It
-// counts whatever the CPU did otherwise, also while it idled. Nil is unknown.
+// Source is what takes time from one CPU, added up since the trace began. Its time excludes what interrupted
+// it, which has a row of its own, so the times on a CPU do not overlap. It counts whatever else the CPU did,
+// even if it was idle. Nil is unknown.
 type Source struct {
 	CPU    int    `json:"cpu"`
 	Kind   string `json:"kind"` // task, kernel thread, interrupt, softirq, ipi, tick or steal
 	Name   string `json:"name"`
-	Work   string `json:"work,omitempty"`   // the kernel's function that a kworker ran
+	Work   string `json:"work,omitempty"`   // the kernel function that a kworker ran
 	Cgroup string `json:"cgroup,omitempty"` // of a task, in the hierarchy with the cpuset controller
 	PID    int    `json:"pid,omitempty"`    // of a task
-	TID    int    `json:"tid,omitempty"`    // of a task or kernel thread; 0: those that found no room, together
+	TID    int    `json:"tid,omitempty"`    // of a task or kernel thread; 0: those beyond the bound, together
 	IRQ    *int   `json:"irq,omitempty"`    // of an interrupt
-	Own    bool   `json:"own,omitempty"`    // it serves a device of the lane's own
+	Own    bool   `json:"own,omitempty"`    // it serves one of the lane's own devices
 
 	Count *uint64      `json:"count"`
 	Total *Nanoseconds `json:"totalNanoseconds"`
-	// AtMost is what a task ran on all CPUs, where what it ran on this one is not known.
+	// AtMost is what a task ran on all CPUs, if its time on this CPU is unknown.
 	AtMost *Nanoseconds `json:"atMostNanoseconds,omitempty"`
-	// the upper bound of its bucket, an eighth wide at most; of 100 at least
+	// the upper bound of its bucket, which is at most an eighth wide; nil below 100 occurrences
 	P99     *Nanoseconds `json:"p99Nanoseconds"`
 	Longest *Nanoseconds `json:"longestNanoseconds"`
 	Remedy  string       `json:"remedy"`
 }
 
-// Neighbours is what the noise delivered. In quiet cells Alive is false and the rest is empty.
+// Neighbours is what the noise achieved. In quiet cells Alive is false and the rest is empty.
 type Neighbours struct {
 	Alive      bool               `json:"alive"` // at the end of the last probe
 	CPUTime    Nanoseconds        `json:"cpuTimeNanoseconds"`
 	Seen       cpuset.Set         `json:"seenCPUs"`
-	BogoPerSec map[string]float64 `json:"bogoOpsPerSecond,omitempty"` // by stressor, as stress-ng counts
+	BogoPerSec map[string]float64 `json:"bogoOpsPerSecond,omitempty"` // by stressor, as counted by stress-ng
 }

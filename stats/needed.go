@@ -2,7 +2,7 @@ package stats
 
 import "math"
 
-// MostNeeded is where Needed ends: nobody measures so long for a verdict.
+// MostNeeded is the largest result of Needed: nobody measures longer than that for a verdict.
 const MostNeeded = 1000
 
 // Design says how two samples were taken.
@@ -14,7 +14,7 @@ const (
 	Unpaired               // independent of each other: CompareUnpaired
 )
 
-// least is the least two-sided p-value of n values of each sample: all on one side.
+// least returns the smallest two-sided p-value that n values of each sample can give: all on one side.
 func (d Design) least(n int) float64 {
 	p := 2.0
 	for k := range n {
@@ -27,9 +27,9 @@ func (d Design) least(n int) float64 {
 	return p
 }
 
-// Least is how many values each sample must have for a difference to be shown at all among so many
-// comparisons, as Holm's correction asks of the first: 6 pairs, or 4 values of each independent sample, for
-// one comparison.
+// Least returns how many values each sample must have before any difference can be shown among so many
+// comparisons, as Holm's correction requires for the first: 6 pairs, or 4 values of each independent sample,
+// for one comparison.
 func (d Design) Least(comparisons int, alpha float64) int {
 	n := 1
 	for n < MostNeeded && d.least(n)*float64(max(1, comparisons)) > alpha {
@@ -38,11 +38,12 @@ func (d Design) Least(comparisons int, alpha float64) int {
 	return n
 }
 
-// Needed is about how many values each sample must have for a verdict in four sessions of five, were the
-// further ones spread like those of c, n of each, and the ratio as estimated; at most MostNeeded. Of less
-// than a dozen it is fewer sessions, as it is that of the normal distribution: an estimate beyond the margin
-// has to be so by its standard error, and to differ from 1 at the level that Holm's correction asks of the
-// first of so many comparisons; the interval of another one has to come to lie within the margin.
+// Needed estimates how many values each sample must have for a verdict in four sessions of five, at most
+// MostNeeded. It assumes that the ratio is as estimated and that further values spread like those of c, n of
+// each sample. Below a dozen values the verdict comes in fewer sessions, because the estimate uses the normal
+// distribution. An estimate beyond the margin must be beyond it by its standard error, and must differ from 1
+// at the level that Holm's correction requires for the first of so many comparisons. For another estimate,
+// the interval must lie within the margin.
 func (d Design) Needed(c Comparison, m Margin, n, comparisons int) int {
 	least := d.Least(comparisons, m.Alpha)
 	if c.Confidence == 0 || !c.Known() {

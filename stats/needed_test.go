@@ -20,7 +20,7 @@ func TestLeast(t *testing.T) {
 			t.Errorf("design %d, %d comparisons: %d, want %d", c.d, c.comparisons, got, c.want)
 		}
 	}
-	// It is what the tests themselves have at most.
+	// Needed returns at least what the tests themselves need.
 	x := []float64{11, 12, 13, 14, 15, 16}
 	y := []float64{1, 2, 3, 4, 5, 6}
 	if p := rankSumP(x, y); math.Abs(p-Unpaired.least(6)) > 1e-12 {
@@ -31,7 +31,7 @@ func TestLeast(t *testing.T) {
 	}
 }
 
-// With so many values as are said to be needed most sessions have a verdict, with a third of them few.
+// With as many values as Needed returns, most sessions have a verdict; with a third of them, few.
 func TestNeeded(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	margin := Margin{Goal: HigherIsBetter, Size: 0.05, Alpha: 0.05}

@@ -7,9 +7,9 @@ import (
 )
 
 // CompareUnpaired estimates the ratio of the medians of two independent samples, which were not taken in the
-// same blocks: what lies between them in time is part of the difference. It is the exponential of the methods
-// of Hodges and Lehmann and of Mann, Whitney and Wilcoxon over the logarithms, which assume that the samples
-// differ by a factor and in nothing else. N is the size of both samples together. A value that is not
+// same blocks: what changed in the time between them is part of the difference. It is the exponential of the
+// methods of Hodges and Lehmann and of Mann, Whitney and Wilcoxon over the logarithms, which assume that the
+// samples differ by a factor and in nothing else. N is the size of both samples together. A value that is not
 // positive and finite is left out with a warning.
 func CompareUnpaired(own, baseline []float64, confidence float64) Comparison {
 	x, y := logarithms(own), logarithms(baseline)
@@ -33,9 +33,9 @@ func logarithms(values []float64) []float64 {
 }
 
 // shift estimates by how much x lies above y: the median of all differences (Hollander and Wolfe,
-// Nonparametric Statistical Methods, 2nd ed., section 4.2), with the interval that inverts the two-sided rank
-// sum test (Moses; section 4.3): its ends are the k-th difference from either side, with the largest k for
-// which P(U < k) <= (1-confidence)/2. At 95% that needs four values each, and k is 24 at ten each.
+// Nonparametric Statistical Methods, 2nd ed., section 4.2). Its interval inverts the two-sided rank sum test
+// (Moses; section 4.3): its ends are the k-th difference from either side, with the largest k for which P(U <
+// k) <= (1-confidence)/2. At 95% that needs four values each; with ten each, k is 24.
 func shift(x, y []float64, confidence float64) Interval {
 	var d []float64
 	for _, a := range x {
@@ -55,10 +55,10 @@ func shift(x, y []float64, confidence float64) Interval {
 	return i
 }
 
-// criticalCount returns the largest k with P(U < k) <= alpha under the null, and that probability; 0 where
-// there is none. U counts the pairs in which the value of the first sample, of n, is above that of the
-// second, of m. Where one has more than exactUpTo values, it is the normal approximation (section 4.3,
-// formula 4.41).
+// criticalCount returns the largest k with P(U < k) <= alpha under the null hypothesis, and that probability;
+// 0 if there is none. U counts the pairs in which the value of the first sample, of size n, is above that of
+// the second, of size m. If a sample has more than exactUpTo values, it uses the normal approximation
+// (section 4.3, formula 4.41).
 func criticalCount(n, m int, alpha float64) (int, float64) {
 	switch {
 	case n == 0 || m == 0:
@@ -80,7 +80,7 @@ func criticalCount(n, m int, alpha float64) (int, float64) {
 	return k, tail
 }
 
-// untied are the ranks of n values, doubled.
+// untied returns the ranks of n values without ties, doubled.
 func untied(n int) []int {
 	ranks := make([]int, n)
 	for i := range ranks {
@@ -89,8 +89,8 @@ func untied(n int) []int {
 	return ranks
 }
 
-// rankSums returns the probability of each sum of the doubled ranks of n values, when each n of them are
-// equally likely to be the first sample: the distribution of the rank sum given the ties.
+// rankSums returns the probability of each sum of n of the doubled ranks, if each choice of n is equally
+// likely to be the first sample: the distribution of the rank sum given the ties.
 func rankSums(doubled []int, n int) []float64 {
 	total := 0
 	for _, r := range doubled {
@@ -120,9 +120,9 @@ func rankSums(doubled []int, n int) []float64 {
 	return ways[n]
 }
 
-// rankSumP is the two-sided p-value of the Wilcoxon rank sum test, which is that of Mann and Whitney, that
-// both samples are of one distribution (Hollander and Wolfe, section 4.1). Equal values share their midrank,
-// and the distribution is exact for up to exactUpTo values each. It is 1 for an empty sample.
+// rankSumP returns the two-sided p-value of the Wilcoxon rank sum test, which is that of Mann and Whitney,
+// that both samples have one distribution (Hollander and Wolfe, section 4.1). Equal values share their
+// midrank, and the distribution is exact for up to exactUpTo values each. It is 1 for an empty sample.
 func rankSumP(x, y []float64) float64 {
 	n, m := len(x), len(y)
 	if n == 0 || m == 0 {
@@ -148,7 +148,7 @@ func rankSumP(x, y []float64) float64 {
 	return min(1, 2*min(below, above))
 }
 
-// normalRankSumP is the large-sample p-value, with the corrections for continuity and for ties.
+// normalRankSumP returns the large-sample p-value, corrected for continuity and for ties.
 func normalRankSumP(sum int, doubled []int, n int) float64 {
 	size := float64(len(doubled))
 	mean, variance := 0.0, 0.0
@@ -158,7 +158,7 @@ func normalRankSumP(sum int, doubled []int, n int) float64 {
 	for _, r := range doubled {
 		variance += (float64(r) - mean) * (float64(r) - mean) / size
 	}
-	// Of a sum of n drawn without replacement.
+	// The variance of a sum of n drawn without replacement.
 	variance *= float64(n) * (size - float64(n)) / (size - 1)
 	if variance == 0 {
 		return 1 // all are equal

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Comparison is by what factor a cell differs from the baseline, and how surely.
+// Comparison is by what factor a cell differs from the baseline, and how certain that is.
 type Comparison struct {
 	Interval         // of the ratio
 	P        float64 // two-sided, that the ratio is 1; not adjusted
 	Adjusted float64 // P adjusted for the family it belongs to; NaN before Holm
 }
 
-// Compare estimates the ratio of a cell to the baseline: values of the same index come from the same
+// Compare estimates the ratio of a cell to the baseline. Values of the same index must come from the same
 // block. It is the exponential of the signed-rank methods over the logarithms of the ratios. A pair with a
 // value that is not positive and finite is left out with a warning.
 func Compare(cell, baseline []float64, confidence float64) Comparison {
@@ -37,11 +37,11 @@ func Compare(cell, baseline []float64, confidence float64) Comparison {
 	return c
 }
 
-// Known says whether there is an estimate.
+// Known reports whether there is an estimate.
 func (c Comparison) Known() bool { return c.N > 0 && !math.IsNaN(c.Estimate) }
 
-// Holm adjusts the p-values of a family of comparisons for looking at all of them: each may be compared
-// with alpha (Holm, Scandinavian Journal of Statistics 6, 1979). A NaN stays and does not count.
+// Holm adjusts the p-values of a family of comparisons, so that each may be compared with alpha although all
+// of them are looked at (Holm, Scandinavian Journal of Statistics 6, 1979). A NaN stays and does not count.
 func Holm(family []*Comparison) {
 	order := slices.DeleteFunc(slices.Clone(family), func(c *Comparison) bool { return math.IsNaN(c.P) })
 	slices.SortStableFunc(order, func(a, b *Comparison) int { return cmp.Compare(a.P, b.P) })
@@ -72,16 +72,16 @@ const (
 	LowerIsBetter
 )
 
-// Margin says what a difference must be to count.
+// Margin says how large a difference must be to count.
 type Margin struct {
 	Goal  Goal
 	Size  float64 // a ratio within 1/(1+Size) and 1+Size does not matter
-	Alpha float64 // the error rate of the family together
+	Alpha float64 // the error rate of the whole family
 }
 
-// Judge compares a ratio with 1. It is better or worse where the interval excludes 1, the adjusted p-value
-// is at most alpha, and the estimate is beyond the margin; equivalent where the interval lies within the
-// margin on both sides; and inconclusive otherwise, as is what Holm has not adjusted.
+// Judge compares a ratio with 1. It is better or worse if the interval excludes 1, the adjusted p-value is at
+// most alpha, and the estimate is beyond the margin; equivalent if the interval lies within the margin on
+// both sides; and inconclusive otherwise, or if Holm has not adjusted it.
 func Judge(c Comparison, m Margin) Verdict {
 	lo, hi := 1/(1+m.Size), 1+m.Size
 	switch {
@@ -99,9 +99,9 @@ func Judge(c Comparison, m Margin) Verdict {
 	return Inconclusive
 }
 
-// SamplesFor is the least number of samples of which some order statistic bounds the quantile p
-// from above with 97.5%, as a two-sided 95% interval asks, whatever the distribution: the least n
-// with 1 - p^n >= 0.975 (David and Nagaraja, Order Statistics, 3rd ed., section 7.1).
+// SamplesFor returns the least number of samples of which some order statistic bounds the quantile p from
+// above with 97.5%, as a two-sided 95% interval requires, whatever the distribution: the least n with 1 - p^n
+// >= 0.975 (David and Nagaraja, Order Statistics, 3rd ed., section 7.1).
 func SamplesFor(p float64) uint64 {
 	if p <= 0 {
 		return 1
@@ -112,7 +112,7 @@ func SamplesFor(p float64) uint64 {
 	return uint64(math.Ceil(math.Log(0.025) / math.Log(p)))
 }
 
-// SupportedQuantile is the highest of the usual quantiles that n samples support, 0 for none.
+// SupportedQuantile returns the highest of the usual quantiles that n samples support, or 0 if there is none.
 func SupportedQuantile(n uint64) float64 {
 	for _, p := range []float64{0.999999, 0.99999, 0.9999, 0.999, 0.99, 0.9, 0.5} {
 		if n >= SamplesFor(p) {

@@ -1,11 +1,11 @@
-// Package stats holds the estimators, intervals and verdicts of a proof. It does no I/O.
+// Package stats has the estimators, intervals and verdicts of a proof. It does no I/O.
 //
-// Blocks are the unit of replication: each gives one ratio of a cell to the baseline of the same
-// block, so that drift over a session cancels. Their logarithms go into the one-sample methods of
-// Hodges and Lehmann and of Wilcoxon, which assume symmetry and no more. A bootstrap would be wrong
-// here: at five blocks it calls one in six equal pairs different.
+// Blocks are the unit of replication: each gives one ratio of a cell to the baseline of the same block, so
+// that drift over a session cancels out. The logarithms of the ratios go into the one-sample methods of
+// Hodges and Lehmann and of Wilcoxon, which assume only symmetry. A bootstrap would be wrong here: with five
+// blocks it calls one in six equal pairs different.
 //
-// Two sessions have no blocks in common: CompareUnpaired has the two-sample methods of Hodges and Lehmann and
+// Two sessions have no blocks in common. CompareUnpaired has the two-sample methods of Hodges and Lehmann and
 // of Mann, Whitney and Wilcoxon, which see drift between the sessions as a difference.
 package stats
 
@@ -16,20 +16,20 @@ import (
 	"slices"
 )
 
-// Interval is an estimate with its confidence interval. Where there are too few values for the
-// confidence that was asked, Confidence is 0 and the ends are infinite (0 and +Inf of a ratio).
+// Interval is an estimate with its confidence interval. If there are too few values for the requested
+// confidence, Confidence is 0 and the ends are infinite (for a ratio, 0 and +Inf).
 type Interval struct {
 	Estimate, Lo, Hi float64
-	Confidence       float64 // achieved, not asked
+	Confidence       float64 // achieved, not requested
 	N                int
 	Warnings         []string
 }
 
-// exactUpTo is the sample size up to which the null distribution of the signed-rank statistic is
-// enumerated. Above, signedRankP uses the normal approximation with continuity correction.
+// exactUpTo is the largest sample size for which the null distribution of the signed-rank statistic is
+// enumerated. Above it, signedRankP uses the normal approximation with continuity correction.
 const exactUpTo = 50
 
-// walsh returns the averages of all pairs of x, each value with itself too, in ascending order.
+// walsh returns the averages of all pairs of x, including each value with itself, in ascending order.
 func walsh(x []float64) []float64 {
 	w := make([]float64, 0, len(x)*(len(x)+1)/2)
 	for i, a := range x {
@@ -46,7 +46,7 @@ func walsh(x []float64) []float64 {
 // values.
 func hodgesLehmann(x []float64) float64 { return median(walsh(x)) }
 
-// median of sorted values.
+// median returns the median of sorted values.
 func median(sorted []float64) float64 {
 	n := len(sorted)
 	switch {
@@ -58,15 +58,14 @@ func median(sorted []float64) float64 {
 	return sorted[n/2-1]/2 + sorted[n/2]/2
 }
 
-// Centre estimates the centre of values of which each comes from a block of its own, as Compare does of the
+// Centre estimates the centre of values that each come from a different block, as Compare does with the
 // logarithms of ratios.
 func Centre(x []float64, confidence float64) Interval { return signedRank(x, confidence) }
 
-// signedRank estimates the centre of x with the interval that inverts the exact two-sided Wilcoxon
-// signed-rank test (Hollander and Wolfe, section 3.3): its ends are the k-th Walsh average from
-// either side, with the largest k for which P(T < k) <= (1-confidence)/2. At 95% that needs six
-// values (k = 1), and k is 4 at eight and 9 at ten. Values that are not finite are dropped with a
-// warning.
+// signedRank estimates the centre of x. Its interval inverts the exact two-sided Wilcoxon signed-rank test
+// (Hollander and Wolfe, section 3.3): its ends are the k-th Walsh average from either side, with the largest
+// k for which P(T < k) <= (1-confidence)/2. At 95% that needs six values (k = 1); with eight k is 4, with ten
+// 9. Values that are not finite are dropped with a warning.
 func signedRank(x []float64, confidence float64) Interval {
 	valid := finite(x)
 	n := len(valid)
@@ -90,8 +89,8 @@ func finite(x []float64) []float64 {
 	return slices.DeleteFunc(slices.Clone(x), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 }
 
-// criticalRank returns the largest k with P(T < k) = P(T <= k-1) <= alpha under the null, and that
-// probability; 0 where there is none.
+// criticalRank returns the largest k with P(T < k) = P(T <= k-1) <= alpha under the null hypothesis, and that
+// probability; 0 if there is none.
 func criticalRank(n int, alpha float64) (int, float64) {
 	if n == 0 {
 		return 0, 0
@@ -116,8 +115,8 @@ func valuesFor(confidence float64) int {
 	return n
 }
 
-// nullDistribution returns the probability of each value of the sum of those doubled ranks whose
-// sign is positive, when each sign is a fair coin. Doubled, because midranks end in halves.
+// nullDistribution returns the probability of each sum of the doubled ranks with a positive sign, if each
+// sign is a fair coin. Ranks are doubled because midranks end in halves.
 func nullDistribution(doubled []int) []float64 {
 	total := 0
 	for _, r := range doubled {
@@ -136,9 +135,9 @@ func nullDistribution(doubled []int) []float64 {
 	return p
 }
 
-// signedRankP is the two-sided p-value of the Wilcoxon signed-rank test that the centre is 0 (Hollander and
-// Wolfe, section 3.1). Zeros are dropped, equal distances share their midrank, and the distribution is exact
-// for up to 50 values. It is 1 for no values.
+// signedRankP returns the two-sided p-value of the Wilcoxon signed-rank test that the centre is 0 (Hollander
+// and Wolfe, section 3.1). Zeros are dropped, equal distances share their midrank, and the distribution is
+// exact for up to 50 values. It is 1 for no values.
 func signedRankP(x []float64) float64 {
 	d := slices.DeleteFunc(finite(x), func(v float64) bool { return v == 0 })
 	if len(d) == 0 {
@@ -167,7 +166,7 @@ func signedRankP(x []float64) float64 {
 	return min(1, 2*min(below, above))
 }
 
-// doubledMidranks ranks the distances |d| from 1, times two; equal ones share the mean.
+// doubledMidranks returns the ranks of the distances |d| from 1, times two; equal ones share the mean.
 func doubledMidranks(d []float64) []int {
 	distances := make([]float64, len(d))
 	for i, v := range d {
@@ -176,7 +175,7 @@ func doubledMidranks(d []float64) []int {
 	return doubledMidranksOf(distances)
 }
 
-// doubledMidranksOf ranks values from 1, times two; equal ones share the mean.
+// doubledMidranksOf returns the ranks of values from 1, times two; equal ones share the mean.
 func doubledMidranksOf(x []float64) []int {
 	order := make([]int, len(x))
 	for i := range order {
@@ -197,7 +196,7 @@ func doubledMidranksOf(x []float64) []int {
 	return ranks
 }
 
-// normalP is the large-sample p-value with the correction for continuity.
+// normalP returns the large-sample p-value, corrected for continuity.
 func normalP(t int, doubled []int) float64 {
 	mean, variance := 0.0, 0.0
 	for _, r := range doubled {
@@ -208,7 +207,7 @@ func normalP(t int, doubled []int) float64 {
 	return math.Erfc(z / math.Sqrt2)
 }
 
-// Median returns the median of x, NaN for no values.
+// Median returns the median of x; NaN for no values.
 func Median(x []float64) float64 {
 	sorted := slices.Clone(x)
 	slices.Sort(sorted)

@@ -13,8 +13,8 @@ type OutputError struct{ Err error }
 func (e *OutputError) Error() string { return "standard output: " + e.Err.Error() }
 func (e *OutputError) Unwrap() error { return e.Err }
 
-// Checked cancels a program with an *OutputError when nobody gets what it prints. A terminal stays as it is,
-// for those who ask what it can show.
+// Checked returns a writer that cancels a program with an *OutputError when its output cannot be written. A
+// terminal is returned as it is, for those who ask what it can show.
 func Checked(w io.Writer, cancel context.CancelCauseFunc) io.Writer {
 	if Height(w) > 0 {
 		return w
@@ -30,7 +30,7 @@ type checked struct {
 func (c checked) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		err = path.Err // the file's name is standard output, and said elsewhere
+		err = path.Err // the file's name is standard output, which is said elsewhere
 	}
 	if err != nil {
 		c.cancel(&OutputError{err})

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/text/width"
 )
 
-// columnsOf is how many columns the characters of a text take.
+// columnsOf returns how many columns the characters of a text take.
 func columnsOf(text string) (n int) {
 	for _, r := range text {
 		n += columnsOfRune(r)
@@ -14,7 +14,7 @@ func columnsOf(text string) (n int) {
 	return n
 }
 
-// fitting is how many bytes of a text fit into so many columns.
+// fitting returns how many bytes of a text fit into so many columns.
 func fitting(text string, columns int) int {
 	for at, r := range text {
 		if columns -= columnsOfRune(r); columns < 0 {
@@ -24,10 +24,10 @@ func fitting(text string, columns int) int {
 	return len(text)
 }
 
-// columnsOfRune is 0 for what joins the character before it, and 2 for what is wide by UAX #11 (East Asian
-// scripts, emoji).
+// columnsOfRune returns 0 for a character that joins the one before it, and 2 for one that is wide by UAX #11
+// (East Asian scripts, emoji).
 func columnsOfRune(r rune) int {
-	if r <= unicode.MaxASCII { // nearly all there is
+	if r <= unicode.MaxASCII { // nearly all characters
 		return 1
 	}
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {

@@ -7,22 +7,22 @@ import (
 
 const (
 	between   = "  " // columns
-	leastText = 16   // columns that a text is folded into
-	leastLast = 32   // the same of the last column; where there is less, it goes below its row
+	leastText = 16   // columns into which a text is folded
+	leastLast = 32   // the same for the last column; if there are fewer, it goes below its row
 	indent    = "    "
 )
 
 // Table has columns as wide as they need to be.
 type Table struct {
 	Head []string
-	// Rows may be shorter than Head: their last cell is then a remark that takes the rest of the line.
+	// Rows may be shorter than Head. Then the last cell is a remark, which takes the rest of the line.
 	Rows    [][]string
-	Figures []int // the columns that are aligned right
+	Figures []int // the columns that are right-aligned
 }
 
-// Table returns the lines of a table within Columns. Where it is too wide, the last column is folded, or
-// goes below its row; then other texts are folded; and what has still no room follows below as a table
-// that begins with the first column again.
+// Table returns the lines of a table within Columns. If it is too wide, the last column is folded, or goes
+// below its row; then other texts are folded; and columns for which there is still no room follow below, as a
+// table that repeats the first column.
 func (t Terminal) Table(table Table) string {
 	p := painter{Table: table, columns: t.Columns, from: 1}
 	p.Head = slices.Clone(p.Head)
@@ -47,20 +47,20 @@ func (t Terminal) Table(table Table) string {
 	return p.String()
 }
 
-// painter writes columns 0 and from to to.
+// painter writes the first column, and the columns from `from` to `to`.
 type painter struct {
 	Table
 	strings.Builder
 	columns  int
 	rows     [][]string
 	widths   []int
-	below    bool // the last column is
+	below    bool // the last column goes below its row
 	from, to int
 }
 
 func (p *painter) text(column int) bool { return column > 0 && !slices.Contains(p.Figures, column) }
 
-// sum is how wide the first column and some others are.
+// sum returns the width of the first column and some others.
 func (p *painter) sum(from, to int) int {
 	wide := p.widths[0]
 	for _, w := range p.widths[min(from, len(p.widths)):min(to, len(p.widths))] {
@@ -69,7 +69,7 @@ func (p *painter) sum(from, to int) int {
 	return wide
 }
 
-// measure says how wide the columns are.
+// measure computes the widths of the columns.
 func (p *painter) measure() {
 	p.widths = make([]int, len(p.Head))
 	for _, row := range p.rows {
@@ -155,7 +155,7 @@ func (p *painter) row(row []string) {
 	}
 }
 
-// remark writes a row whose last cell replaces the missing ones, once.
+// remark writes, once, a row whose last cell replaces the missing ones.
 func (p *painter) remark(row []string) {
 	if p.from > 1 {
 		return

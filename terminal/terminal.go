@@ -13,21 +13,21 @@ import (
 	"golang.org/x/term"
 )
 
-// Columns that output is made for. A narrower terminal wraps lines itself.
+// Columns for which output is made. A narrower terminal wraps lines itself.
 const (
 	Least   = 60
 	Most    = 200
-	Without = 100 // where no terminal reads
+	Without = 100 // if no terminal reads
 )
 
-// Terminal is how wide lines may be, and whether they may be coloured.
+// Terminal says how wide lines may be, and whether they may be coloured.
 type Terminal struct {
 	Columns int
 	Colour  bool
 }
 
-// Of says what reads w. COLUMNS goes before the size of the window; NO_COLOR, if it is not empty, and
-// TERM=dumb turn colours off.
+// Of returns what reads w. COLUMNS overrides the size of the window. NO_COLOR, if not empty, and TERM=dumb
+// turn colours off.
 func Of(w io.Writer) Terminal {
 	t := Terminal{Columns: Without}
 	if file, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(file.Fd())) {
@@ -43,8 +43,8 @@ func Of(w io.Writer) Terminal {
 	return t
 }
 
-// Folded folds the lines that are written to a terminal. What moves its cursor stays as it is, and so does
-// what goes elsewhere.
+// Folded returns a writer that folds lines for a terminal. It leaves alone what moves the cursor, and output
+// that goes elsewhere.
 func Folded(w io.Writer) io.Writer {
 	if file, ok := w.(*os.File); ok && Height(w) > 0 {
 		return folded{file}
@@ -74,7 +74,7 @@ func (f folded) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Height is how many lines the window shows that reads w; 0 where no terminal reads.
+// Height returns how many lines the window that reads w shows; 0 if no terminal reads.
 func Height(w io.Writer) int {
 	file, ok := w.(interface{ Fd() uintptr })
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -82,7 +82,7 @@ func Height(w io.Writer) int {
 	}
 	_, height, err := term.GetSize(int(file.Fd()))
 	if err != nil || height <= 0 {
-		return 24 // as terminals began
+		return 24 // the size of early terminals
 	}
 	return height
 }
@@ -111,7 +111,7 @@ func (t Terminal) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + plain
 }
 
-// Width is how many columns a text takes; colours take none.
+// Width returns how many columns a text takes. Colours take none.
 func Width(text string) int {
 	n := columnsOf(text)
 	for {
@@ -133,7 +133,7 @@ func Cut(text string, columns int) string {
 	return text[:fitting(text, columns-1)] + "…"
 }
 
-// Clean replaces the control characters in text of another machine or program.
+// Clean replaces control characters in text from another machine or program.
 func Clean(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c >= 0x7f && c < 0xa0 || c == utf8.RuneError {
@@ -143,8 +143,8 @@ func Clean(text string) string {
 	}, text)
 }
 
-// Fold puts text behind head, in lines that each end; those after the first are indented as far as head
-// is wide. What a no-break space joins stays together, and is written with a space.
+// Fold puts text after head, in lines that each end with a line break. Lines after the first are indented by
+// the width of head. A no-break space keeps words together, and is written as a space.
 func (t Terminal) Fold(head, text string) string {
 	var b strings.Builder
 	for i, line := range fold(text, max(t.Columns-Width(head), 20)) {
@@ -156,8 +156,8 @@ func (t Terminal) Fold(head, text string) string {
 	return b.String()
 }
 
-// fold returns at least one line. A word wider than a line is broken behind a comma, a slash or a
-// hyphen, or where it has none, at the end of the line.
+// fold returns at least one line. It breaks a word that is wider than a line after a comma, slash or hyphen
+// or, if there is none, at the end of the line.
 func fold(text string, columns int) []string {
 	var lines []string
 	line := ""
@@ -188,8 +188,7 @@ func fold(text string, columns int) []string {
 	return carry(append(lines, make([]string, max(0, 1-len(lines)))...))
 }
 
-// carry ends a colour at the end of a line and begins it again in the next, so that it colours nothing
-// between them.
+// carry ends a colour at the end of a line and resumes it in the next, so that it colours nothing in between.
 func carry(lines []string) []string {
 	open := ""
 	for i, line := range lines {

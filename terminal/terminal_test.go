@@ -13,14 +13,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// terminalOf opens a terminal of so many columns.
+// terminalOf opens a terminal with this many columns.
 func terminalOf(t *testing.T, columns uint16) *os.File {
 	t.Helper()
 	f, _ := seen(t, columns)
 	return f
 }
 
-// seen opens a terminal of so many columns, and what reads it.
+// seen opens a terminal with this many columns, and its other end.
 func seen(t *testing.T, columns uint16) (f, controller *os.File) {
 	t.Helper()
 	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -47,7 +47,8 @@ func seen(t *testing.T, columns uint16) (f, controller *os.File) {
 	return f, controller
 }
 
-// Errors and notes fold between words, a line that renews itself does not, and nor does what no terminal reads.
+// Errors and notes fold between words. A line that renews itself does not, and neither does output that no
+// terminal reads.
 func TestFolded(t *testing.T) {
 	t.Setenv("COLUMNS", "")
 	f, controller := seen(t, 60)
@@ -171,8 +172,8 @@ noisy-lane-express            111,111
 	}
 }
 
-// Whatever the table and the terminal are, no line is too wide, no colour runs out of its line, and no
-// character is lost.
+// Whatever the table and the terminal, no line is too wide, no colour leaves its line, and no character is
+// lost.
 func TestTableFits(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		terminal := Terminal{Columns: rapid.IntRange(Least, Most).Draw(r, "columns"), Colour: rapid.Bool().Draw(r, "colour")}
@@ -225,7 +226,7 @@ func TestTableFits(t *testing.T) {
 	})
 }
 
-// What is wide takes two columns, and what joins a character none.
+// Wide characters take two columns, and combining ones none.
 func TestColumns(t *testing.T) {
 	for text, want := range map[string]int{"größe": 5, "e\u0301te\u0301": 3, "小さい": 6, "한국어": 6, "データー": 8, "🚀🚀": 4, "широкий": 7, "ｱｲ": 2,
 		"\x1b[31m測\x1b[0m": 2, "": 0} {

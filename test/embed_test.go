@@ -9,7 +9,8 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 )
 
-// A program of another module makes a lane with the library, runs processes in it that stay on its CPUs, and releases it.
+// A program in another module makes a lane with the library, runs processes in it that stay on its CPUs, and
+// releases it.
 func TestEmbed(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	program := filepath.Join(t.TempDir(), "embed")
@@ -18,7 +19,8 @@ func TestEmbed(t *testing.T) {
 	}
 	const busy = `for i in 1 2 3; do (i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; cat /proc/self/stat | cut -d' ' -f39) & done
 		wait; echo lane $ISOLANE_CPUS of $ISOLANE_LANE`
-	// Confined to one CPU, it has none for a lane but those that it names; its workload is not confined so.
+	// Confined to one CPU, it can use for a lane only CPUs that the lane names. Its workload is not confined in
+	// this way.
 	for name, argv := range map[string][]string{"free": {program}, "confined": {"taskset", "-c", "0", program, "-cpus", "0-1"}} {
 		argv = append(argv, "sh", "-c", busy)
 		cmd := exec.Command(argv[0], argv[1:]...)

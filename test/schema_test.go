@@ -19,8 +19,8 @@ import (
 
 const schemaDir = "../docs/schema"
 
-// conforms holds a file against the published schema of each kind of document in it: conforms stdout KIND…
-// The kinds are those that must be there, in any number and order.
+// conforms checks a file against the published schemas of its documents: conforms stdout KIND… These kinds
+// must be there, in any number and order.
 func conforms(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: conforms FILE KIND...")
@@ -34,7 +34,7 @@ func conforms(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// conform holds a stream of JSON documents against the schemas of their kinds, which it returns.
+// conform checks a stream of JSON documents against the schemas of their kinds, and returns the kinds.
 func conform(stream string) (map[string]bool, error) {
 	kinds := map[string]bool{}
 	for d := json.NewDecoder(strings.NewReader(stream)); ; {
@@ -63,7 +63,7 @@ func conform(stream string) (map[string]bool, error) {
 	}
 }
 
-// What is said of a lane's fields in the schema holds for the examples.
+// What the schema says about a lane's fields holds for the examples.
 func TestExamplesConform(t *testing.T) {
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -87,7 +87,8 @@ func TestExamplesConform(t *testing.T) {
 	}
 }
 
-// A session that an earlier version has stored is read, and is as the schema says, and a document that is not is seen.
+// A session stored by an earlier version is read and conforms to the schema, and a document that does not is
+// detected.
 func TestConform(t *testing.T) {
 	session, err := results.Read("../results/testdata/schema1") // it is older than the schema
 	if err != nil {

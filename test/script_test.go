@@ -18,11 +18,11 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 )
 
-var binDir string // of the built isolane, and of the programs that try it
+var binDir string // of the built isolane, and of the programs that test it
 
 func TestMain(m *testing.M) { hosttest.Main(built{m}, intruder) }
 
-// built are the tests, run against binaries of the sources at hand. They must leave the host as it was.
+// built is the tests, run against binaries of the present sources. They must leave the host as it was.
 type built struct{ tests *testing.M }
 
 func (b built) Run() int {
@@ -45,7 +45,7 @@ func (b built) Run() int {
 			return 1
 		}
 	}
-	if err = os.Setenv("ISOLANE_HISTORY", filepath.Join(dir, "history")); err != nil { // and not this host's
+	if err = os.Setenv("ISOLANE_HISTORY", filepath.Join(dir, "history")); err != nil { // instead of this host's
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -77,7 +77,7 @@ func setup(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("REPOSITORY", repository)
-	env.Defer(func() { // what a script that failed left in force
+	env.Defer(func() { // releases what a failed script has left in force
 		if _, err := os.Stat("/run/isolane/lanes.json"); err == nil {
 			_ = exec.Command(filepath.Join(binDir, "isolane"), "release", "--all").Run() // TestMain shows the rest
 		}
@@ -95,7 +95,7 @@ func needs(ts *testscript.TestScript, neg bool, args []string) {
 		program, is := strings.CutPrefix(name, "program:")
 		switch {
 		case is:
-			dirs := filepath.SplitList(ts.Getenv("PATH")) // which a script may have changed
+			dirs := filepath.SplitList(ts.Getenv("PATH")) // the script may have changed it
 			if !slices.ContainsFunc(dirs, func(dir string) bool {
 				_, err := exec.LookPath(filepath.Join(dir, program))
 				return err == nil
@@ -108,7 +108,7 @@ func needs(ts *testscript.TestScript, neg bool, args []string) {
 			hosttest.Need(tb, hosttest.Even)
 		case name == "bpf":
 			hosttest.Need(tb, hosttest.BPF)
-		case name == "kernel": // for virtual machines, as make test says it
+		case name == "kernel": // for virtual machines, as in make test
 			kernel := os.Getenv("ISOLANE_GUEST_KERNEL")
 			if kernel == "" {
 				tb.Skip("skipped: needs a kernel for virtual machines: make test")
@@ -120,9 +120,9 @@ func needs(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// split sets variables for a lane that takes all CPUs of this machine but one: COUNT, CPUS and CPUS_MASK
-// of all, LANE, LANE_MASK and LAST of the lane, HOUSE and HOUSE_MASK of the rest, and CPUSET, where the
-// hierarchy with the cpusets is mounted. In the files that are named it replaces them.
+// split sets variables for a lane that takes all CPUs of this machine but one: COUNT, CPUS and CPUS_MASK of
+// all, LANE, LANE_MASK and LAST of the lane, HOUSE and HOUSE_MASK of the rest, and CPUSET, the mount point of
+// the hierarchy with the cpusets. It replaces them in the named files.
 func split(ts *testscript.TestScript, neg bool, files []string) {
 	h, err := host.Read(host.Live())
 	ts.Check(err)
@@ -170,7 +170,7 @@ func scripts(t *testing.T, p testscript.Params) {
 
 func TestAnywhere(t *testing.T) { scripts(t, testscript.Params{Dir: "testdata/anywhere"}) }
 
-// One session at a time: the journal of prove belongs to one process.
+// One session at a time, because the journal of prove belongs to one process.
 func TestOnThisHost(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.Program("stress-ng"), hosttest.Program("iperf3"))
 	files, err := filepath.Glob("testdata/host/*.txtar")

@@ -15,7 +15,8 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// While isolane watches a CPU, a second trace of that CPU finds no thread of it, and neither does its own.
+// While isolane watches a CPU, a second trace of that CPU finds no thread of isolane, and neither does its
+// own.
 func TestWatchStaysOff(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), hosttest.BPF)
 	h, err := host.Read(host.Live())

@@ -23,7 +23,7 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// intruderCPU makes the test binary a real-time task that takes a CPU for 2 ms in every 20 ms.
+// intruderCPU makes the test binary a real-time task that takes a CPU for 2 ms of every 20 ms.
 const intruderCPU = "ISOLANE_TEST_INTRUDER"
 
 func intruder() (bool, error) {
@@ -166,7 +166,7 @@ func prove(t *testing.T, file, dir string) results.Session {
 	return s
 }
 
-// stolen is what the hypervisor took of all CPUs during a run.
+// stolen returns the time that the hypervisor took from all CPUs during a run.
 func stolen(r results.Run) (sum time.Duration) {
 	for _, c := range r.Witness.CPUs {
 		sum += time.Duration(c.Steal)
@@ -174,7 +174,7 @@ func stolen(r results.Run) (sum time.Duration) {
 	return sum
 }
 
-// met adds up what the sources of one name cover, over all runs.
+// met adds up what the sources of each name cover, over all runs.
 func met(s results.Session) map[string]results.Nanoseconds {
 	all := map[string]results.Nanoseconds{}
 	for _, r := range s.Runs {

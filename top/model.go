@@ -12,27 +12,27 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// model is what is shown, and what the user has chosen. Its zero value waits for the first figures.
+// model is what is shown and what the user has chosen. Its zero value waits for the first figures.
 type model struct {
 	now
 	width, height int
 	colour        bool
 
-	put    []string // the last drift that was put back: a reading tells it once
-	lane   string   // that is chosen
-	source string   // the same, of the lane's
-	open   bool     // the lane's sources are all there is
+	put    []string // the last repaired drift, because only one reading reports it
+	lane   string   // the chosen lane
+	source string   // the chosen source of that lane
+	open   bool     // only the sources of the chosen lane are shown
 	order  order
 	paused bool
 	help   bool
 }
 
-// order is by what rows are sorted.
+// order is how rows are sorted.
 type order int
 
 const (
-	byAll order = iota // what they took since the start
-	byNow              // in the last second
+	byAll order = iota // by what others took since the start
+	byNow              // by what others took in the last second
 	byLongest
 	byName
 	orders
@@ -42,10 +42,10 @@ func (o order) String() string {
 	return []string{"in all", "last second", "longest", "name"}[o]
 }
 
-// Init asks for nothing: figures come by themselves.
+// Init requests nothing: figures arrive by themselves.
 func (m model) Init() tea.Cmd { return nil }
 
-// Update takes figures, keys and the size of the window.
+// Update handles figures, keys and the size of the window.
 func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -60,7 +60,7 @@ func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// kept is how many drifts that were put back stay to be read.
+// kept is how many repaired drifts stay on the screen.
 const kept = 3
 
 func (m model) take(n now) model {
@@ -109,7 +109,7 @@ func (m model) key(name string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// choose goes so many rows down, and stays with what was chosen as long as it is there.
+// choose moves the choice by so many rows. A choice stays on its lane or source while that exists.
 func (m model) choose(by int) model {
 	var names []string
 	for _, l := range m.sorted() {
@@ -138,7 +138,7 @@ func next(names []string, name string, by int) string {
 	return names[min(max(0, max(0, slices.Index(names, name))+by), len(names)-1)]
 }
 
-// chosen is the lane that is chosen; of none its zero value.
+// chosen returns the chosen lane, or the zero value if there is none.
 func (m model) chosen() laneNow {
 	at := slices.IndexFunc(m.lanes, func(l laneNow) bool { return l.Name == m.lane })
 	if at < 0 {
@@ -147,14 +147,14 @@ func (m model) chosen() laneNow {
 	return m.lanes[at]
 }
 
-// source is one of a lane's CPUs, with what it took in the last second.
+// source is a source on one of a lane's CPUs, with what it took in the last second.
 type source struct {
 	witness.Source
 	id   string
 	last witness.Source
 }
 
-// sources are those of a lane's CPUs, the lanes' own last.
+// sources returns the sources on a lane's CPUs, the lanes' own last.
 func (m model) sources(l laneNow) []source {
 	id := func(s witness.Source) string { return fmt.Sprint(s.CPU, " ", watch.Title(s)) }
 	last := map[string]witness.Source{}
@@ -185,7 +185,7 @@ func (m model) sources(l laneNow) []source {
 	return all
 }
 
-// most compares times, the longer first; one that is not known is last.
+// most compares times, the longer first; an unknown one is last.
 func most(a, b *results.Nanoseconds) int {
 	value := func(n *results.Nanoseconds) results.Nanoseconds {
 		if n == nil {
@@ -196,17 +196,17 @@ func most(a, b *results.Nanoseconds) int {
 	return cmp.Compare(value(b), value(a))
 }
 
-// taken is what others took from a lane's CPUs.
+// taken is what others have taken from a lane's CPUs.
 type taken struct {
 	count         uint64
-	time, longest *results.Nanoseconds // nil: not known
+	time, longest *results.Nanoseconds // nil: unknown
 }
 
 func (t *taken) add(s witness.Source) {
 	if s.Count != nil {
 		t.count += *s.Count
 	}
-	if s.Total != nil && s.Kind != results.Steal { // which is a part of the others, or of the lane's time
+	if s.Total != nil && s.Kind != results.Steal { // steal is part of the others, or of the lane's own time
 		sum := *s.Total
 		if t.time != nil {
 			sum += *t.time
@@ -218,7 +218,7 @@ func (t *taken) add(s witness.Source) {
 	}
 }
 
-// taken adds up what others took from a lane's CPUs in the last second and since the start.
+// taken adds up what others took from a lane's CPUs in the last second, and since the start.
 func (m model) taken(l laneNow) (last, all taken) {
 	for _, s := range m.sources(l) {
 		if !s.Own {
@@ -229,7 +229,7 @@ func (m model) taken(l laneNow) (last, all taken) {
 	return last, all
 }
 
-// sorted are the lanes as they are shown.
+// sorted returns the lanes in the order in which they are shown.
 func (m model) sorted() []laneNow {
 	all := slices.Clone(m.lanes)
 	slices.SortStableFunc(all, func(a, b laneNow) int {

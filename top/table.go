@@ -6,28 +6,28 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// row is a line of a table; quiet: nothing of it is of the last second.
+// row is a line of a table. quiet means that nothing in it is from the last second.
 type row struct {
 	quiet bool
 	cells []string
 }
 
-// table is a list of rows, a line each, of which one may be chosen. (Those of package terminal have all
+// table is a list of rows of one line each, of which one may be chosen. (Tables of package terminal show all
 // rows, and fold cells.)
 type table struct {
 	head    []string
 	rows    []row
-	figures string // r for columns that are aligned right
-	drop    []int  // columns that are left out where there is no room, the first first
-	fold    int    // the column that is cut before any is left out, to a few letters at least
+	figures string // r for columns that are right-aligned
+	drop    []int  // columns that are left out if there is no room, in this order
+	fold    int    // the column that is cut to a few letters before any is left out
 }
 
 const (
-	gap    = 2  // between columns, and for the mark of the row that is chosen
-	fewest = 32 // letters of the column that is cut before others are left out
+	gap    = 2  // between columns, and for the mark of the chosen row
+	fewest = 32 // letters of the fold column before others are left out
 )
 
-// fit is how wide the columns are; 0: left out.
+// fit returns the widths of the columns; 0: left out.
 func (t table) fit(columns int) []int {
 	widths := make([]int, len(t.head))
 	for _, cells := range append([]row{{cells: t.head}}, t.rows...) {
@@ -55,7 +55,7 @@ func (t table) fit(columns int) []int {
 	return widths
 }
 
-// line is a row's cells, each behind a gap.
+// line returns a row's cells, each after a gap.
 func (t table) line(widths []int, cells []string) string {
 	text := ""
 	for k, c := range cells {
@@ -74,7 +74,7 @@ func (t table) line(widths []int, cells []string) string {
 	return strings.TrimRight(text, " ")
 }
 
-// lines are as many as there is room for, the head among them, with the row that is at a place; -1 is none.
+// lines returns at most room lines: the head, and rows that include the row at; -1: no row.
 func (t table) lines(on terminal.Terminal, at, room int) []string {
 	widths := t.fit(on.Columns)
 	lines := []string{on.Bold(t.line(widths, t.head))}

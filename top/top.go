@@ -1,8 +1,8 @@
-// Package top shows lanes in force live in a terminal, as top(1) shows processes: who takes time from their
-// CPUs, what their devices carry, what drifts, and their objectives.
+// Package top shows the lanes in force live in a terminal, as top(1) shows processes: who takes time from
+// their CPUs, what their devices carry, what drifts, and their objectives.
 //
-// All figures are those of package watch; what is in force is read again where it has changed. A model gets
-// them as messages, and its View is text: both are tested without a terminal.
+// All figures come from package watch. What is in force is read again when it has changed. The model receives
+// both as messages, and its View is text, so both are tested without a terminal.
 package top
 
 import (
@@ -22,13 +22,13 @@ import (
 
 // Run shows the lanes in force until the user quits or the context ends. Errors: those of watch.Open.
 func Run(ctx context.Context, of lanes.Options, in io.Reader, out *os.File) error {
-	w, err := watch.Open(of, watch.Options{Follow: true}) // what is wrong is said before there is a screen
+	w, err := watch.Open(of, watch.Options{Follow: true}) // errors are printed before there is a screen
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Keys are shown at once, but no more often than a slow line can take; figures come once a second.
+	// Keys show at once, but not more often than a slow line can take. Figures come once a second.
 	p := tea.NewProgram(model{colour: terminal.Of(out).Colour}, tea.WithContext(ctx), tea.WithInput(in),
 		tea.WithOutput(out), tea.WithFPS(10), tea.WithoutSignalHandler())
 	ended := make(chan error, 1)
@@ -44,11 +44,11 @@ func Run(ctx context.Context, of lanes.Options, in io.Reader, out *os.File) erro
 	return errors.Join(<-ended, err)
 }
 
-// now is what there is to show.
+// now is what there is to show at present.
 type now struct {
 	watch.Reading
 	lanes []laneNow
-	none  string // why there are none, where that is not as it should be
+	none  string // why there are no lanes, if something is wrong
 }
 
 // laneNow is a lane in force, with the CPUs that nobody else may use.
@@ -57,10 +57,10 @@ type laneNow struct {
 	owned cpuset.Set
 }
 
-// often is after how many readings what is in force is read again where it is the same: a proof may be new.
+// often is after how many readings the lanes are read again even if unchanged: there may be a new proof.
 const often = 10
 
-// feed shows readings until the context ends.
+// feed calls show with each reading, until the context ends.
 func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now)) error {
 	var n now
 	state, readings := "", 0
@@ -78,7 +78,7 @@ func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now))
 		return nil
 	})
 	if _, found := errors.AsType[*watch.FoundError](err); found || ctx.Err() != nil {
-		err = nil // drift that is left is shown
+		err = nil // what drifts is still shown
 	}
 	return errors.Join(err, w.Close())
 }

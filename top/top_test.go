@@ -28,7 +28,7 @@ func took(kind, name string, cpu int, count uint64, total, longest time.Duration
 		Longest: pointer(results.Nanoseconds(longest))}
 }
 
-// figures are those of a host with two lanes, one of which is disturbed.
+// figures returns those of a host with two lanes, one of which is disturbed.
 func figures() now {
 	own := took("interrupt", "eth0-rx-0", 2, 7000, 70*time.Millisecond, 12*time.Microsecond)
 	own.IRQ, own.Own = pointer(41), true
@@ -51,7 +51,7 @@ func figures() now {
 	return n
 }
 
-// after is a model after messages; a text is a key.
+// after returns a model after messages; a text is a key.
 func after(t *testing.T, m model, messages ...any) model {
 	t.Helper()
 	for _, msg := range messages {
@@ -166,7 +166,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// What was put back stays to be read for a while; what is not goes when it is in force again.
+// A repaired drift stays readable for a while; other drift goes when the setting is in force again.
 func TestDrift(t *testing.T) {
 	n := figures()
 	n.Drift[0].Repaired = true

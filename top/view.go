@@ -16,14 +16,14 @@ import (
 	"isolane.dev/isolane/witness"
 )
 
-// View is the whole window; what of it has changed is redrawn.
+// View returns the whole window. The terminal library redraws only what has changed.
 func (m model) View() tea.View {
 	v := tea.NewView(m.text())
 	v.AltScreen = true
 	return v
 }
 
-// text has one line less than the window at most, each within it.
+// text returns fewer lines than the window has, each no wider than the window.
 func (m model) text() string {
 	width, height := m.width, m.height
 	if width == 0 {
@@ -47,7 +47,7 @@ func (m model) text() string {
 	return strings.Join(lines[:min(len(lines), height)], "\n")
 }
 
-// plain is a line without colours.
+// plain returns a line without colours.
 func plain(line string) string {
 	for {
 		before, rest, found := strings.Cut(line, "\x1b[")
@@ -86,12 +86,12 @@ func help(t terminal.Terminal) []string {
 	return append(lines, "", "any key: back")
 }
 
-// fold are the lines of a text behind its head.
+// fold returns the lines of a text with a head.
 func fold(t terminal.Terminal, head, text string) []string {
 	return strings.Split(strings.TrimSuffix(t.Fold(head, text), "\n"), "\n")
 }
 
-// page is what there is to see: what there is of a list fills the room that the lines around it leave.
+// page returns what is shown: the list fills the room that the lines around it leave.
 func (m model) page(t terminal.Terminal, height int) []string {
 	head := m.head(t)
 	foot := append(m.notes(t), m.keys(t))
@@ -129,10 +129,10 @@ func (m model) head(t terminal.Terminal) []string {
 		short(fold(t, "", t.Bold(all)+": "+sum(m.SinceStart.Sources)), 2), []string{""})
 }
 
-// sum is clean: programs choose their names.
+// sum is printable: programs choose their own names.
 func sum(all []witness.Source) string { return terminal.Clean(watch.Sum(all)) }
 
-// short are so many lines at most; the last says that there are more.
+// short cuts lines to at most so many. The last then shows that there are more.
 func short(lines []string, most int) []string {
 	if len(lines) > most {
 		lines = lines[:most]
@@ -141,7 +141,7 @@ func short(lines []string, most int) []string {
 	return lines
 }
 
-// notes are what is wrong; where that are many lines, the first of them.
+// notes says what is wrong. If that takes many lines, only the first are shown.
 func (m model) notes(t terminal.Terminal) []string {
 	const most = 6
 	var lines []string
@@ -170,7 +170,7 @@ func (m model) keys(t terminal.Terminal) string {
 	return t.Dim("h help  q quit  " + choose + "  p pause  s sort: " + m.order.String())
 }
 
-// overview is all lanes, and below them what takes time from the one that is chosen.
+// overview shows all lanes, and below them what takes time from the chosen one.
 func (m model) overview(t terminal.Terminal, room int) []string {
 	list := m.sorted()
 	rows := make([]row, len(list))
@@ -204,7 +204,7 @@ func (m model) laneRow(t terminal.Terminal, l laneNow) row {
 		fmt.Sprint(all.count), watch.Took(all.time), watch.Took(all.longest), lost, objective(t, l)}}
 }
 
-// objective is what was proved of a lane: how many bounds with the worst verdict.
+// objective says what was proved about a lane: how many bounds have the worst verdict.
 func objective(t terminal.Terminal, l laneNow) string {
 	for _, v := range []struct {
 		is    lane.Verdict
@@ -223,7 +223,7 @@ func objective(t terminal.Terminal, l laneNow) string {
 	return "–"
 }
 
-// about is what there is to say of a lane beside its row.
+// about says about a lane what its row does not.
 func (m model) about(t terminal.Terminal, l laneNow) []string {
 	text := quantity.Count(l.Processes, "process")
 	if l.Idle != "" {
@@ -241,7 +241,7 @@ func (m model) about(t terminal.Terminal, l laneNow) []string {
 	return lines
 }
 
-// openLane is one lane with all its sources, and what to do about the one that is chosen.
+// openLane shows one lane with all its sources, and what to do about the chosen source.
 func (m model) openLane(t terminal.Terminal, room int) []string {
 	l := m.chosen()
 	lines := short(m.about(t, l), max(1, room/2))
@@ -263,7 +263,7 @@ func (m model) openLane(t terminal.Terminal, room int) []string {
 	return slices.Concat(lines, list, remedy)
 }
 
-// sourceTable is so many lines of sources, with that at a place among them; -1 is none.
+// sourceTable returns at most room lines of sources, with the one at this index among them; -1: none.
 func (m model) sourceTable(t terminal.Terminal, all []source, at, room int) []string {
 	if len(all) == 0 {
 		return []string{"  nothing has taken time from its CPUs"}

@@ -12,21 +12,21 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// CPUs is a unit of systemd that asks for CPUs of lanes.
+// CPUs is a systemd unit that asks for CPUs of lanes.
 type CPUs struct {
 	Unit    string     `json:"unit"`
 	Setting string     `json:"setting"` // CPUAffinity or AllowedCPUs
 	File    string     `json:"file"`
-	CPUs    cpuset.Set `json:"cpus"`  // that it asks for
-	Taken   cpuset.Set `json:"taken"` // of these, the lanes'
+	CPUs    cpuset.Set `json:"cpus"`  // for which it asks
+	Taken   cpuset.Set `json:"taken"` // those of them that belong to lanes
 }
 
-// String says what will come of it.
+// String says what will happen to the unit.
 func (u CPUs) String() string {
 	what := "it loses CPUs " + u.Taken.String()
 	if u.CPUs == u.Taken {
 		what = "these are lanes' CPUs, it will not start any more"
-		if u.Setting == "AllowedCPUs" { // the kernel gives it what the slice above has
+		if u.Setting == "AllowedCPUs" { // the kernel gives it the CPUs of the slice above
 			what = "these are lanes' CPUs, it gets those of its slice"
 		}
 	}
@@ -34,15 +34,15 @@ func (u CPUs) String() string {
 }
 
 // AskingCPUs returns the units whose CPUAffinity= or AllowedCPUs= names CPUs of lanes (systemd.exec(5),
-// systemd.resource-control(5)), by unit, where systemd is process 1: from the files of units and their
-// drop-ins (systemd.unit(5)), so also those that do not run now.
+// systemd.resource-control(5)), sorted by unit, if systemd is process 1. It reads the files of units and
+// their drop-ins (systemd.unit(5)), so it also finds units that do not run now.
 func AskingCPUs(root fs.FS, p plan.Placement) ([]CPUs, error) {
 	if _, err := fs.Stat(root, "run/systemd/system"); err != nil { // sd_booted(3)
 		return nil, nil // no systemd
 	}
 	found := map[[2]string]CPUs{}
 	seen := map[string]bool{}
-	// The first directory has the last word; of drop-ins all count, in the order of their names.
+	// The first directory overrides the others. All drop-ins count, in the order of their names.
 	dirs := []string{"etc/systemd/system.control", "run/systemd/system.control", "run/systemd/transient",
 		"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system",
 		"lib/systemd/system"}
@@ -86,8 +86,7 @@ func AskingCPUs(root fs.FS, p plan.Placement) ([]CPUs, error) {
 	return units, nil
 }
 
-// readCPUs adds what a file of a unit asks for: an empty value takes back what was asked for before, others
-// add up.
+// readCPUs adds what a file of a unit asks for. An empty value resets the setting; other values add up.
 func readCPUs(root fs.FS, unit, name string, found map[[2]string]CPUs) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -100,13 +99,13 @@ func readCPUs(root fs.FS, unit, name string, found map[[2]string]CPUs) {
 		}
 		between := func(r rune) bool { return strings.ContainsRune(" \t,\n", r) }
 		list := strings.Join(strings.FieldsFunc(value, between), ",")
-		cpus, perr := cpuset.Parse(list) // "numa" and what systemd refuses is none
+		cpus, perr := cpuset.Parse(list) // "numa", and what systemd refuses, count as none
 		key := [2]string{unit, setting}
 		switch u := found[key]; {
 		case list == "":
 			delete(found, key)
 		case strings.HasPrefix(name, "run/systemd/system.control/") && slices.Contains(knob.ManagedUnits(), unit):
-			// Isolane's own, see knob.ManagedUnits
+			// Isolane's own units, see knob.ManagedUnits
 		case perr == nil:
 			found[key] = CPUs{Unit: unit, Setting: setting, File: "/" + name, CPUs: u.CPUs.Union(cpus)}
 		}

@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Units that ask for a lane's CPUs are named, with the file that has the last word.
+// Units that ask for a lane's CPUs are named, with the file that decides.
 func TestAskingCPUs(t *testing.T) {
 	placed := plan.Placement{Lanes: []plan.Lane{{Name: "web", CPUs: cpuset.Of(2, 3)}}}
 	root := fstest.MapFS{}

@@ -1,4 +1,4 @@
-// Package unit has systemd start a service in its lane.
+// Package unit makes systemd start services in their lanes.
 package unit
 
 import (
@@ -16,7 +16,7 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// LanesDir has the files whose lanes isolane.service puts in force at boot.
+// LanesDir is the directory of the lanes that isolane.service puts in force at boot.
 const LanesDir = "/etc/isolane/lanes.d"
 
 // Written is the drop-in of a service.
@@ -27,7 +27,7 @@ type InputError struct{ error }
 
 func (e *InputError) Unwrap() error { return e.error }
 
-// Write writes the drop-in by which a service comes into a lane of LanesDir from its next start on, and has
+// Write writes the drop-in that puts a service into a lane of LanesDir from its next start on, and has
 // systemd read it.
 func Write(ctx context.Context, name, service string, paths []netpath.Path) (w Written, err error) {
 	l, err := laneOfFile(name)
@@ -54,19 +54,19 @@ func AddDropIn(ctx context.Context, file, text string) error {
 	return err
 }
 
-// RemoveDropIn removes a drop-in, where there is one, and has systemd forget it.
+// RemoveDropIn removes a drop-in if there is one, and has systemd forget it.
 func RemoveDropIn(ctx context.Context, file string) error {
 	if err := os.RemoveAll(file); err != nil {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(file)) // others may have drop-ins there
+	_ = os.Remove(filepath.Dir(file)) // fails if others have drop-ins there
 	_, err := systemctl(ctx, "daemon-reload")
 	return err
 }
 
-// InLane is the part [Service] of a drop-in that brings a lane to a service, in its cgroup, before its
-// program begins: by a command to which the cgroup is added. Otherwise is "-" where the service is to start
-// without the lane when that fails.
+// InLane returns the [Service] section of a drop-in. Before the service's program starts, it runs a command,
+// with the service's cgroup as the last argument, that brings the lane to that cgroup. otherwise is "-" if
+// the service is to start without its lane when the command fails.
 func (s Service) InLane(l lane.Lane, otherwise, command string, paths []netpath.Path) string {
 	name := l.Metadata.Name
 	escape := strings.NewReplacer(`\`, `\\`, "%", "%%", "$", "$$")
@@ -82,9 +82,9 @@ func (s Service) InLane(l lane.Lane, otherwise, command string, paths []netpath.
 		escape.Replace(s.Group), more)
 }
 
-// laneOfFile is a lane of LanesDir.
+// laneOfFile returns a lane of LanesDir.
 func laneOfFile(name string) (lane.Lane, error) {
-	files, _ := lane.ReadEach([]string{LanesDir}, nil) // of the others isolane.service tells
+	files, _ := lane.ReadEach([]string{LanesDir}, nil) // isolane.service reports the other files
 	for _, l := range slices.Concat(files...) {
 		if l.Metadata.Name == name {
 			return l, nil
@@ -93,14 +93,14 @@ func laneOfFile(name string) (lane.Lane, error) {
 	return lane.Lane{}, fmt.Errorf("lane %s: expected a lane of a file in %s", name, LanesDir)
 }
 
-// Service is one that systemd knows.
+// Service is a service that systemd knows.
 type Service struct {
 	Name            string // "web.service"
 	Group           string // its cgroup, "system.slice/web.service"
 	State, SubState string // active and running, activating and auto-restart, inactive, failed: systemctl(1)
 }
 
-// Find returns a service by its name, or an *InputError where systemd does not know it.
+// Find returns a service by its name. The error is an *InputError if systemd does not know it.
 func Find(ctx context.Context, name string) (s Service, err error) {
 	text, err := systemctl(ctx, "show", "--property=Id,LoadState,ActiveState,SubState,Slice", "--", name)
 	if err != nil {
@@ -126,16 +126,16 @@ func Find(ctx context.Context, name string) (s Service, err error) {
 	return s, nil
 }
 
-// Runs says whether it does, or is about to, or is about to end.
+// Runs reports whether the service runs, is about to, or is about to end.
 func (s Service) Runs() bool { return s.State != "inactive" && s.State != "failed" }
 
-// Start has systemd start a service, or start it anew, and does not wait for it.
+// Start has systemd start or restart a service, and does not wait for it.
 func (s Service) Start(ctx context.Context) error {
 	_, err := systemctl(ctx, "restart", "--no-block", "--", s.Name)
 	return err
 }
 
-// Stop ends a service, and waits for that as long as its unit lets it take.
+// Stop ends a service. It waits for that as long as the unit allows.
 func (s Service) Stop(ctx context.Context) error {
 	_, err := systemctl(ctx, "stop", "--", s.Name)
 	return err

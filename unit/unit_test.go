@@ -7,7 +7,7 @@ import (
 	"isolane.dev/isolane/sched"
 )
 
-// systemd reads % and $ in a command as its own, and gives the program what a task sets by itself.
+// systemd interprets % and $ in a command, and the program gets what a task sets by itself.
 func TestDropIn(t *testing.T) {
 	var l lane.Lane
 	l.Metadata.Name, l.Spec.Scheduling = "web", lane.Scheduling{Policy: sched.FIFO, Priority: 10}

@@ -17,7 +17,7 @@ const (
 	noHZ       = "Documentation/timers/no_hz.rst"
 )
 
-// bootRules hold the kernel command line against what the kernel made of it.
+// bootRules compare the kernel command line with what the kernel made of it.
 func bootRules() []rule {
 	return []rule{{
 		id: "isolcpus-list", title: "isolcpus= is not what it seems",
@@ -151,12 +151,12 @@ func isolcpusManaged(s *subject) []hit {
 		inForce: "flags in force: " + strings.Join(isolcpus.Flags, ", ")}}
 }
 
-// knowsManaged says whether the kernel knows the flag managed_irq, or could.
+// knowsManaged reports whether the kernel knows the flag managed_irq, or may know it.
 func (s *subject) knowsManaged() bool {
 	return slices.Contains(s.Kernel.IsolcpusFlags(), "managed_irq")
 }
 
-// nohzInForce is what the kernel says of nohz_full; none where it has no such file.
+// nohzInForce describes what the kernel has of nohz_full. It returns none if the kernel has no such file.
 func (s *subject) nohzInForce(none string) string {
 	if s.Kernel.NohzFull == nil {
 		return none
@@ -174,8 +174,8 @@ func nohzBootCPU(s *subject) []hit {
 		s.nohzInForce("the file that says it is missing"))
 }
 
-// nohzFull: the file exists only in kernels with CONFIG_NO_HZ_FULL, so where it is missing beside
-// its neighbours, nothing is tickless.
+// nohzFull relies on the fact that the file exists only in kernels with CONFIG_NO_HZ_FULL. If it is missing
+// beside its neighbours, no CPU is tickless.
 func nohzFull(s *subject) []hit {
 	if s.Kernel.NohzFull == nil && !s.Kernel.KeepsTick() {
 		return s.noHit(false, "/sys/devices/system/cpu/nohz_full")
@@ -230,18 +230,18 @@ func skewTick(s *subject) []hit {
 	return onCPUs(s.lane, s.requested("skew_tick"), "skew_tick=1 is not on the command line")
 }
 
-// independent are parameters of which each value that is given counts.
+// independent lists parameters that may be given several times, because each value counts.
 const independent = `acpi acpi_osi amd_iommu blacklist console crashkernel debug earlycon earlyprintk efi
 	hugepages hugepagesz ifname initcall_blacklist initrd intel_iommu iommu ip kgdboc libata.force mce memmap
 	modprobe.blacklist module_blacklist nameserver netconsole netdev numa pci pcie_ports trace_event tsc
 	usbcore.quirks vfio_pci.ids video`
 
-// repeated leaves out what takes several values. Values that differ are worse than the same one twice.
+// repeated skips parameters that take several values. Different values are worse than the same one twice.
 func repeated(s *subject) []hit {
 	several := strings.Fields(independent)
 	var h hit
 	for _, p := range s.Kernel.Parameters().Repeated() {
-		word := strings.Join(p.Values, "") == "" // quiet, rw: as good as once
+		word := strings.Join(p.Values, "") == "" // quiet, rw: repeating it changes nothing
 		if word || slices.Contains(several, p.Name) || strings.HasPrefix(p.Name, "rd.") ||
 			strings.HasPrefix(p.Name, "systemd.") {
 			continue
@@ -262,7 +262,7 @@ func repeated(s *subject) []hit {
 	return []hit{h}
 }
 
-// asked is the check of the command line for one of these parameters; what it makes is in force.
+// asked checks that the command line has one of these parameters. inForce says what is in force without it.
 func asked(inForce string, parameters ...string) func(*subject) []hit {
 	return func(s *subject) []hit {
 		for _, parameter := range parameters {

@@ -16,7 +16,7 @@ const (
 	cgroupGuide    = "Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition"
 )
 
-// cpuRules ask which CPUs the lanes have, and whether the scheduler leaves them alone.
+// cpuRules check which CPUs the lanes have, and whether the scheduler leaves them alone.
 func cpuRules() []rule {
 	return []rule{{
 		id: "lane-online", title: "lane CPUs are offline",
@@ -131,9 +131,9 @@ func mixedKinds(s *subject) []hit {
 	return onCPUs(s.lane, "", "performance cores: CPUs %s; efficiency cores: CPUs %s", p, e)
 }
 
-// balanced finds the lane CPUs that are in a scheduler domain with others. The kernel takes a CPU out
-// of them by isolcpus=domain, by a valid partition of lane CPUs alone, which may balance over these, or (v1)
-// when no cpuset that balances has it together with others.
+// balanced finds the lane CPUs that share a scheduler domain with other CPUs. The kernel takes a CPU out of
+// such domains in three ways: by isolcpus=domain, by a valid partition that has only lane CPUs (and may
+// balance over these), or (v1) if no cpuset that balances has it together with others.
 func balanced(s *subject) []hit {
 	partitions, hasPartitions := cpuset.Parse(s.Files["/sys/fs/cgroup/cpuset.cpus.isolated"])
 	if s.Kernel.Isolated == nil && hasPartitions != nil {
@@ -150,7 +150,7 @@ func balanced(s *subject) []hit {
 	return onCPUs(left, s.requested("isolcpus"), "CPUs %s are in scheduler domains with others%s", left, why)
 }
 
-// ownDomains are the CPUs of valid partitions that have lane CPUs and no others.
+// ownDomains returns the CPUs of valid partitions that have only lane CPUs.
 func (s *subject) ownDomains() cpuset.Set {
 	var own cpuset.Set
 	for _, p := range s.Cgroups("/sys/fs/cgroup", "cpuset.cpus.partition") {
@@ -162,15 +162,15 @@ func (s *subject) ownDomains() cpuset.Set {
 	return own
 }
 
-// balancedV1 returns the CPUs that a v1 cpuset balances over that has more than lane CPUs; false without
-// the hierarchy.
+// balancedV1 returns the CPUs over which v1 cpusets balance that have more than lane CPUs. It returns false
+// if the hierarchy is missing.
 func (s *subject) balancedV1() (cpus cpuset.Set, known bool) {
 	const root, file = "/sys/fs/cgroup/cpuset", "cpuset.sched_load_balance"
 	switch s.Files[root+"/"+file] {
 	case "":
 		return cpuset.Set{}, false
 	case "1":
-		return s.Online(), true // whatever the groups below it say
+		return s.Online(), true // whatever the groups below say
 	}
 	for _, p := range s.Cgroups(root, file) {
 		group, err := cpuset.Parse(s.Files[path.Dir(p)+"/cpuset.effective_cpus"])
@@ -193,9 +193,9 @@ func invalidPartitions(s *subject) []hit {
 	return h.counted("%d partitions are invalid")
 }
 
-// sharedCacheWays is of no concern to a lane that has an L3 to itself.
+// sharedCacheWays does not matter to a lane that has an L3 to itself.
 func sharedCacheWays(s *subject) []hit {
-	const file = "/sys/fs/resctrl/cpus_list" // of the group that everybody is in
+	const file = "/sys/fs/resctrl/cpus_list" // of the default group, in which everybody is
 	shared := s.sharedL3()
 	if shared.IsEmpty() {
 		return nil
@@ -211,7 +211,7 @@ func sharedCacheWays(s *subject) []hit {
 	})
 }
 
-// sharedL3 are the lane CPUs whose L3 others have too, as far as is known.
+// sharedL3 returns the lane CPUs that share their L3 with others, as far as is known.
 func (s *subject) sharedL3() cpuset.Set {
 	others := map[int]bool{}
 	for id := range s.housekeeping().All() {

@@ -15,7 +15,7 @@ import (
 
 const irqGuide = "Documentation/core-api/irq/irq-affinity.rst"
 
-// interruptRules ask which interrupts come to lane CPUs, and who may send more there.
+// interruptRules check which interrupts reach lane CPUs, and who may send more there.
 func interruptRules() []rule {
 	return []rule{{
 		id: "irq-fired", title: "interrupts have fired on lane CPUs and still go there",
@@ -71,7 +71,7 @@ func interruptRules() []rule {
 	}}
 }
 
-// effective is where an interrupt goes; its affinity where the kernel does not say.
+// effective returns the CPUs to which an interrupt goes; its affinity, if the kernel does not say.
 func effective(i host.Interrupt) cpuset.Set {
 	if i.Effective != nil {
 		return *i.Effective
@@ -92,16 +92,16 @@ func name(i host.Interrupt) string {
 	return fmt.Sprintf("%d (%s)", i.IRQ, strings.Join(words, ", "))
 }
 
-// isPending says whether an interrupt was set to housekeeping CPUs, and goes to a lane CPU until it fires:
-// most chips can be told only then (irq_move_masked_irq in kernel/irq/migration.c).
+// isPending reports whether an interrupt has been moved to housekeeping CPUs, but goes to a lane CPU until it
+// fires next: most chips can be changed only then (irq_move_masked_irq in kernel/irq/migration.c).
 func (s *subject) isPending(i host.Interrupt) bool {
 	affinity := orEmpty(i.Affinity)
 	return i.Effective != nil && i.Effective.Intersects(s.lane) && affinity.Intersects(s.Online()) &&
 		!affinity.Intersects(s.lane)
 }
 
-// interrupts is one hit with all interrupts that is accepts, in the order of rank; where returns the CPUs of
-// an interrupt.
+// interrupts returns one hit with all interrupts that `is` accepts, in the order of rank. where returns the
+// CPUs of an interrupt.
 func (s *subject) interrupts(where func(host.Interrupt) cpuset.Set, is func(host.Interrupt) bool) []hit {
 	var found []host.Interrupt
 	known, unsure := false, 0
@@ -118,7 +118,7 @@ func (s *subject) interrupts(where func(host.Interrupt) cpuset.Set, is func(host
 	if !known {
 		s.Lacks("/proc/irq/*/smp_affinity")
 	}
-	kinds := map[string]string{} // of the devices on PCI, by address
+	kinds := map[string]string{} // of PCI devices, by address
 	for _, d := range s.PCIDevices {
 		kinds[d.Address] = d.Kind
 	}
@@ -134,8 +134,8 @@ func (s *subject) interrupts(where func(host.Interrupt) cpuset.Set, is func(host
 	return h.counted("%d of %d interrupts%s", len(s.Interrupts), note)
 }
 
-// rank puts the queues of network and storage devices, about which an engineer can do something, before what
-// seldom fires, and last what has no handler, so that it does not fire, or cannot be moved.
+// rank orders interrupts by what an engineer can do about them: queues of network and storage devices first,
+// then what seldom fires, and last those that never fire because they have no handler, or cannot be moved.
 func rank(i host.Interrupt, kinds map[string]string) int {
 	switch {
 	case i.Name == nil || i.Device == nil && slices.Contains([]string{"timer", "cascade", "rtc0"}, *i.Name):
@@ -168,8 +168,8 @@ func firedInterrupts(s *subject) []hit {
 
 func directedInterrupts(s *subject) []hit { return s.directed(false) }
 
-// directed finds interrupts that go to lane CPUs and can be moved: those that have fired there, or
-// the others.
+// directed finds interrupts that go to lane CPUs and can be moved: those that have fired there, or those that
+// have not.
 func (s *subject) directed(hasFired bool) []hit {
 	return s.interrupts(effective, func(i host.Interrupt) bool {
 		fired := orEmpty(i.Fired).Intersection(effective(i)).Intersects(s.lane)
@@ -189,8 +189,8 @@ func allowedInterrupts(s *subject) []hit {
 		func(i host.Interrupt) bool { return !effective(i).Intersects(s.lane) })
 }
 
-// irqbalance: without a list it bans isolated and nohz_full CPUs, as they are when it starts. An empty list
-// bans nothing (since a change of March 2026; before, it counted as no list).
+// irqbalance without a list bans the CPUs that are isolated or nohz_full when it starts. An empty list bans
+// nothing (since March 2026; before, it counted as no list).
 func irqbalance(s *subject) []hit {
 	running := s.Runs("irqbalance")
 	banned, line := s.Banned()
@@ -216,7 +216,7 @@ func irqbalance(s *subject) []hit {
 	return []hit{h}
 }
 
-// tuned knows the profiles that have a file of variables.
+// tuned supports profiles that have a file of variables.
 func tuned(s *subject) []hit {
 	profile := strings.TrimSpace(s.Files["/etc/tuned/active_profile"])
 	file := "/etc/tuned/" + profile + "-variables.conf"
@@ -235,7 +235,7 @@ func tuned(s *subject) []hit {
 	return nil
 }
 
-// interruptThreads leaves out those that move with the next interrupt (irq_thread_check_affinity in
+// interruptThreads skips threads that move with the next interrupt (irq_thread_check_affinity in
 // kernel/irq/manage.c).
 func interruptThreads(s *subject) []hit {
 	pending := map[int]bool{}

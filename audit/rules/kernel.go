@@ -53,7 +53,7 @@ func kernelRules() []rule {
 	}}
 }
 
-// realTimeRules ask what holds up a real-time thread.
+// realTimeRules check what delays a real-time thread.
 func realTimeRules() []rule {
 	return []rule{{
 		id: "rt-throttling", title: "real-time threads are throttled",
@@ -107,8 +107,9 @@ func preempt(s *subject) []hit {
 	return []hit{h}
 }
 
-// workqueues: a queue's own mask is what was asked for. In force is what the mask of all unbound queues
-// leaves of it, and that mask where it leaves nothing (kernel/workqueue.c, wqattrs_actualize_cpumask).
+// workqueues compares masks: a queue's own mask is what was requested. In force is its intersection with the
+// mask of all unbound queues or, if that is empty, the latter mask (kernel/workqueue.c,
+// wqattrs_actualize_cpumask).
 func workqueues(s *subject) []hit {
 	const dir = "/sys/devices/virtual/workqueue/"
 	all, known := s.Mask(dir + "cpumask")
@@ -124,8 +125,8 @@ func workqueues(s *subject) []hit {
 		})
 }
 
-// watchdog is the check of a lockup detector. It never runs on nohz_full CPUs unless they are put
-// into its mask by hand.
+// watchdog returns the check of a lockup detector. A detector runs on nohz_full CPUs only if somebody puts
+// them into its mask.
 func watchdog(detector string) func(*subject) []hit {
 	return func(s *subject) []hit {
 		on, ok := s.Number("/proc/sys/kernel/" + detector)
@@ -136,9 +137,9 @@ func watchdog(detector string) func(*subject) []hit {
 	}
 }
 
-// timerMigration: where lanes are isolated at boot (tuned), timers of others never get there, and 0 keeps the
-// timers that a lane arms on its own CPU. Where lanes come and go (Kubernetes operators), the timers of
-// whoever ran there before must leave, which needs 1.
+// timerMigration depends on when lanes are isolated. If at boot (tuned), timers of others never get there,
+// and 0 keeps the timers that a lane arms on its own CPU. If lanes come and go (Kubernetes operators), timers
+// of earlier tasks must leave their CPUs, which needs 1.
 func timerMigration(s *subject) []hit {
 	const file = "/proc/sys/kernel/timer_migration"
 	n, ok := s.Number(file)
@@ -158,8 +159,8 @@ func timerMigration(s *subject) []hit {
 	return []hit{h}
 }
 
-// throttling: since 6.12 it is the fair server that keeps a share for ordinary tasks, and these
-// two numbers only bound what groups may ask for.
+// throttling applies before Linux 6.12. Since then the fair server reserves time for ordinary tasks, and
+// these two numbers only limit what groups may ask for.
 func throttling(s *subject) []hit {
 	runtime, ok := s.Number("/proc/sys/kernel/sched_rt_runtime_us")
 	period, also := s.Number("/proc/sys/kernel/sched_rt_period_us")
@@ -191,7 +192,7 @@ func fairServer(s *subject) []hit {
 	return onCPUs(cpuset.Of(on...), "", "fair_server runs on CPUs %s", cpuset.Of(on...))
 }
 
-// rcuExpedited: expedited grace periods interrupt no CPU that is in user mode and nohz_full.
+// rcuExpedited: expedited grace periods do not interrupt nohz_full CPUs in user mode.
 func rcuExpedited(s *subject) []hit {
 	normal, ok := s.Number("/sys/kernel/rcu_normal")
 	if !ok || normal == 1 || s.lane.IsSubsetOf(orEmpty(s.Kernel.NohzFull)) {

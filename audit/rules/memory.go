@@ -17,7 +17,7 @@ const (
 	thpGuide = "Documentation/admin-guide/mm/transhuge.rst"
 )
 
-// memoryRules check what may stall an access to memory.
+// memoryRules check what may stall a memory access.
 func memoryRules() []rule {
 	return []rule{{
 		id: "numa-balancing", title: "automatic NUMA balancing is on",
@@ -115,7 +115,7 @@ func khugepaged(s *subject) []hit {
 	return []hit{{inForce: fmt.Sprintf("enabled is %s and khugepaged/defrag is 1", enabled)}}
 }
 
-// nodes are the NUMA nodes of CPUs.
+// nodes returns the NUMA nodes of CPUs.
 func (s *subject) nodes(cpus cpuset.Set) cpuset.Set {
 	var nodes []int
 	for id := range cpus.All() {
@@ -126,7 +126,7 @@ func (s *subject) nodes(cpus cpuset.Set) cpuset.Set {
 	return cpuset.Of(nodes...)
 }
 
-// farHugepages finds the sizes of which all pages are on other nodes.
+// farHugepages finds the page sizes of which all pages are on other nodes.
 func farHugepages(s *subject) []hit {
 	local := s.nodes(s.lane)
 	s.lacksPools()
@@ -152,7 +152,8 @@ func farHugepages(s *subject) []hit {
 	return hits
 }
 
-// lacksPools notes that nothing is known of hugepages: a kernel without has none on any node.
+// lacksPools records that nothing is known about hugepages, if no node has any: neither has one in a kernel
+// without hugepages.
 func (s *subject) lacksPools() {
 	if !slices.ContainsFunc(s.NUMANodes, func(n host.NUMANode) bool { return len(n.Hugepages) > 0 }) {
 		s.lacksAll("/sys/kernel/mm/")
@@ -170,7 +171,7 @@ func surplus(s *subject) []hit {
 	return h.counted("surplus pages in %d pools")
 }
 
-// swap: /proc/swaps has a line for the header and one for each device.
+// swap: /proc/swaps has a header line and a line for each device.
 func swap(s *subject) []hit {
 	swaps, ok := s.Files["/proc/swaps"]
 	if !ok {
@@ -183,7 +184,7 @@ func swap(s *subject) []hit {
 	return []hit{{inForce: fmt.Sprintf("there is swap, and /proc/sys/vm/swappiness is %d", swappiness)}}
 }
 
-// laneMemory looks at the tasks that are taken for the lane's.
+// laneMemory checks the tasks that are taken for the lane's own.
 func laneMemory(s *subject) []hit {
 	var h hit
 	for _, t := range s.AllTasks() {
@@ -217,7 +218,7 @@ func (s *subject) wrongMemory(t settings.Task) []string {
 	return wrong
 }
 
-// dirty: the limits in bytes, where they are set, replace those in percent, which then read 0.
+// dirty: limits in bytes, if set, replace those in percent, which then read 0.
 func dirty(s *subject) []hit {
 	ratio, ok := s.Number("/proc/sys/vm/dirty_ratio")
 	background, also := s.Number("/proc/sys/vm/dirty_background_ratio")

@@ -97,7 +97,7 @@ func steering(s *subject) []hit {
 	return s.overlaps(s.Matching("/sys/class/net/*/queues/rx-*/rps_cpus"), s.Mask)
 }
 
-func defaultSteering(s *subject) []hit { // since Linux 6.3, where the kernel has RPS
+func defaultSteering(s *subject) []hit { // since Linux 6.3, if the kernel has RPS
 	s.lacksAll("/proc/sys/net/core/")
 	return s.overlaps(s.Optional("/proc/sys/net/core/rps_default_mask"), s.Mask)
 }
@@ -125,7 +125,8 @@ func noBusyPoll(s *subject) []hit {
 
 func receivesPackets(t settings.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "napi/") }
 
-// interfaces are the physical network functions that have an interface or could give virtual ones.
+// interfaces returns the physical network functions that have an interface, or could provide virtual
+// functions.
 func (s *subject) interfaces() []host.PCIDevice {
 	return slices.DeleteFunc(slices.Clone(s.PCIDevices), func(d host.PCIDevice) bool {
 		return d.Kind != "network" || d.PF != nil || len(d.Netdevs) == 0 && d.Driver == nil
@@ -139,8 +140,8 @@ func label(d host.PCIDevice) string {
 	return d.Address + " (" + strings.Join(d.Netdevs, ", ") + ")"
 }
 
-// networkVectors counts by card: the same interrupts as in the findings about interrupts, as an engineer
-// would move them. Those that are set to other CPUs count as moved.
+// networkVectors counts by network card, as an engineer would move them, the interrupts that the rules on
+// interrupts also find. Interrupts that are set to other CPUs count as moved.
 func networkVectors(s *subject) []hit {
 	type card struct {
 		text      string
@@ -180,7 +181,7 @@ func networkVectors(s *subject) []hit {
 	return h.shown()
 }
 
-// farDevices is of concern only where no device is near.
+// farDevices matters only if no device is near.
 func farDevices(s *subject) []hit {
 	local := s.nodes(s.lane)
 	var h hit
@@ -236,19 +237,19 @@ func translated(s *subject) []hit {
 	}
 	h := hit{requested: cmp.Or(s.requested("iommu.passthrough"), s.requested("iommu")),
 		inForce: fmt.Sprintf("%d of %d groups translate strictly, %d lazily", strict, len(groups), lazy)}
-	if s.Kernel.Before(5, 15) { // whose word for both is DMA
+	if s.Kernel.Before(5, 15) { // Linux before 5.15 calls both of these DMA
 		h.inForce = fmt.Sprintf("%d of %d groups translate", strict, len(groups))
 	}
 	return []hit{h}
 }
 
-// coalescing: only ethtool's netlink interface says it, which a snapshot does not have.
+// coalescing is known only from ethtool's netlink interface, which a snapshot does not have.
 func coalescing(s *subject) []hit {
 	none := len(s.Optional("/sys/class/net/*/queues/rx-*/rps_cpus")) == 0
 	return s.noHit(none && len(s.interfaces()) == 0, "file with what ethtool -c, -g and -n say")
 }
 
-// managed: devices of Isolane, and their ports, are known by their names (netpath.Port, netpath.Bridge).
+// managed recognizes Isolane's devices, and their ports, by name (netpath.Port, netpath.Bridge).
 func managed(s *subject) []hit {
 	const ours = "isl"
 	s.lacksAll("/sys/class/net/")

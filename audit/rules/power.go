@@ -118,15 +118,15 @@ func clockRules() []rule {
 	}}
 }
 
-// deepStates finds the enabled states whose exit latency is above what PM QoS allows, or above the
-// budget where that allows all ("0"); "n/a" there allows none.
+// deepStates finds the enabled idle states whose exit latency is above the limit of PM QoS, or above the
+// budget if that limit is "0", which allows all states. The limit "n/a" allows none.
 func deepStates(s *subject) []hit {
 	if idle, _ := s.Kernel.Parameters().Get("idle"); s.Kernel.IdleDriver == "none" || idle == "poll" {
-		return nil // nobody puts a CPU to sleep
+		return nil // no CPU goes to sleep
 	}
 	type state struct {
 		name    string
-		latency int64 // microseconds to leave it
+		latency int64 // microseconds to leave the state
 	}
 	deep := map[state]cpuset.Set{}
 	for _, p := range s.Matching("/sys/devices/system/cpu/cpu*/cpuidle/state*/latency") {
@@ -178,8 +178,8 @@ func idlePoll(s *subject) []hit {
 	return hits
 }
 
-// policies is one hit with the cpufreq policies of lane CPUs of which wrong says something, the CPUs gathered
-// by what it says.
+// policies returns one hit with the cpufreq policies of lane CPUs about which wrong says something. It groups
+// the CPUs by what wrong says.
 func (s *subject) policies(wrong func(dir string) string) []hit {
 	files := s.Optional("/sys/devices/system/cpu/cpufreq/policy*/affected_cpus")
 	if len(files) == 0 && !isTrue(s.Kernel.Hypervisor) { // guests have none
@@ -201,16 +201,16 @@ func (s *subject) policies(wrong func(dir string) string) []hit {
 	return h.shown()
 }
 
-// lacksFrequency notes that nothing says how frequencies are set; guests set none.
+// lacksFrequency records that nothing is known about how frequencies are set. Guests set none.
 func (s *subject) lacksFrequency() {
 	if !isTrue(s.Kernel.Hypervisor) {
 		s.lacksAll("/sys/devices/system/cpu/cpufreq/")
 	}
 }
 
-// governor: powersave of a driver that leaves the choice to the hardware is not the governor of that name:
-// the energy preference decides. intel_cpufreq has that preference too, and the governor
-// (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst). With userspace no load decides.
+// governor: with a driver that leaves the choice to the hardware, powersave is not the usual governor of that
+// name, and the energy preference decides. intel_cpufreq has both that preference and the usual governor
+// (Documentation/admin-guide/pm/intel_pstate.rst, amd-pstate.rst). With userspace the load does not decide.
 func governor(s *subject) []hit {
 	return s.policies(func(dir string) string {
 		g, driver := s.Files[dir+"/scaling_governor"], s.Files[dir+"/scaling_driver"]
@@ -222,7 +222,7 @@ func governor(s *subject) []hit {
 	})
 }
 
-// isFixed says whether the frequencies of a policy are one.
+// isFixed reports whether a policy allows only one frequency.
 func (s *subject) isFixed(dir string) bool {
 	lo, hi := s.Files[dir+"/scaling_min_freq"], s.Files[dir+"/scaling_max_freq"]
 	return lo == hi && lo != ""
@@ -254,7 +254,7 @@ func pstateDisabled(s *subject) []hit {
 	})
 }
 
-// contradicted hits where a boot parameter has this value and the flags of the CPU speak against it.
+// contradicted hits if a boot parameter has this value and the flags of the CPU contradict it.
 func (s *subject) contradicted(parameter, bad, inForce string, wrong func() bool) []hit {
 	switch given, _ := s.Kernel.Parameters().Get(parameter); {
 	case given != bad:

@@ -12,34 +12,34 @@ import (
 	"isolane.dev/isolane/host/settings"
 )
 
-// rule is one row of a table. In its fixes, {lane} and {housekeeping} stand for these CPUs as a
-// cpulist, {lane-mask} and {housekeeping-mask} for the same as a cpumask.
+// rule is a row of a table. In fixes, {lane} and {housekeeping} stand for these CPUs as a cpulist,
+// {lane-mask} and {housekeeping-mask} for the same CPUs as a cpumask.
 type rule struct {
 	id, title  string
-	classes    audit.Severities // the zero value is usual
+	classes    audit.Severities // zero: usual
 	needsLanes bool             // does not apply to a machine without lanes
 	impact     string           // what it typically costs, or what is at stake
-	fix, boot  string           // how to fix it at run time, and at boot
-	source     string           // the kernel document that says so
+	fix, boot  string           // at run time, and at boot
+	source     string           // the kernel document with the reason
 	check      func(s *subject) []hit
 }
 
-// usual are the severities of a rule whose row has none.
+// usual returns the severities of a rule whose row has none.
 func usual() audit.Severities { return severities(audit.Warn, audit.Warn, audit.Info) }
 
-// severities are those for the classes of workload, in the order of their names in audit.
+// severities returns those for the classes of workload, in the order of audit.Severities.
 func severities(pollMode, realTime, throughput audit.Severity) audit.Severities {
 	return audit.Severities{PollMode: pollMode, RealTime: realTime, Throughput: throughput}
 }
 
-// rules is the whole table, a file a family.
+// rules returns the whole table, a file for each family.
 func rules() []rule {
 	return slices.Concat(cpuRules(), bootRules(), parameterRules(), interruptRules(), kernelRules(),
 		realTimeRules(), taskRules(), memoryRules(), pageRules(), idleRules(), frequencyRules(), clockRules(),
 		packetRules(), deviceRules(), virtualRules())
 }
 
-// hit is what a rule finds. Its severities and its fix at run time replace those of the rule.
+// hit is what a rule finds. Its severities and its run-time fix replace those of the rule, if it has any.
 type hit struct {
 	classes   *audit.Severities
 	cpus      cpuset.Set
@@ -49,7 +49,7 @@ type hit struct {
 	fix       string
 }
 
-// onCPUs is one hit on these CPUs; none where there are no CPUs.
+// onCPUs returns one hit on these CPUs, or none if there are no CPUs.
 func onCPUs(cpus cpuset.Set, requested, format string, args ...any) []hit {
 	if cpus.IsEmpty() {
 		return nil
@@ -57,20 +57,20 @@ func onCPUs(cpus cpuset.Set, requested, format string, args ...any) []hit {
 	return []hit{{cpus: cpus, requested: requested, inForce: fmt.Sprintf(format, args...)}}
 }
 
-// add appends evidence, and the CPUs that it concerns.
+// add appends evidence, and the CPUs that it affects.
 func (h *hit) add(cpus cpuset.Set, format string, args ...any) {
 	h.cpus = h.cpus.Union(cpus)
 	h.evidence = append(h.evidence, fmt.Sprintf(format, args...))
 }
 
-// counted is one hit, none where there is no evidence. The first verb of the format is for the number of
+// counted returns one hit, or none if there is no evidence. The first verb of the format is for the number of
 // entries.
 func (h hit) counted(format string, args ...any) []hit {
 	h.inForce = fmt.Sprintf(format, slices.Concat([]any{len(h.evidence)}, args)...)
 	return h.shown()
 }
 
-// shown is one hit, none where there is no evidence.
+// shown returns one hit, or none if there is no evidence.
 func (h hit) shown() []hit {
 	if len(h.evidence) == 0 {
 		return nil
@@ -94,7 +94,7 @@ func (s *subject) finding(r rule, h hit, readiness bool) audit.Finding {
 
 func (s *subject) fill(fix string) string {
 	housekeeping := s.housekeeping()
-	if !s.knowsManaged() { // then isolcpus= with it would be ignored as a whole
+	if !s.knowsManaged() { // otherwise the kernel would ignore all of isolcpus=
 		const managed = "isolcpus=managed_irq,{lane}"
 		fix = strings.ReplaceAll(fix, managed, "from Linux 5.6 on "+managed)
 		flags := strings.Join(append(s.Kernel.IsolcpusFlags(), ""), ",")
@@ -105,16 +105,16 @@ func (s *subject) fill(fix string) string {
 		"{housekeeping-mask}", housekeeping.Mask()).Replace(fix)
 }
 
-// subject is what the rules look at. What a rule needs and the source does not have is kept in Missing: a
-// rule without a hit is then unknown and not passed.
+// subject is what the rules check. Missing has what a rule needs and the source lacks: a rule without a hit
+// is then unknown, not passed.
 type subject struct {
 	host.Host
 	settings.Settings
-	named cpuset.Set // the lanes' CPUs as the caller named them
+	named cpuset.Set // the lanes' CPUs as named by the caller
 	lane  cpuset.Set // those of them that are online
 }
 
-// noHit notes that a file is missing, if it is, and finds nothing.
+// noHit returns no hit. It records that file is missing, unless it is known.
 func (s *subject) noHit(known bool, file string) []hit {
 	if !known {
 		s.Lacks(file)
@@ -125,8 +125,8 @@ func (s *subject) noHit(known bool, file string) []hit {
 // noCmdline is noHit for the command line: a parameter that is not on it is no fault.
 func (s *subject) noCmdline() []hit { return s.noHit(s.Kernel.Cmdline != "", "/proc/cmdline") }
 
-// lacksAll notes where the source has nothing below a directory that any such machine has: what is optional
-// there is then not known to be missing.
+// lacksAll records a directory that every such machine has, if the source has nothing below it. Then an
+// absent optional file says nothing.
 func (s *subject) lacksAll(dir string) {
 	for file := range s.Files {
 		if strings.HasPrefix(file, dir) {
@@ -136,11 +136,11 @@ func (s *subject) lacksAll(dir string) {
 	s.Lacks(dir + "*")
 }
 
-// own returns the CPUs that the machine isolates itself, and what says so.
+// own returns the CPUs that the machine itself isolates, and where they are declared.
 func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {
 	online := s.Online()
 	isolcpus, _ := s.Kernel.Parameters().Isolcpus()
-	isolated, _ := isolcpus.CPUs(s.Possible()) // none where it is wrong
+	isolated, _ := isolcpus.CPUs(s.Possible()) // none if it is wrong
 	partitions, _ := cpuset.Parse(s.Files["/sys/fs/cgroup/cpuset.cpus.isolated"])
 	for _, set := range []struct {
 		cpus cpuset.Set
@@ -157,7 +157,7 @@ func (s *subject) own() (cpus cpuset.Set, source string, readiness bool) {
 	return s.Usable().Difference(s.Siblings(s.bootCPU())), "no lanes known: all CPUs but the boot core", true
 }
 
-// orNone is a list of CPUs, or the word for none.
+// orNone returns a cpulist, or the word for none.
 func orNone(set cpuset.Set, none string) string { return cmp.Or(set.String(), none) }
 
 func orEmpty(set *cpuset.Set) cpuset.Set {
@@ -167,16 +167,16 @@ func orEmpty(set *cpuset.Set) cpuset.Set {
 	return *set
 }
 
-// isTrue is false where it is not known.
+// isTrue is false for unknown.
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// bootCPU is the one that starts the others, keeps the time and cannot be left out of housekeeping.
+// bootCPU returns the CPU that starts the others, keeps the time and must be in housekeeping.
 func (s *subject) bootCPU() int { return s.CPUs[0].ID }
 
-// housekeeping are the online CPUs that belong to no lane.
+// housekeeping returns the online CPUs that belong to no lane.
 func (s *subject) housekeeping() cpuset.Set { return s.Online().Difference(s.lane) }
 
-// requested is a boot parameter as it was given.
+// requested returns a boot parameter as it was given, or "".
 func (s *subject) requested(name string) string {
 	value, ok := s.Kernel.Parameters().Get(name)
 	if !ok {
@@ -185,14 +185,14 @@ func (s *subject) requested(name string) string {
 	return name + "=" + value
 }
 
-// requestedCPUs is the CPU list of a parameter other than isolcpus; false where it is missing or wrong.
+// requestedCPUs returns the CPU list of a parameter other than isolcpus, and false if it is missing or wrong.
 func (s *subject) requestedCPUs(name string) (cpuset.Set, bool) {
 	list, ok := s.Kernel.Parameters().Get(name)
 	set, err := cpuset.ParseWithin(list, s.Possible())
 	return set, ok && err == nil && !set.IsEmpty()
 }
 
-// unless is the check of a file with one number; it hits where ok does not hold.
+// unless returns the check of a file with one number. It hits if ok is false.
 func unless(file string, ok func(n int64) bool) func(*subject) []hit {
 	return func(s *subject) []hit {
 		n, known := s.Number(file)
@@ -206,7 +206,7 @@ func unless(file string, ok func(n int64) bool) func(*subject) []hit {
 func isZero(n int64) bool                  { return n == 0 }
 func atLeast(least int64) func(int64) bool { return func(n int64) bool { return n >= least } }
 
-// overlaps is one hit with all the files whose CPUs intersect the lane's.
+// overlaps returns one hit with all files whose CPUs intersect the lane's.
 func (s *subject) overlaps(paths []string, read func(string) (cpuset.Set, bool)) []hit {
 	var h hit
 	for _, p := range paths {

@@ -19,9 +19,9 @@ import (
 	"isolane.dev/isolane/host/settings"
 )
 
-// Run audits a machine. The lanes have the CPUs lane, as source says. Where lane is empty, the CPUs that the
-// machine itself isolates are audited; where it isolates none, the audit is one of readiness: of the CPUs
-// that could be used for lanes, and with no severity above warn.
+// Run audits a machine. lane has the CPUs of the lanes, according to source. If lane is empty, Run audits the
+// CPUs that the machine itself isolates. If it isolates none, the audit is one of readiness: of the CPUs that
+// lanes could use, and with no severity above warn.
 func Run(h host.Host, s settings.Settings, lane cpuset.Set, source string) audit.Report {
 	r := audit.Report{APIVersion: audit.APIVersion, Kind: audit.Kind, Hostname: h.Hostname, CPUs: lane,
 		LaneSource: source, Findings: []audit.Finding{}, Passed: []string{}, NeedLanes: []string{},
@@ -55,7 +55,7 @@ func Run(h host.Host, s settings.Settings, lane cpuset.Set, source string) audit
 	return r
 }
 
-// LaneCPUs reads a cpulist of lanes, for Run. A CPU that the machine does not have is a mistake; one that is
+// LaneCPUs parses a cpulist of lanes for Run. A CPU that the machine does not have is an error; one that is
 // offline is a finding.
 func LaneCPUs(h host.Host, list string) (cpuset.Set, error) {
 	possible := h.Possible()

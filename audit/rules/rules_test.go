@@ -17,7 +17,7 @@ import (
 	"isolane.dev/isolane/terminal"
 )
 
-// machine is that of the files in testdata, with changes: content by path, "" for a file that is gone.
+// machine returns the machine in a file of testdata, with changes: content by path; "" removes the file.
 func machine(tb testing.TB, file string, changes map[string]string) fstest.MapFS {
 	tb.Helper()
 	files := hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2, MemoryOnlyNodes: 1}.FS()
@@ -53,13 +53,13 @@ func found(r audit.Report) map[string]audit.Finding {
 	return by
 }
 
-// On a machine where all is right no rule may find anything worse than a note, and each must say that
-// it passed: it had what it needs.
+// On a machine where everything is right no rule may find anything worse than a note, and each must say that
+// it passed, and so had the files that it needs.
 func TestQuiet(t *testing.T) {
 	r := run(t, machine(t, "quiet.txtar", nil), "2-3,10-11")
 	by := found(r)
 	delete(by, "smt")            // the lane has both threads of its cores
-	delete(by, "rt-unthrottled") // it wants -1, and nobody watches
+	delete(by, "rt-unthrottled") // its fix wants -1, and nothing watches
 	for _, f := range by {
 		t.Errorf("%s: %s: %v", f.Rule, f.InForce, f.Evidence)
 	}
@@ -72,7 +72,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// What a source does not have is not known, though on a machine it may be missing: nothing there is passed.
+// What a source lacks is unknown, even if a machine may lack it: nothing there has passed.
 func TestNothingIsPassedUnseen(t *testing.T) {
 	files := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.FS()
 	delete(files, "sys/devices/system/cpu/isolated")
@@ -87,10 +87,10 @@ func TestNothingIsPassedUnseen(t *testing.T) {
 	}
 }
 
-// Each rule finds its fault, on one machine as far as the faults can stand together.
+// Each rule finds its fault. One machine has as many of the faults as can exist together.
 func TestEachRuleFires(t *testing.T) {
 	const lane = "0,2-3,14"
-	seen := map[string]bool{"smi": true, "nic-coalescing": true} // they say only that they cannot know
+	seen := map[string]bool{"smi": true, "nic-coalescing": true} // these say only that they cannot know
 	for _, changes := range []map[string]string{
 		nil,
 		{"proc/cmdline": "isolcpus=N-3", "proc/sys/kernel/timer_migration": "0", "proc/sys/kernel/sched_rt_runtime_us": "-1"},
@@ -121,7 +121,7 @@ func TestEachRuleFires(t *testing.T) {
 	}
 }
 
-// A source without settings passes no rule that needs them: what is not known is not right.
+// Without its settings no rule passes that needs them: unknown does not mean right.
 func TestUnknownIsNotPassed(t *testing.T) {
 	r := run(t, hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 2}.FS(), "1,3")
 	want := []string{"lane-online", "boot-cpu", "whole-cores", "core-kinds", "partition", "resctrl"}
@@ -135,7 +135,7 @@ func TestUnknownIsNotPassed(t *testing.T) {
 	}
 }
 
-// The traps of the field: what is asked is not what it looks like.
+// Traps of the field, where what is requested is not what it seems.
 func TestTraps(t *testing.T) {
 	const cmdline, policy, queues = "proc/cmdline", "sys/devices/system/cpu/cpufreq/policy14/", "sys/devices/virtual/workqueue/"
 	for _, c := range []struct {
@@ -143,7 +143,7 @@ func TestTraps(t *testing.T) {
 		changes map[string]string
 		lane    string
 		rule    string // "" or one that must find something; with ! one that must not
-		want    string // in what it says is in force, or in the lane's source
+		want    string // part of what it says is in force, or of the lane's source
 	}{
 		{"tuned.non_isolcpus is not isolcpus", map[string]string{cmdline: "tuned.non_isolcpus=000007e0"}, "14", "!isolcpus-list", ""},
 		{"nor does it isolate", map[string]string{cmdline: "tuned.non_isolcpus=000007e0", "sys/devices/system/cpu/nohz_full": "(null)"},
@@ -281,9 +281,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// An engineer reads the first lines: queues of network and storage devices come before others, and last
-// come interrupts without a handler. Only a guest is told of guests, and nothing is quoted that is not
-// there.
+// An engineer reads the first lines: queues of network and storage devices come first, and interrupts without
+// a handler last. Only a guest is told about guests, and no missing thing is quoted.
 func TestText(t *testing.T) {
 	changes := map[string]string{
 		"proc/irq/1/effective_affinity_list": "2", "proc/cmdline": "isolcpus=2 nohz_full=0,2", "sys/devices/system/cpu/nohz_full": "(null)",
@@ -329,8 +328,9 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A machine with one file changed in any way is audited: no panic, no text over two pages that a terminal would
-// obey, and each rule is found, passed, unknown or in need of lanes.
+// A machine with one file changed in any way can be audited: without a panic, without more than two pages of
+// text or control characters that a terminal would obey, and with each rule found, passed, unknown or in need
+// of lanes.
 func FuzzRun(f *testing.F) {
 	files := machine(f, "noisy.txtar", nil)
 	names := slices.Sorted(maps.Keys(files))

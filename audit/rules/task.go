@@ -49,19 +49,19 @@ func taskRules() []rule {
 
 func isRCU(t settings.Task) bool { return t.Kernel && strings.HasPrefix(t.Name, "rcuo") }
 
-// isMovable says whether a kernel thread could run elsewhere. Unbound kworkers follow the mask of
-// their queue, and interrupt threads that of their interrupt.
+// isMovable reports whether a kernel thread could run elsewhere. Unbound kworkers follow the mask of their
+// queue, and interrupt threads that of their interrupt.
 func isMovable(t settings.Task) bool {
 	return t.Kernel && t.Allowed.Len() > 1 && !isRCU(t) &&
 		!strings.HasPrefix(t.Name, "kworker/") && !strings.HasPrefix(t.Name, "irq/")
 }
 
-// isOwn says whether a task is taken for one of the lane's.
+// isOwn reports whether a task is taken for one of the lane's.
 func (s *subject) isOwn(t settings.Task) bool {
 	return !t.Kernel && !t.Allowed.IsEmpty() && t.Allowed.IsSubsetOf(s.lane)
 }
 
-// notPinned finds the tasks of others that ran last on a lane CPU, or those that did not.
+// notPinned finds others' tasks that last ran on a lane CPU, or those that did not.
 func notPinned(ran bool) func(*subject) []hit {
 	return func(s *subject) []hit {
 		return s.tasksOnLane(func(t settings.Task) bool {
@@ -70,12 +70,12 @@ func notPinned(ran bool) func(*subject) []hit {
 	}
 }
 
-// onLane is the check of tasks of a kind, whatever the lanes are.
+// onLane returns the check for tasks of a kind, whether or not there are lanes.
 func onLane(is func(settings.Task) bool) func(*subject) []hit {
 	return func(s *subject) []hit { return s.tasksOnLane(is) }
 }
 
-// tasksOnLane is one hit with the tasks that may run on lane CPUs and that is accepts.
+// tasksOnLane returns one hit with the tasks that may run on lane CPUs and that `is` accepts.
 func (s *subject) tasksOnLane(is func(settings.Task) bool) []hit {
 	var h hit
 	for _, t := range s.AllTasks() {
@@ -93,7 +93,7 @@ func class(t settings.Task) string {
 	return string(t.Policy)
 }
 
-// quotas looks at the cgroups all of whose CPUs are lane CPUs, and at those above them.
+// quotas checks the cgroups whose CPUs are all lane CPUs, and those above them.
 func quotas(s *subject) []hit {
 	const root = "/sys/fs/cgroup"
 	var h hit
@@ -115,7 +115,7 @@ func quotas(s *subject) []hit {
 	return h.counted("%d cgroups on lane CPUs have a quota")
 }
 
-// lacksCgroups notes that nothing is known of the machine's cgroups.
+// lacksCgroups records that nothing is known about the machine's cgroups.
 func (s *subject) lacksCgroups() {
 	if s.Kernel.Cgroup.Version == "" {
 		s.Lacks("/proc/self/mounts")
@@ -124,8 +124,8 @@ func (s *subject) lacksCgroups() {
 	s.lacksAll("/sys/fs/cgroup/")
 }
 
-// throttled are the CPUs of lanes' cgroups that a quota of one holds for: of its own, which are those of the
-// nearest above that has a cpuset, and of those below it.
+// throttled returns the CPUs of lanes' cgroups to which the quota of a group applies: the group's own CPUs,
+// which are those of its nearest ancestor with a cpuset, and the CPUs of the groups below it.
 func (s *subject) throttled(root, group, file string) cpuset.Set {
 	own := func(group string) cpuset.Set {
 		cpus, err := cpuset.Parse(s.Files[root+group+"/"+file])

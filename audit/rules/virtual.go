@@ -14,7 +14,7 @@ import (
 
 const kvmGuide = "Documentation/virt/kvm/"
 
-// virtualRules are about machines in machines: those that this one runs, and the one it runs in.
+// virtualRules are about virtual machines: those on this machine, and the one that this machine is.
 func virtualRules() []rule {
 	return []rule{{
 		id: "vcpu-pinning", title: "virtual CPUs are not pinned one to one",
@@ -52,7 +52,7 @@ func virtualRules() []rule {
 	}}
 }
 
-// isVCPU says whether a thread runs a virtual CPU on a real one, and does not emulate it.
+// isVCPU reports whether a thread runs a virtual CPU on a real one and does not emulate it.
 func isVCPU(t settings.Task) bool {
 	_, is := task.VirtualCPU(t.Name)
 	return is && !strings.HasSuffix(t.Name, "/TCG")
@@ -83,7 +83,7 @@ func vcpuPinning(s *subject) []hit {
 }
 
 func emulatorThreads(s *subject) []hit {
-	machines := map[int]cpuset.Set{} // CPUs of the virtual ones, by process
+	machines := map[int]cpuset.Set{} // of virtual machines, by process
 	for _, t := range s.vcpus() {
 		machines[t.Process] = machines[t.Process].Union(t.Allowed.Intersection(s.lane))
 	}

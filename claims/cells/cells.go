@@ -1,5 +1,5 @@
-// Package cells has the rows of a published table by their configurations, and finds and prints the figures
-// that formulas are about.
+// Package cells groups the rows of a published table by their configurations. It finds and prints the figures
+// that formulas need.
 package cells
 
 import (
@@ -14,16 +14,16 @@ import (
 // Cell is a configuration and its figures.
 type Cell []*row.Row
 
-// Table is what the rules look at.
+// Table is what the rules check.
 type Table struct {
 	Rows   []*row.Row
 	Cells  []Cell
 	Of     map[*row.Row]Cell
-	Binary map[[2]string]bool // source and unit whose prefix means powers of 1,024
+	Binary map[[2]string]bool // source and unit whose prefix means a power of 1,024
 	Roles  map[string]*Place
 }
 
-// Of puts the rows of a configuration together.
+// Of groups the rows by configuration.
 func Of(rows []*row.Row) *Table {
 	t := &Table{Rows: rows, Of: map[*row.Row]Cell{}, Binary: map[[2]string]bool{}, Roles: map[string]*Place{}}
 	t.Cells = row.Grouped[Cell](rows, func(w *row.Row) string { return w.Conditions })
@@ -52,12 +52,13 @@ func Of(rows []*row.Row) *Table {
 	return t
 }
 
-// Groups returns the rows for which use holds, by what key says, in the order of the table.
+// Groups returns the rows that use accepts, grouped by key, in the order of the table.
 func (t *Table) Groups(use func(*row.Row) bool, key func(*row.Row) string) []Cell {
 	return row.Grouped[Cell](row.Keep(t.Rows, use), key)
 }
 
-// Base is a figure in seconds, bytes or per second of them, as the other figures say that its unit is meant.
+// Base returns a figure in seconds, bytes, or either per second. The prefix of its unit means what the other
+// figures show.
 func (t *Table) Base(w *row.Row) row.Span { return w.Value.Scaled(t.scale(w)) }
 
 func (t *Table) scale(w *row.Row) float64 {
@@ -69,7 +70,7 @@ func (t *Table) scale(w *row.Row) float64 {
 
 func (t *Table) isBinary(w *row.Row) bool { return t.Binary[[2]string{w.Source, w.UnitText}] }
 
-// Printed is a row's figure as the table has it, with the unit as it is meant; a count needs none.
+// Printed returns a row's figure as the table prints it, with its unit as it is meant. A count has no unit.
 func (t *Table) Printed(w *row.Row) string {
 	switch {
 	case w.UnitText == "count":
@@ -81,7 +82,7 @@ func (t *Table) Printed(w *row.Row) string {
 	}
 }
 
-// Like prints a value in the unit of a row, and shares in percent where it is not times.
+// Like prints a value in the unit of a row, but a share in percent, unless the row prints shares as factors.
 func (t *Table) Like(w *row.Row, v float64) string {
 	if w.Unit.Dim == row.Share && w.Unit.Factor < 1 {
 		return row.Percent(v)
@@ -91,15 +92,15 @@ func (t *Table) Like(w *row.Row, v float64) string {
 	return row.Number(v/t.scale(w)) + strings.TrimSuffix(t.Printed(&as), " ")
 }
 
-// Place is the figures of a role.
+// Place has the figures that a role stands for.
 type Place struct {
 	role.Role
 	Own   map[*row.Row][]*row.Row // by the first row of a cell
-	Setup map[string][]*row.Row   // that hold for other cells too, by group or source
+	Setup map[string][]*row.Row   // that also hold for other cells, by group or source
 }
 
-// Find is the figure of a role for a cell: its own, else that of its scenario without
-// conditions, else the setup's. Where there are several values it is none.
+// Find returns the figure of a role for a cell: its own, else that of its scenario without conditions, else
+// the setup's. It returns nil if there are several values.
 func (t *Table) Find(c Cell, name string, fits func(*row.Row) bool) *row.Row {
 	r, at := t.Roles[name], c[0]
 	if own := row.Keep(r.Own[at], fits); len(own) > 0 && !r.Fastest {
@@ -122,13 +123,13 @@ func (t *Table) Find(c Cell, name string, fits func(*row.Row) bool) *row.Row {
 	}
 	wide := row.Keep(r.Setup[at.Source], fits)
 	isOfIt := func(w *row.Row) bool { return len(w.Parts) > 0 && row.Covers(w.Parts, at.Parts) }
-	if of := row.Keep(wide, isOfIt); of != nil { // what the setup says of the very conditions
+	if of := row.Keep(wide, isOfIt); of != nil { // what the setup says about these very conditions
 		wide = of
 	}
 	return t.Only(wide)
 }
 
-// Only is the one value that rows have.
+// Only returns the first row if all rows have the same value, else nil.
 func (t *Table) Only(rows []*row.Row) *row.Row {
 	other := func(w *row.Row) bool { return t.Base(w) != t.Base(rows[0]) }
 	if len(rows) == 0 || slices.ContainsFunc(rows, other) {
@@ -137,13 +138,13 @@ func (t *Table) Only(rows []*row.Row) *row.Row {
 	return rows[0]
 }
 
-// Extremes are the least and the largest figure.
+// Extremes returns the rows with the least and the largest figure.
 func (t *Table) Extremes(rows []*row.Row) (least, most *row.Row) {
 	byBase := func(a, b *row.Row) int { return cmp.Compare(t.Base(a).Mid, t.Base(b).Mid) }
 	return slices.MinFunc(rows, byBase), slices.MaxFunc(rows, byBase)
 }
 
-// Sum is what figures are together.
+// Sum adds up figures.
 func (t *Table) Sum(rows []*row.Row) row.Span {
 	sum := row.Exactly(0)
 	for _, w := range rows {
@@ -152,7 +153,7 @@ func (t *Table) Sum(rows []*row.Row) row.Span {
 	return sum
 }
 
-// List is figures in one line, in their order.
+// List prints figures in one line, in their order.
 func (t *Table) List(rows []*row.Row) string {
 	const most = 8
 	var texts []string

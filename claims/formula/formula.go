@@ -1,4 +1,4 @@
-// Package formula computes what formulas of published figures give, and writes them out with those figures.
+// Package formula evaluates formulas over published figures, and writes them out with those figures.
 package formula
 
 import (
@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// Formula is such as "( sent − received ) ÷ sent", separated by spaces: + − × ÷ √ ( ), numbers, constants,
-// and names for which the caller has values and texts.
+// Formula is a formula such as "( sent − received ) ÷ sent", with spaces between its words: + − × ÷ √ ( ),
+// numbers, constants, and names for which the caller has values and texts.
 type Formula string
 
 type constant struct {
@@ -22,7 +22,7 @@ type constant struct {
 	text  string
 }
 
-// constants are numbers with names, and how they are printed.
+// constants returns the named numbers, and how they are printed.
 func constants() map[string]constant {
 	return map[string]constant{
 		"year":     {row.Year, "1 year"},
@@ -33,24 +33,24 @@ func constants() map[string]constant {
 		"glass":    {204_190_000, "204,190 km/s"},  // light in fibre
 		"wire":     {24, "24 bytes"},               // the gap and a checksum
 		"all":      {1, "100%"},
-		"bus":      {8e6, "8 bytes"},                            // a transfer of memory; in MT/s
-		"wide":     {1e9 / 8, "1 bit"},                          // a transfer of a lane; in GT/s
+		"bus":      {8e6, "8 bytes"},                            // one memory transfer; in MT/s
+		"wide":     {1e9 / 8, "1 bit"},                          // one transfer on one PCIe lane; in GT/s
 		"bits":     {1, "8"},                                    // all values are in bytes
 		"head":     {1024, "1 KiB"},                             // of a reply, at most
-		"around":   {90, "90 bytes"},                            // headers, preamble and gap, about a packet
-		"tcp":      {TCP1500, row.Percent(TCP1500)},             // of a link is payload
-		"framing":  {1/TCP1500 - 1, row.Percent(1/TCP1500 - 1)}, // that frames add to it
+		"around":   {90, "90 bytes"},                            // headers, preamble and gap of a packet
+		"tcp":      {TCP1500, row.Percent(TCP1500)},             // the part of a link that is payload
+		"framing":  {1/TCP1500 - 1, row.Percent(1/TCP1500 - 1)}, // what frames add to it
 	}
 }
 
-// TCP1500 and TCP9000 are what TCP with timestamps can carry of a link, by MTU: the payload of a segment over
-// its frame with preamble, checksum and gap.
+// TCP1500 and TCP9000 are the part of a link that TCP with timestamps can fill with payload, by MTU: the
+// payload of a segment over its frame with preamble, checksum and gap.
 const (
 	TCP1500 = 1448. / 1538
 	TCP9000 = 8948. / 9038
 )
 
-// Names are those that the caller has to know.
+// Names returns the names in the formula, for which the caller must have values.
 func (f Formula) Names() []string {
 	var names []string
 	for _, word := range strings.Fields(string(f)) {
@@ -63,7 +63,7 @@ func (f Formula) Names() []string {
 	return names
 }
 
-// Alternatives are the formulas that "or" separates.
+// Alternatives returns the formulas that " or " separates.
 func (f Formula) Alternatives() []Formula {
 	var all []Formula
 	for s := range strings.SplitSeq(string(f), " or ") {
@@ -74,7 +74,7 @@ func (f Formula) Alternatives() []Formula {
 	return all
 }
 
-// Text is the formula with figures for names.
+// Text returns the formula with figures in place of names.
 func (f Formula) Text(of func(name string) string) string {
 	words, names := strings.Fields(string(f)), f.Names()
 	for k, word := range words {
@@ -87,7 +87,7 @@ func (f Formula) Text(of func(name string) string) string {
 	return strings.NewReplacer("√ ", "√", "( ", "(", " )", ")").Replace(strings.Join(words, " "))
 }
 
-// Value is what it gives. It is an expression of Go, but for its signs.
+// Value evaluates the formula. Except for its signs, it is a Go expression.
 func (f Formula) Value(of func(name string) row.Span) row.Span {
 	e, err := parser.ParseExpr(strings.NewReplacer("−", "-", "×", "*", "÷", "/", "√", "root").Replace(string(f)))
 	if err != nil {
@@ -106,7 +106,7 @@ func calculated(e ast.Expr, of func(name string) row.Span) row.Span {
 	case *ast.BinaryExpr:
 		return row.Combine(calculated(e.X, of), calculated(e.Y, of), operation(e.Op))
 	case *ast.BasicLit:
-		v, _ := strconv.ParseFloat(e.Value, 64) // it was parsed
+		v, _ := strconv.ParseFloat(e.Value, 64) // the parser has checked it
 		return row.Exactly(v)
 	default:
 		name := e.(*ast.Ident).Name

@@ -34,7 +34,7 @@ func TestFormula(t *testing.T) {
 	}
 }
 
-// Values that are not exact give all that they allow.
+// Inexact values give everything that they allow.
 func TestSpan(t *testing.T) {
 	of := func(name string) row.Span {
 		return map[string]row.Span{"a": {Low: 1, Mid: 2, High: 3}, "b": {Low: 4, Mid: 5, High: 6}}[name]

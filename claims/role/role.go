@@ -1,4 +1,4 @@
-// Package role has the names of formulas, and says which figures of a published table take their places.
+// Package role defines the names in formulas: which figures of a published table they stand for.
 package role
 
 import (
@@ -8,20 +8,20 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// Role is which figures take a place in a formula.
+// Role says which figures a name in a formula stands for.
 type Role struct {
 	Dims             []row.Dimension
-	Words, Not, Only string   // of the metric: one of these, none of those; no other
-	Stats            []string // none and mean where there are none
-	Settings         string   // conditions that say it too, by comma
+	Words, Not, Only string   // of the metric: one of Words, none of Not; with Only, no words but Words and Only
+	Stats            []string // empty: no statistic, or the mean
+	Settings         string   // conditions that give it too, separated by commas
 	Nominal          bool     // exact, however it is printed
 	Asked            bool     // also what is claimed, a limit or a bound
-	Fastest          bool     // of the source, however many there are
-	Change           bool     // also a difference between two figures
-	Each             string   // only a figure of each of these: "cycles per packet", or in cycles/packet
+	Fastest          bool     // the largest of the source, if there are several
+	Change           bool     // also differences between two figures
+	Each             string   // only figures per one of these: "cycles per packet", or in cycles/packet
 }
 
-// Fits says whether a row can take the place.
+// Fits reports whether the name can stand for a row.
 func (r *Role) Fits(w *row.Row) bool {
 	if !slices.Contains(r.Dims, w.Unit.Dim) || w.Unit.Points ||
 		r.Each != "" && !slices.Contains(strings.Fields(r.Each), w.Of()) ||

@@ -23,7 +23,7 @@ const (
 	notOnTheWay = "jitter variation wakeup scheduling queue queueing processing interrupt service"
 )
 
-// All are the names of formulas.
+// All returns the names in formulas.
 func All() map[string]*Role {
 	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
 	shares, bitRates := []row.Dimension{row.Share}, []row.Dimension{row.BitRate}
@@ -85,13 +85,13 @@ func All() map[string]*Role {
 	return all
 }
 
-// Events are what else is counted and has a rate.
+// Events returns other things that are counted and have a rate.
 func Events() map[string]string {
 	return map[string]string{"transactions": "transaction transactions tps ktps",
 		"queries": "query queries qps kqps", "operations": "operations op ops kops"}
 }
 
-// balances are the names of what was sent and asked for, and of what became of it.
+// balances returns the names of what was sent and requested, and of what became of it.
 func balances() map[string]*Role {
 	counts, rates, shares := []row.Dimension{row.Count}, []row.Dimension{row.Rate}, []row.Dimension{row.Share}
 	return map[string]*Role{
@@ -119,7 +119,7 @@ func balances() map[string]*Role {
 	}
 }
 
-// statistics are the names of times and of their statistics.
+// statistics returns the names of times and of their statistics.
 func statistics() map[string]*Role {
 	const delays = "latency rtt delay ping owd"
 	durations := []row.Dimension{row.Duration}
@@ -142,7 +142,7 @@ func statistics() map[string]*Role {
 	}
 }
 
-// parts are the names of parts that add up, and of their wholes.
+// parts returns the names of parts that add up, and of their wholes.
 func parts() map[string]*Role {
 	shares, rates := []row.Dimension{row.Share}, []row.Dimension{row.SizeRate, row.BitRate}
 	amounts := []row.Dimension{row.Count, row.Rate, row.Size, row.SizeRate, row.BitRate}
@@ -171,7 +171,7 @@ func parts() map[string]*Role {
 	}
 }
 
-// places are the names of CPUs, of ways and of power.
+// places returns the names of CPUs, of distances and of power.
 func places() map[string]*Role {
 	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
 	lengths := []row.Dimension{row.Length}
@@ -203,7 +203,7 @@ func places() map[string]*Role {
 	}
 }
 
-// machines are the names of what CPUs, memory and cards have and do.
+// machines returns the names of what CPUs, memory and cards have and do.
 func machines() map[string]*Role {
 	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
 	sizes := []row.Dimension{row.Size}
@@ -247,7 +247,7 @@ func machines() map[string]*Role {
 	}
 }
 
-// others are the names of failures and money, of windows, and of what is said twice.
+// others returns the names of failures and money, of windows, and of things that are said twice.
 func others() map[string]*Role {
 	counts, durations := []row.Dimension{row.Count}, []row.Dimension{row.Duration}
 	sizes := []row.Dimension{row.Size}

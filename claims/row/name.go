@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Stat is which statistic of a measurement a row has.
+// Stat is the statistic of a measurement that a row has.
 type Stat struct {
-	// Kind is min, mean, max, percentile or deviation, "" where the metric has none; averaged for a mean of such
-	// and several for any other two: the minimum of maxima.
+	// Kind is min, mean, max, percentile or deviation; "" if the metric names none; averaged for a mean of such
+	// statistics; and several for any other two, such as the minimum of maxima.
 	Kind string
-	Rank float64 // share of the samples below it, in percent: 0 for min, 100 for max
+	Rank float64 // percentage of the samples below it: 0 for min, 100 for max
 }
 
 var (
@@ -23,7 +23,7 @@ var (
 	run9s       = regexp.MustCompile(`(?i)(^|[_ -])(p99)(9+)($|[_ -])`)        // p9999
 )
 
-// WordsOf is a name in words, in small letters.
+// WordsOf splits a name into words, in lower case.
 func WordsOf(name string) []string {
 	name = run9s.ReplaceAllString(split9s.ReplaceAllString(name, "$1$2.$3$4"), "$1$2.$3$4")
 	words := separators.Split(strings.ToLower(name), -1)
@@ -33,7 +33,7 @@ func WordsOf(name string) []string {
 	return slices.DeleteFunc(words, func(w string) bool { return w == "" })
 }
 
-// StatOf splits a metric into what was measured and the statistic: latency_p99 is latency and 99.
+// StatOf splits a metric into what was measured and its statistic: latency_p99 is latency and 99.
 func StatOf(metric string) (stem string, s Stat) {
 	var rest []string
 	for _, word := range WordsOf(metric) {
@@ -64,7 +64,7 @@ func StatOf(metric string) (stem string, s Stat) {
 	return strings.Join(rest, "_"), s
 }
 
-// with is a statistic with the next one that a metric names.
+// with combines a statistic with the next one that a metric names.
 func (s Stat) with(o Stat) Stat {
 	switch kinds := []string{s.Kind, o.Kind}; {
 	case s.Kind == "" || s == o:
@@ -78,7 +78,7 @@ func (s Stat) with(o Stat) Stat {
 	}
 }
 
-// Part is one condition of a configuration: "cpus=4", or just "noisy", whose key is empty.
+// Part is one condition of a configuration: "cpus=4", or just "noisy", with an empty key.
 type Part struct{ Key, Value string }
 
 func (p Part) String() string {
@@ -88,8 +88,8 @@ func (p Part) String() string {
 	return p.Key + "=" + p.Value
 }
 
-// partsOf reads a configuration: conditions apart by semicolons, also several keys in one of them:
-// "cache=off; load threads=4 connections=20".
+// partsOf parses a configuration: conditions separated by semicolons, each with one or more keys: "cache=off;
+// load threads=4 connections=20".
 func partsOf(config string) []Part {
 	var all []Part
 	for piece := range strings.SplitSeq(config, ";") {
@@ -117,7 +117,7 @@ func partsOf(config string) []Part {
 
 func normal(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// List is conditions in one line.
+// List prints conditions in one line.
 func List(parts []Part) string {
 	var names []string
 	for _, p := range parts {
@@ -126,14 +126,14 @@ func List(parts []Part) string {
 	return strings.Join(names, "; ")
 }
 
-// Unordered is a text of conditions that does not depend on their order.
+// Unordered returns a text of conditions that is independent of their order.
 func Unordered(parts []Part) string {
 	byName := func(a, b Part) int { return cmp.Compare(a.String(), b.String()) }
 	return List(slices.SortedFunc(slices.Values(parts), byName))
 }
 
-// is says whether a condition is what a comparison names: "off", "cache off" or "bare metal". A remark in
-// parentheses does not count: pinned (by hand) is pinned.
+// is reports whether a condition is the one that a comparison names: "off", "cache off" or "bare metal". A
+// remark in parentheses does not count: pinned (by hand) is pinned.
 func (p Part) is(name string) bool {
 	value, _, _ := strings.Cut(p.Value, "(")
 	value = strings.TrimSpace(value)
@@ -146,8 +146,8 @@ var (
 	slash = regexp.MustCompile(`^(.+?) ?(/) ?(.+)$`)
 )
 
-// Sides are what the two sides of a comparison may be called, "on vs off" or "host / guest", and the
-// conditions that hold for both; minus for a difference. A configuration that is no comparison has none.
+// Sides returns the possible names of the two sides of a comparison, "on vs off" or "host / guest" (nil: it
+// is none), and the conditions that hold for both. minus means that it is a difference.
 func (w *Row) Sides() (a, b []string, fixed []Part, minus bool) {
 	for _, what := range []*regexp.Regexp{sides, slash} {
 		k := slices.IndexFunc(w.Parts, func(p Part) bool { return p.Key == "" && what.MatchString(p.Value) })
@@ -165,31 +165,31 @@ func (w *Row) Sides() (a, b []string, fixed []Part, minus bool) {
 	return nil, nil, w.Parts, false
 }
 
-// IsOne says whether a condition is one of these.
+// IsOne returns a test whether a condition is one of these.
 func IsOne(names ...string) func(Part) bool {
 	return func(p Part) bool { return slices.ContainsFunc(names, p.is) }
 }
 
-// Without are the conditions but those, and whether there was one.
+// Without returns the conditions without those, and reports whether there was one of them.
 func Without(parts []Part, those func(Part) bool) (rest []Part, had bool) {
 	rest = slices.DeleteFunc(slices.Clone(parts), those)
 	return rest, len(rest) < len(parts)
 }
 
-// Covers says whether a configuration has all of some conditions.
+// Covers reports whether a configuration has all of some conditions.
 func Covers(some, of []Part) bool {
 	return !slices.ContainsFunc(some, func(p Part) bool { return !slices.Contains(of, p) })
 }
 
 var amount = regexp.MustCompile(`^(\d[\d.]*(?:[eE][+-]?\d{1,3})?) ?([A-Za-zµ]*)$`)
 
-// kindsOf are words between a number and what it counts: "4 worker cores".
+// kindsOf returns words that may stand between a number and what it counts: "4 worker cores".
 func kindsOf() []string {
 	return []string{"worker", "physical", "logical", "concurrent", "parallel", "open", "tcp", "http"}
 }
 
-// Said is what a configuration sets one of these to, as a figure: "duration=1h", "duration 1 h", "1518B
-// frames", "4 cores". "load threads=4" is threads, too.
+// Said returns, as a figure, the value that a configuration gives one of these names: "duration=1h",
+// "duration 1 h", "1518B frames", "4 cores". "load threads=4" gives threads, too.
 func (w *Row) Said(dim Dimension, names ...string) *Row {
 	for _, p := range w.Parts {
 		name, value := strings.ToLower(strings.ReplaceAll(p.Key, "_", " ")), p.Value
@@ -199,7 +199,7 @@ func (w *Row) Said(dim Dimension, names ...string) *Row {
 			switch {
 			case k == 0 && dim == Count && (last == 1 || last == 2 && slices.Contains(kindsOf(), fields[1])):
 				name, value = strings.TrimSuffix(strings.ToLower(fields[last]), "s")+"s", fields[0] // "4 cores"
-			case k > 0 && (dim != Count || strings.HasSuffix(fields[k-1], "s")): // "core 1" is the name of one
+			case k > 0 && (dim != Count || strings.HasSuffix(fields[k-1], "s")): // "core 1" names one core
 				name, value = strings.ToLower(strings.Join(fields[:k], " ")), strings.Join(fields[k:], " ")
 			case k == 0 && dim == Size:
 				name, value = strings.TrimSuffix(fields[last], "s"), strings.Join(fields[:last], " ")

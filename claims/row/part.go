@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// PartNames are what a total is of: conditions such as "stream 1", "vm=2". Runs are none, nor "threads=4".
-// StageNames are what a time is the sum of.
+// PartNames are what a total is the sum of: conditions such as "stream 1", "vm=2". Runs are none of these,
+// and "threads=4" is no part. StageNames are what a time is the sum of.
 const (
 	PartNames = "stream flow vm queue port thread worker core cpu client connection instance pod " +
 		"container tenant nic link interface node host server shard session process"
@@ -17,7 +17,7 @@ const (
 
 var numbered = regexp.MustCompile(`^([a-z]+) ?[=:#]? ?(\S+)$`)
 
-// Numbered reads a condition as one of several parts: "stream 1", "vm=1", "T:0".
+// Numbered parses a condition that is one of several parts: "stream 1", "vm=1", "T:0".
 func (p Part) Numbered() (name, which string) {
 	if m := numbered.FindStringSubmatch(strings.ToLower(p.String())); m != nil {
 		name, which = m[1], m[2]
@@ -25,8 +25,8 @@ func (p Part) Numbered() (name, which string) {
 	return name, which
 }
 
-// SaysTotal is the word by which a condition is that of all parts together, "" where it is not: "SUM",
-// "all queues".
+// SaysTotal returns the word by which a condition stands for all parts together: "SUM", "all queues". It
+// returns "" for other conditions.
 func (p Part) SaysTotal() string {
 	words := WordsOf(p.String())
 	k := slices.IndexFunc(words, func(s string) bool {
@@ -41,7 +41,7 @@ func (p Part) SaysTotal() string {
 	return words[k]
 }
 
-// ByPart are rows with one of these names as a condition, by their other conditions and the name.
+// ByPart groups rows that have one of these names as a condition, by their other conditions and that name.
 func ByPart(rows []*Row, names string) map[string][]*Row {
 	all := map[string][]*Row{}
 	for _, w := range rows {
@@ -56,7 +56,7 @@ func ByPart(rows []*Row, names string) map[string][]*Row {
 	return all
 }
 
-// IsNumbered says whether parts are 0 or 1 to n, each once.
+// IsNumbered reports whether the parts are numbered 0 or 1 to n, each once.
 func IsNumbered(of string, rows []*Row) bool {
 	var numbers []int
 	for _, w := range rows {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	mostBytes = 16 << 20 // of a file; published tables are far smaller
+	mostBytes = 16 << 20 // of a file; published tables are much smaller
 	mostRows  = 1_000
 	mostParts = 20 // conditions of a row
 )
@@ -26,13 +26,13 @@ func columns() []string {
 
 const required = 5 // of the columns
 
-// tolerances are the qualifiers, and what share of its value a figure may be off because of them.
+// tolerances returns the qualifiers, with the share by which a figure may be off because of them.
 func tolerances() map[string]float64 {
 	return map[string]float64{"": 0, "exact": 0, "as_written": 0, "range_low": 0, "range_high": 0, "limit": 0,
 		"lower_bound": 0, "upper_bound": 0, "approx": 0.05, "claimed": 0.05, "worded": 0.05}
 }
 
-// reader says where in the file it found something wrong.
+// reader reports where in the file something is wrong.
 type reader struct {
 	*csv.Reader
 	head   []string
@@ -44,7 +44,7 @@ func (r *reader) wrong(name, format string, args ...any) error {
 	return fmt.Errorf("line %d, column %d: %s: %s", line, column, name, fmt.Sprintf(format, args...))
 }
 
-// Read reads a table strictly: an error names the line, and the column where there is one.
+// Read parses a table strictly. An error names the line, and the column if there is one.
 func Read(from io.Reader) ([]*Row, error) {
 	data, err := io.ReadAll(io.LimitReader(from, mostBytes+1))
 	switch {
@@ -90,7 +90,7 @@ func Read(from io.Reader) ([]*Row, error) {
 	}
 }
 
-// inWords is an error of encoding/csv as ours are.
+// inWords words an error of encoding/csv like other errors of a table.
 func inWords(err error) error {
 	if parse, ok := errors.AsType[*csv.ParseError](err); ok {
 		return fmt.Errorf("line %d, column %d: %w", parse.Line, parse.Column, parse.Err)
@@ -126,7 +126,7 @@ func (r *reader) readHead() error {
 	return nil
 }
 
-// get is a field of the row at hand, "" where the file lacks the column.
+// get returns a field of the present row, or "" if the file lacks the column.
 func (r *reader) get(name string) string {
 	if k := slices.Index(r.head, name); k >= 0 {
 		return strings.TrimSpace(r.fields[k])
@@ -181,7 +181,7 @@ func (r *reader) row() (*Row, error) {
 	return w, nil
 }
 
-// withoutUnit is a metric that says its unit too: "latency p99 (us)", "throughput_gbps".
+// withoutUnit removes the unit from a metric that names it too: "latency p99 (us)", "throughput_gbps".
 func (w *Row) withoutUnit(metric string) string {
 	none := []Dimension{Text, Other, ID, Count, Share}
 	if slices.Contains(none, w.Unit.Dim) || strings.EqualFold(w.UnitText, "min") {
@@ -195,13 +195,13 @@ func (w *Row) withoutUnit(metric string) string {
 	return strings.TrimRight(name[:k], "_([ ")
 }
 
-// runTimes are other words for how long a measurement was.
+// runTimes matches other words for how long a measurement took.
 var runTimes = regexp.MustCompile(`(?i)(^|[_ -])(measurement|measuring|test|trial|run)[_ -]` +
 	`(time|period|length)($|[_ -])`)
 
 var plain = regexp.MustCompile(`^-?\d+(\.\d+)?([eE][+-]?\d{1,3})?$`)
 
-// parseValue returns the values that a figure stands for: it may be rounded or cut off behind its last digit.
+// parseValue returns the values for which a figure may stand: its last digit may be rounded, or cut off.
 func parseValue(s string, u Unit, share float64) (Span, error) {
 	if !plain.MatchString(s) {
 		return Span{}, errors.New("expected a plain decimal number, with its unit and qualifier in their columns")
@@ -211,7 +211,7 @@ func parseValue(s string, u Unit, share float64) (Span, error) {
 		return Span{}, errors.New("is too large")
 	}
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(s), "e")
-	power, _ := strconv.Atoi(exponent) // none is 0
+	power, _ := strconv.Atoi(exponent) // no exponent is 0
 	_, decimals, _ := strings.Cut(mantissa, ".")
 	digit := math.Pow(10, float64(power-len(decimals)))
 	if (u.Dim == Count || u.Dim == ID) && decimals == "" {
@@ -219,7 +219,7 @@ func parseValue(s string, u Unit, share float64) (Span, error) {
 	}
 	off := digit + share*math.Abs(v)
 	if u.Dim == Duration && u.Factor >= 60 && decimals == "" && share == 0 {
-		return Span{v - digit/2, v, v + digit}, nil // nobody calls half an hour one
+		return Span{v - digit/2, v, v + digit}, nil // nobody calls half an hour one hour
 	}
 	return Span{v - off, v, v + off}, nil
 }

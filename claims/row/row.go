@@ -1,5 +1,5 @@
 // Package row reads published tables: what each row measures, in which unit, under which conditions, and
-// which values its printed digits allow. What rows say together is for claims/rules.
+// which values its printed digits allow. Package claims/rules checks what rows say together.
 package row
 
 import (
@@ -31,18 +31,18 @@ type Row struct {
 	Stem  string // the metric without its statistic
 	Stat  Stat
 	Parts []Part // of the config
-	// Keys of rows that belong together: by conditions in any order, and by metric, both in a group.
+	// Keys of rows that belong together in a group: by conditions in any order, and by metric.
 	Conditions, Figure string
 	General            []string // words of scenario and config
-	Prose              string   // all that it says in words
+	Prose              string   // everything that it says in words
 }
 
-// Measured says whether a figure can be reckoned with.
+// Measured reports whether a figure can be used in arithmetic.
 func (w *Row) Measured() bool {
 	return slices.Contains([]string{"", "exact", "approx", "as_written", "worded"}, w.Qualifier)
 }
 
-// Measure is the same for figures that can be compared.
+// Measure returns the same text for figures that can be compared.
 func (w *Row) Measure() string {
 	if w.Unit.Dim == Other {
 		return w.UnitText
@@ -50,7 +50,7 @@ func (w *Row) Measure() string {
 	return strconv.Itoa(int(w.Unit.Dim))
 }
 
-// IsSetup says whether a row describes the conditions of all measurements of its source.
+// IsSetup reports whether a row describes the conditions of all measurements of its source.
 func (w *Row) IsSetup() bool {
 	return slices.ContainsFunc(w.General, isOfSetup)
 }
@@ -60,46 +60,46 @@ func isOfSetup(word string) bool {
 		"parameters"}, word)
 }
 
-// IsOf says whether a row names nothing that another one does not name, but for being of a setup.
+// IsOf reports whether another row names everything that this one names, except for its being of a setup.
 func (w *Row) IsOf(o *Row) bool {
 	return !slices.ContainsFunc(w.General, func(word string) bool {
 		return !isOfSetup(word) && !slices.Contains(o.General, word)
 	})
 }
 
-// AsFigure is what a finding shows of a row.
+// AsFigure returns what a finding shows of a row.
 func (w *Row) AsFigure() claims.Figure {
 	return claims.Figure{Line: w.Line, At: w.at, Source: w.Source, Scenario: w.scenario, Config: w.Config,
 		Metric: w.Metric, Value: w.Text, Unit: w.UnitText, Qualifier: w.Qualifier, Setup: w.IsSetup()}
 }
 
-// IsResult is for rows with a figure of a measurement.
+// IsResult reports whether a row has the figure of a measurement.
 func (w *Row) IsResult() bool {
 	return slices.Contains([]Dimension{Duration, Rate, SizeRate, BitRate, Share}, w.Unit.Dim) && !w.IsSetup()
 }
 
-// IsBound is for rows that say one end of a range.
+// IsBound reports whether a row gives one end of a range.
 func (w *Row) IsBound() bool {
 	return strings.HasPrefix(w.Qualifier, "range_") || strings.HasSuffix(w.Qualifier, "_bound")
 }
 
-// IsLatency says whether a metric is a time that somebody waits.
+// IsLatency reports whether a metric is a time that somebody waits.
 func (w *Row) IsLatency() bool { return w.Has(strings.Fields(LatencyWords)...) }
 
-// IsChange says whether a metric is a difference, which may be negative.
+// IsChange reports whether a metric is a difference, which may be negative.
 func (w *Row) IsChange() bool { return w.Has(strings.Fields(ChangeWords)...) }
 
-// Has says whether a metric has one of these words.
+// Has reports whether a metric has one of these words.
 func (w *Row) Has(words ...string) bool {
 	return slices.ContainsFunc(w.Words, func(word string) bool { return slices.Contains(words, word) })
 }
 
-// Drop is words without some of them.
+// Drop returns words without some of them.
 func Drop(words, which []string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return slices.Contains(which, w) })
 }
 
-// Keep are the rows for which something holds, all where nothing is asked.
+// Keep returns the rows that which accepts; all rows if it is nil.
 func Keep(rows []*Row, which func(*Row) bool) (kept []*Row) {
 	for _, w := range rows {
 		if which == nil || which(w) {
@@ -109,7 +109,7 @@ func Keep(rows []*Row, which func(*Row) bool) (kept []*Row) {
 	return kept
 }
 
-// Grouped returns items by what key says, in their order.
+// Grouped groups items by key, in their order.
 func Grouped[S ~[]E, E any](items S, key func(E) string) []S {
 	at := map[string]int{}
 	var groups []S
@@ -124,7 +124,7 @@ func Grouped[S ~[]E, E any](items S, key func(E) string) []S {
 	return groups
 }
 
-// Rank is the place of a row among the statistics of one figure, or the ends of its range.
+// Rank returns the place of a row among the statistics of one figure, or of the ends of its range.
 func (w *Row) Rank() float64 {
 	switch {
 	case w.Qualifier == "range_low" || w.Qualifier == "lower_bound" || w.Has("first", "lower"):
@@ -138,15 +138,15 @@ func (w *Row) Rank() float64 {
 	}
 }
 
-// IsEach says whether a figure is of one CPU, thread or whatever else of several: "rate per core". A rate per
-// second is none.
+// IsEach reports whether a figure is per CPU, thread or another of several things: "rate per core". A rate
+// per second is not.
 func (w *Row) IsEach() bool {
 	of, times := w.After("per"), []string{"s", "sec", "second", "min", "minute", "h", "hour", "day"}
 	return of != "" && !slices.Contains(times, of) ||
 		slices.ContainsFunc(w.Parts, func(p Part) bool { return p.Key == "" && strings.HasPrefix(p.Value, "per ") })
 }
 
-// Of is what a figure is of each of, by its metric or its unit: packet of "cycles per packet", cycles/packet.
+// Of returns what a figure is per, by its metric or unit: packet for "cycles per packet", cycles/packet.
 func (w *Row) Of() string {
 	of := w.After("per")
 	if k := strings.LastIndex(w.UnitText, "/"); w.Unit.Dim == Other && k > 0 && of == "" {
@@ -155,10 +155,10 @@ func (w *Row) Of() string {
 	return of
 }
 
-// IsInTable says whether a row has a line; what a configuration says has none.
+// IsInTable reports whether a row has a line of its own. A figure that a configuration gives has none.
 func (w *Row) IsInTable() bool { return w.Line > 0 }
 
-// After is the word behind the last of another one, "" where it has none, or none is before it.
+// After returns the word after the last occurrence of another one; "": none, or that word is the first.
 func (w *Row) After(word string) string {
 	if k := LastOf(w.Words, word); k > 0 && k+1 < len(w.Words) {
 		return w.Words[k+1]
@@ -166,7 +166,7 @@ func (w *Row) After(word string) string {
 	return ""
 }
 
-// LastOf is where a word is last: requests_per_s_per_core is per core. -1: nowhere.
+// LastOf returns the index of the last occurrence of a word: requests_per_s_per_core is per core. -1: none.
 func LastOf(words []string, word string) int {
 	for k, w := range slices.Backward(words) {
 		if w == word {
@@ -176,7 +176,7 @@ func LastOf(words []string, word string) int {
 	return -1
 }
 
-// proseOf is all that a row says in words.
+// proseOf returns everything that a row says in words.
 func (w *Row) proseOf() string {
 	words := slices.Concat(w.General, w.Words, WordsOf(w.Quoted))
 	if w.Unit.Dim == Text {
@@ -191,7 +191,7 @@ var (
 	saysLinksAre = regexp.MustCompile(`\b(?:(?:links|ports|nics|interfaces|uplinks) (\d{1,3}))\b`)
 )
 
-// Links is how many links a row names, 0 where it names none.
+// Links returns how many links a row names; 0: it names none.
 func (w *Row) Links() float64 {
 	most := 0.
 	for _, m := range slices.Concat(saysLinks.FindAllStringSubmatch(w.Prose, -1),

@@ -7,35 +7,35 @@ import (
 	"strings"
 )
 
-// Span is a value and what it may be.
+// Span is a value with the least and the largest that it may be.
 type Span struct{ Low, Mid, High float64 }
 
-// Exactly is a value that is known.
+// Exactly returns the span of a known value.
 func Exactly(v float64) Span { return Span{v, v, v} }
 
-// Combine is what an operation gives with any values of two spans.
+// Combine returns the span of what an operation gives for all values of two spans.
 func Combine(a, b Span, of func(a, b float64) float64) Span {
 	ends := []float64{of(a.Low, b.Low), of(a.Low, b.High), of(a.High, b.Low), of(a.High, b.High)}
 	return Span{slices.Min(ends), of(a.Mid, b.Mid), slices.Max(ends)}
 }
 
-// Scaled is a span in a unit that is so many times smaller.
+// Scaled returns a span in a unit that is f times smaller.
 func (s Span) Scaled(f float64) Span { return Span{s.Low * f, s.Mid * f, s.High * f} }
 
-// Meets says whether both may be the same value, but for the error of float64.
+// Meets reports whether both may be the same value, within the error of float64.
 func (s Span) Meets(o Span) bool { return !s.Below(o) && !o.Below(s) }
 
-// Below says whether s is less for sure.
+// Below reports whether s is certainly less.
 func (s Span) Below(o Span) bool {
 	return o.Low-s.High > 1e-9*max(math.Abs(o.Low), math.Abs(s.High))
 }
 
-// Finite is false also where a value is none.
+// Finite reports whether all values are finite numbers.
 func (s Span) Finite() bool {
 	return max(math.Abs(s.Low), math.Abs(s.Mid), math.Abs(s.High)) < math.Inf(1) // false for NaN
 }
 
-// Number prints at least three digits, and thousands apart. A zero at its end says that it is rounded.
+// Number prints at least three digits, with commas between thousands. A zero at the end means rounding.
 func Number(v float64) string {
 	decimals := 0
 	for size := math.Abs(v); size != 0 && size < 99.5 && decimals < 9; size *= 10 {
@@ -48,7 +48,7 @@ func Number(v float64) string {
 	return Thousands(s)
 }
 
-// Thousands sets the thousands of a printed number apart by commas.
+// Thousands puts commas between the thousands of a printed number.
 func Thousands(s string) string {
 	whole, rest, fraction := strings.Cut(s, ".")
 	digits := strings.TrimPrefix(whole, "-")
@@ -64,7 +64,7 @@ func Thousands(s string) string {
 	return digits
 }
 
-// Percent prints a ratio, with one decimal where it is not whole.
+// Percent prints a ratio in percent, with a decimal if it is not whole.
 func Percent(ratio float64) string {
 	v := 100 * ratio
 	switch {
@@ -77,7 +77,7 @@ func Percent(ratio float64) string {
 	}
 }
 
-// Show prints a value in seconds, bytes a second and so on in the unit that people would use.
+// Show prints a value in base units, such as seconds or bytes a second, in the unit that people would use.
 func Show(dim Dimension, v float64) string {
 	var names string
 	switch dim {
@@ -103,7 +103,7 @@ func Show(dim Dimension, v float64) string {
 	return Number(v)
 }
 
-// BinaryName is a unit as it should have been printed: GiB/s for GB/s.
+// BinaryName returns a unit as it should have been printed: GiB/s for GB/s.
 func BinaryName(name string) string {
 	prefix, rest, _ := strings.Cut(name, "B")
 	return strings.ToUpper(prefix) + "iB" + rest

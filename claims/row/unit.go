@@ -27,25 +27,25 @@ const (
 	Length
 	Power
 	Energy
-	PerPower // bytes a second for each watt
+	PerPower // bytes a second per watt
 )
 
-// Unit has the factor to seconds, bytes (also for bits), or per second of them, to metres, watts or joules.
-// The prefix of a size may mean a power of 1,000 or of 1,024: binary is the second factor, 0 where only one
-// can be meant.
+// Unit has the factor to the base unit: seconds, bytes (also for bits), either per second, metres, watts or
+// joules. The prefix of a size may mean a power of 1,000 or of 1,024. Binary is the factor for 1,024, or 0 if
+// the prefix has only one meaning.
 type Unit struct {
 	Dim            Dimension
 	Factor, Binary float64
-	Points         bool // of percent: a difference of two shares
+	Points         bool // percentage points: a difference of two shares
 }
 
-// amount says whether there is none below zero.
+// amount reports whether values below zero are impossible.
 func (u Unit) amount() bool { return u.Dim != Text && u.Dim != Other && u.Dim != Share }
 
-// Year is one in seconds.
+// Year is a year in seconds.
 const Year = 365.25 * 86400
 
-// units are those with names of their own.
+// units returns the units that have names of their own.
 func units() map[string]Unit {
 	return map[string]Unit{
 		"version text string name date year model url": {Dim: Text},
@@ -85,7 +85,7 @@ var (
 	dataUnit = regexp.MustCompile(`^(?:([kKmMgGtTpP])(i?))?(B|[Bb]ytes?|b|[Bb]its?)(/s|/sec|ps)?$`)
 )
 
-// UnitOf knows a unit by its name. The case matters where b is a bit and B a byte.
+// UnitOf finds a unit by its name. Case matters if b is a bit and B a byte.
 func UnitOf(name string) (Unit, bool) {
 	const longest = 60
 	if name == "M" || len(name) > longest { // a million is no metre
@@ -136,7 +136,7 @@ func UnitOf(name string) (Unit, bool) {
 	return u, true
 }
 
-// isRatio is for what is compared only with itself: EUR/core, cycles/packet, Gbps/W.
+// isRatio reports whether a unit is compared only with itself: EUR/core, cycles/packet, Gbps/W.
 func isRatio(name string) bool {
 	k := strings.LastIndex(name, "/")
 	if k < 1 {

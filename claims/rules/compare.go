@@ -15,22 +15,22 @@ import (
 // comparison is a row that compares two configurations: "cache on vs off", "guest minus host".
 type comparison struct {
 	*row.Row
-	a, b  []string   // what the sides may be called
+	a, b  []string   // possible names of the sides
 	fixed []row.Part // conditions that hold for both sides
-	words []string   // of the metric that is compared
+	words []string   // of the compared metric
 	minus bool
 }
 
 const (
-	mostPairs = 200 // that a comparison may be about; with more it is about none of them
-	mostSums  = 20  // that are written out of one comparison
+	mostPairs = 200 // a comparison with more pairs than these is about none of them
+	mostSums  = 20  // written out for one comparison
 )
 
-// saysBase is for what others are held against, never the other way round.
+// saysBase matches sides that are always the baseline of a comparison.
 var saysBase = regexp.MustCompile(`(?i)^(?:baseline|default|before|original|vanilla|stock|unpatched|` +
 	`unoptimi[sz]ed)\b`)
 
-// comparisons are those rows.
+// comparisons returns those rows.
 func (t *table) comparisons() []comparison {
 	measures := strings.Fields(row.ChangeWords + " claimed ratio over factor times faster slower vs versus")
 	var all []comparison
@@ -44,7 +44,7 @@ func (t *table) comparisons() []comparison {
 			c.a, c.b = []string{w.Words[k-1]}, []string{w.Words[k+1]}
 		}
 		c.words = row.Drop(w.Words, slices.Concat(measures, row.WordsOf(strings.Join(append(c.a, c.b...), " "))))
-		if c.Has("max", "maximum", "min", "minimum") { // of the gains, where no figure has that word itself
+		if c.Has("max", "maximum", "min", "minimum") { // of the gains, unless a figure itself has that word
 			named := func(o *row.Row) bool { return o != w && sameFigure(o.Words, c.words) }
 			if !slices.ContainsFunc(t.Rows, named) {
 				c.words = row.Drop(c.words, []string{"max", "maximum", "min", "minimum"})
@@ -60,8 +60,8 @@ func (t *table) comparisons() []comparison {
 func isVersus(word string) bool { return word == "vs" || word == "versus" }
 func namesRatio() []string      { return strings.Fields(row.ChangeWords + " ratio factor times") }
 
-// takeBase is for a metric that names the other side: "gain_vs_default" of a configuration that differs from
-// that in one condition.
+// takeBase handles a metric that names the other side: "gain_vs_default" of a configuration that differs from
+// the default in one condition.
 func (t *table) takeBase(c *comparison, base string) {
 	for k, p := range c.Parts {
 		fixed := slices.Delete(slices.Clone(c.Parts), k, k+1)
@@ -75,15 +75,15 @@ func (t *table) takeBase(c *comparison, base string) {
 	}
 }
 
-// sameFigure says whether metrics are of one quantity: ops_rate and ops are.
+// sameFigure reports whether metrics have the same quantity, as ops_rate and ops do.
 func sameFigure(a, b []string) bool {
 	return slices.Equal(row.Drop(a, []string{"rate"}), row.Drop(b, []string{"rate"}))
 }
 
-// pairs are the figures that a comparison is about: those of configurations that differ in nothing else, and
-// where there are none, loosely, those that differ in more.
+// pairs returns the figures that a comparison is about: those of configurations that differ in nothing else.
+// If there are none, it returns those that differ in more, and loosely is true.
 func (t *table) pairs(c comparison) (pairs [][2]*row.Row, loosely bool) {
-	ofB := map[string][]*row.Row{} // by all but the side
+	ofB := map[string][]*row.Row{} // by everything but the side
 	var sideA, sideB []*row.Row
 	var keysA []string
 	for _, w := range t.Rows {
@@ -119,8 +119,8 @@ func (t *table) pairs(c comparison) (pairs [][2]*row.Row, loosely bool) {
 	return pairs, true
 }
 
-// formulas are what a comparison may mean, the likeliest first. "A vs B" does not say which is the baseline,
-// and an improvement of a time has several meanings.
+// formulas returns what a comparison may mean, the most likely first. "A vs B" does not say which is the
+// baseline, and an improvement of a time has several meanings.
 func (c comparison) formulas(of row.Dimension) []formula.Formula {
 	loses := c.Has("loss", "reduction", "decrease", "drop", "saving", "savings")
 	differences := []formula.Formula{"a − b", "b − a"}
@@ -137,7 +137,7 @@ func (c comparison) formulas(of row.Dimension) []formula.Formula {
 	return relative
 }
 
-// relative are the formulas of a comparison that is no difference. Their first half has b as the baseline.
+// relative returns the formulas of a comparison that is no difference. The first half has b as the baseline.
 func (c comparison) relative(of row.Dimension, loses bool) []formula.Formula {
 	isRate := slices.Contains([]row.Dimension{row.Rate, row.SizeRate, row.BitRate}, of)
 	isFaster := c.Has("speedup", "faster") && (isRate || of == row.Duration)
@@ -154,7 +154,7 @@ func (c comparison) relative(of row.Dimension, loses bool) []formula.Formula {
 		isBase = isBase && c.Has("improvement")
 		all = []formula.Formula{"1 − a ÷ b", "b ÷ a − 1", "a ÷ b − 1", "1 − b ÷ a"}
 	}
-	if isBase || isFaster && c.Value.Below(row.Exactly(1)) { // who calls it a speed-up means the first side
+	if isBase || isFaster && c.Value.Below(row.Exactly(1)) { // a speed-up is that of the first side
 		all = all[:len(all)/2]
 	}
 	if c.Unit.Factor == 1 && c.IsChange() && !c.Has("speedup") { // "an improvement of 2x"
@@ -167,7 +167,7 @@ func (c comparison) relative(of row.Dimension, loses bool) []formula.Formula {
 	return all
 }
 
-// inPoints says whether a difference of shares is in percentage points.
+// inPoints reports whether a difference of shares is in percentage points.
 func (c comparison) inPoints() bool { return c.Unit.Points || saysPoints.MatchString(c.Prose) }
 
 func (t *table) compared() []hit {
@@ -189,7 +189,7 @@ func (t *table) compared() []hit {
 				break
 			}
 			if k > 0 {
-				continue // the first is the one that is written out
+				continue // the first is written out
 			}
 			h.so = so
 			for n, p := range pairs {
@@ -211,7 +211,7 @@ func (t *table) compared() []hit {
 	return hits
 }
 
-// verdict holds what is claimed against what the figures give: "" where they agree, or there is no result.
+// verdict compares a claim with what the figures give. It returns "" if they agree, or if there is no result.
 func (t *table) verdict(c comparison, all []row.Span, loosely bool) string {
 	claim := t.Base(c.Row)
 	least, most, given := all[0], all[0], false
@@ -247,7 +247,7 @@ func (t *table) verdict(c comparison, all []row.Span, loosely bool) string {
 	return ""
 }
 
-// others says how the times of the compared cells differ: what a claim about something else leaves out.
+// others says how the times of the compared cells differ, which a claim about another quantity leaves out.
 func (t *table) others(pairs [][2]*row.Row) []string {
 	ends := map[string][2]float64{}
 	var names, lines []string
@@ -295,8 +295,8 @@ func (t *table) confounded() []hit {
 	return hits
 }
 
-// sameGoal holds rows such as cpus_for_slo = 8 and 5 against what was measured with 8 and with 5: the number
-// that is enough for a goal says little where the goal was not the same.
+// sameGoal checks rows such as cpus_for_slo = 8 and 5 by what was measured with 8 and with 5: the number that
+// suffices for a goal says little if the goals differ.
 func (t *table) sameGoal() []hit {
 	const about = 0.05
 	var hits []hit
@@ -339,7 +339,7 @@ func (t *table) sameGoal() []hit {
 	return hits
 }
 
-// goal is what was measured in the configuration of a claim with the number that it says.
+// goal returns what was measured in the configuration of a claim with the number that the claim gives.
 func (t *table) goal(claim *row.Row) []*row.Row {
 	number := row.Part{Key: strings.Join(claim.Words[:slices.Index(claim.Words, "for")], " "), Value: claim.Text}
 	want := row.Unordered(append(slices.Clone(claim.Parts), number))

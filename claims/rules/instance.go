@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// instance is a law with the figures of a cell.
+// instance is a law with the figures of one cell.
 type instance struct {
 	law
 	t     *table
@@ -23,7 +23,7 @@ type instance struct {
 	first *row.Row // of the configuration
 }
 
-// instances are the figures of the table for which a law must hold.
+// instances returns the figures of the table for which a law must hold.
 func (t *table) instances(l law) []instance {
 	names := slices.DeleteFunc(append(l.right.Names(), l.left.Names()...), func(name string) bool {
 		return t.Roles[name] == nil
@@ -54,7 +54,7 @@ func (t *table) instances(l law) []instance {
 	return all
 }
 
-// fill finds the figures, false where one is missing.
+// fill finds the figures, and reports whether it found all.
 func (i instance) fill(c cells.Cell, each *row.Row) bool {
 	own := 0
 	var like []string
@@ -94,7 +94,7 @@ func (i instance) fill(c cells.Cell, each *row.Row) bool {
 
 func (i instance) isFree(name string) bool { return slices.Contains(strings.Fields(i.free), name) }
 
-// isAlike says whether a figure is in bytes, in packets or whatever the others are in, where that is open.
+// isAlike reports whether a figure has the unit of the others (bytes, packets), if the law leaves that open.
 func (i instance) isAlike(name string, w *row.Row) bool {
 	of := func(w *row.Row) string {
 		if w.Unit.Dim == row.SizeRate {
@@ -111,7 +111,7 @@ func (i instance) isAlike(name string, w *row.Row) bool {
 	return true
 }
 
-// other finds what the other right side needs beside the figures of the law; without it there is none.
+// other finds what the alternative right sides need beside the law's figures, and drops those that lack it.
 func (i *instance) other(c cells.Cell) {
 	all := i.or.Alternatives()
 	i.or = ""
@@ -128,7 +128,7 @@ func (i *instance) other(c cells.Cell) {
 	}
 }
 
-// also adds to the left side what its configuration has of a law's further parts.
+// also adds further parts of a law to the left side, if the configuration has them.
 func (i *instance) also(c cells.Cell) {
 	for name := range strings.FieldsSeq(i.plus) {
 		like := i.rest(i.each, i.rows[i.each])
@@ -140,7 +140,7 @@ func (i *instance) also(c cells.Cell) {
 	}
 }
 
-// rest is what a metric has beside the words of its role and the statistic: packet of packets_sent.
+// rest returns what a metric has beside the words of its role and the statistic: packet of packets_sent.
 func (i instance) rest(name string, w *row.Row) []string {
 	words := []string{}
 	generic := append(strings.Fields(i.t.Roles[name].Words), "rate", "ratio")
@@ -165,7 +165,7 @@ func (i instance) get(name string) row.Span {
 	}
 }
 
-// holds says whether the figures agree within their digits, and with what else the law allows.
+// holds reports whether the figures agree within their digits and the tolerance of the law.
 func (i instance) holds() bool {
 	left := i.left.Value(i.get)
 	for _, f := range i.or.Alternatives() {
@@ -211,7 +211,7 @@ func (i instance) text(name string) string {
 	return i.t.Printed(i.rows[name])
 }
 
-// side writes out one side of an inequality.
+// side prints one side of an inequality.
 func (i instance) side(f formula.Formula) string {
 	names, s := f.Names(), f.Text(i.text)
 	value := row.Show(i.in, f.Value(i.get).Mid)
@@ -231,7 +231,7 @@ func (i instance) side(f formula.Formula) string {
 	}
 }
 
-// sum writes out what does not hold.
+// sum prints what does not hold.
 func (i instance) sum() string {
 	switch i.sign {
 	case "=":
@@ -244,7 +244,8 @@ func (i instance) sum() string {
 	}
 }
 
-// figures are the rows of an instance; what a configuration says is none, and shown by its first row.
+// figures returns the rows of an instance. For a figure of a configuration that is the configuration's first
+// row.
 func (i instance) figures() []*row.Row {
 	var rows []*row.Row
 	if i.once && !i.rows[i.names[len(i.names)-1]].IsInTable() {
@@ -259,7 +260,7 @@ func (i instance) figures() []*row.Row {
 	return rows
 }
 
-// alike are the instances of a law with the same units in one source.
+// alike groups the instances of a law that have the same units and source.
 func (t *table) alike(l law) [][]instance {
 	return row.Grouped(t.instances(l), func(i instance) string {
 		key := i.rows[i.names[0]].Source
@@ -270,7 +271,7 @@ func (t *table) alike(l law) [][]instance {
 	})
 }
 
-// reading takes units of a source as binary, and returns what takes them back.
+// reading treats units of a source as binary, and returns a function that ends that.
 func (t *table) reading(source string, units []string) (undo func()) {
 	was := t.Binary
 	t.Binary = map[[2]string]bool{}
@@ -283,7 +284,7 @@ func (t *table) reading(source string, units []string) (undo func()) {
 	return func() { t.Binary = was }
 }
 
-// agree is how many instances hold.
+// agree counts the instances that hold.
 func agree(group []instance) (n int) {
 	for _, i := range group {
 		if i.holds() {
@@ -293,14 +294,14 @@ func agree(group []instance) (n int) {
 	return n
 }
 
-// binaryUnits finds units whose figures agree only if their prefixes mean powers of 1,024. The rules after it
-// read them so.
+// binaryUnits finds units whose figures agree only if their prefixes mean powers of 1,024. The rules that
+// follow read them in that way.
 func (t *table) binaryUnits() []hit {
 	var hits []hit
 	for _, l := range slices.DeleteFunc(laws(), func(l law) bool { return l.sign != "=" }) {
 		for _, group := range t.alike(l) {
 			source := group[0].figures()[0].Source
-			readings := [][]string{nil, nil} // as printed, all units binary, each alone
+			readings := [][]string{nil, nil} // as printed, all units binary, each unit alone
 			for _, w := range group[0].figures() {
 				if w.Unit.Binary != 0 && !slices.Contains(readings[1], w.UnitText) {
 					readings[1] = append(readings[1], w.UnitText)
@@ -323,7 +324,7 @@ func (t *table) binaryUnits() []hit {
 	return hits
 }
 
-// asBinary takes units as binary for good, and says why.
+// asBinary treats units as binary from now on, and says why.
 func (t *table) asBinary(group []instance, source string, units []string, printed int) (h hit) {
 	was, before := group[0].sum(), t.Binary
 	t.reading(source, units)
@@ -347,10 +348,10 @@ func (t *table) asBinary(group []instance, source string, units []string, printe
 	return h
 }
 
-// broken are the figures for which the laws of a rule do not hold.
+// broken returns the figures for which a law of a rule does not hold.
 func (t *table) broken(rule string) []hit {
 	var hits []hit
-	seen := map[*row.Row]bool{} // figures that an earlier law has
+	seen := map[*row.Row]bool{} // figures of earlier laws
 	for _, l := range laws() {
 		if l.rule != rule {
 			continue
@@ -370,7 +371,7 @@ func (t *table) broken(rule string) []hit {
 	return hits
 }
 
-// hit is a finding, with how many of its kind have none.
+// hit returns a finding, with how many instances of its kind hold.
 func (i instance) hit(agree, all int) hit {
 	h := hit{rows: i.figures(), sum: []string{i.sum()}, so: cmp.Or(i.so, wrong)}
 	if i.soft != nil {

@@ -9,30 +9,30 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// law is what holds between figures of one configuration. Where the left side is one figure, the right side
-// is another way to compute it, or its limit. Equal sides need two figures of the configuration itself.
+// law relates figures of one configuration. If the left side is one figure, the right side is another way to
+// compute it, or its limit. An equation needs two figures of the configuration itself.
 type law struct {
 	rule       string
 	left       formula.Formula
-	sign       string // = ≤ ≥, or "whole" where the left side is a whole number and not 0
+	sign       string // = ≤ ≥, or "whole": the left side is a whole number and not 0
 	right      formula.Formula
-	each       string          // the name that takes each figure of a configuration; else each has one
+	each       string          // a name that takes each figure of a configuration in turn; others take one
 	once       bool            // the left side has one value in a configuration
 	same, stat bool            // the metrics are the same but for the words of their roles; the statistics are
-	free       string          // names that need not be the same
-	plus       string          // names that add to the left side where the configuration has them
-	more, less formula.Formula // that the right side may be, besides the printed digits
-	or         formula.Formula // other right sides, where their figures are there: then any must hold
-	about      float64         // share of the right side that it may be off
-	in         row.Dimension   // of the sides, to print them
+	free       string          // names exempt from same
+	plus       string          // names that add to the left side if the configuration has them
+	more, less formula.Formula // by what the right side may be more or less, besides the printed digits
+	or         formula.Formula // other right sides, used if their figures exist: any of the sides may hold
+	about      float64         // tolerance, as a share of the right side
+	in         row.Dimension   // unit for printing the sides
 	so         string
-	unless     func(i instance) bool   // the table says what takes the law's ground away
-	soft       func(i instance) string // why a finding is only suspicious, "" where it is not
+	unless     func(i instance) bool   // the table says something that makes the law void
+	soft       func(i instance) string // why a finding is only suspicious; "": it is not
 }
 
-const asked = 0.02 // a run is seldom as long as asked for
+const asked = 0.02 // a run is seldom exactly as long as requested
 
-// Conclusions of several laws.
+// Conclusions that several laws share.
 const (
 	wrong  = "One of the figures is wrong, or means something else."
 	whole  = "A part is never more than the whole."
@@ -40,12 +40,12 @@ const (
 	few    = "Less than one sample is above it: this is the maximum, or computed between two samples."
 )
 
-// laws are in base units: seconds, bytes, and per second of them.
+// laws returns all laws, in base units: seconds, bytes, and either per second.
 func laws() []law {
 	return slices.Concat(products(), sums(), spreads(), limits(), hosts(), ways(), machines(), others(), twice())
 }
 
-// products are the laws of rates, sizes and times.
+// products returns the laws of rates, sizes and times.
 func products() []law {
 	all := []law{
 		{rule: "product", left: "moved_bytes", sign: "=", right: "request_rate × object",
@@ -77,9 +77,9 @@ func products() []law {
 	return all
 }
 
-// sums are the laws of parts and wholes.
+// sums returns the laws of parts and wholes.
 func sums() []law {
-	// With nice and guests where a tool shows them: their time is in that of the user (top), or not (mpstat).
+	// nice and guest times count if a tool shows them: top includes them in the user's time, mpstat does not.
 	const used = " − user − system − iowait − irq − softirq − steal"
 	return []law{
 		{rule: "balance", left: "lost", sign: "=", right: "sent − received", same: true,
@@ -129,7 +129,7 @@ func sums() []law {
 	}
 }
 
-// spreads are the laws of statistics, and of one quantity in two units.
+// spreads returns the laws of statistics, and of one quantity in two units.
 func spreads() []law {
 	return []law{
 		{rule: "same-quantity", left: "stated_bits", sign: "≤", right: "moved_bytes × bits ÷ tcp", in: row.BitRate,
@@ -153,7 +153,7 @@ func spreads() []law {
 	}
 }
 
-// limits are the laws of time, of samples and of links.
+// limits returns the laws of time, of samples and of links.
 func limits() []law {
 	return []law{
 		{rule: "too-long", left: "run", sign: "≤", right: "year", in: row.Duration,
@@ -182,7 +182,7 @@ func limits() []law {
 	}
 }
 
-// machines are the laws of what CPUs, memory and cards have and do.
+// machines returns the laws of what CPUs, memory and cards have and do.
 func machines() []law {
 	const none = "No CPU does more than its time and clock allow: a figure is wrong, or it is of other CPUs."
 	return []law{
@@ -208,13 +208,13 @@ func machines() []law {
 	}
 }
 
-// others are the laws of failures and money, of windows and of statistics.
+// others returns the laws of failures and money, of windows and of statistics.
 func others() []law {
 	return []law{
 		{rule: "product", left: "available", sign: "=", right: "mtbf ÷ ( mtbf + mttr )",
 			or: "( mtbf − mttr ) ÷ mtbf", soft: maybeApart},
 		{rule: "product", left: "yearly_fails", sign: "=", right: "year ÷ mtbf", about: asked,
-			or: "year ÷ ( mtbf + year ÷ 2 )", soft: maybeApart}, // of those that still run
+			or: "year ÷ ( mtbf + year ÷ 2 )", soft: maybeApart}, // counts only machines that still run
 		{rule: "product", left: "mtbf", sign: "=", right: "observed ÷ failures", about: asked,
 			or: "( observed − downtime ) ÷ failures or devices × observed ÷ failures", soft: maybeApart},
 		{rule: "product", left: "latency_mean", sign: "=", right: "1 ÷ round_rate", about: asked,
@@ -238,7 +238,7 @@ func others() []law {
 	}
 }
 
-// twice are the laws of what is said twice, and of an order between figures.
+// twice returns the laws of things that are said twice, and of the order of figures.
 func twice() []law {
 	const many = "More arrived than was offered: a figure is wrong, or they are of different places or times."
 	return []law{

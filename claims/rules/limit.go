@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// atLimit finds what is within 1% of what a link can carry.
+// atLimit finds figures within 1% of what a link can carry.
 func (t *table) atLimit() []hit {
 	const near = 0.01
 	ceilings := []struct {
@@ -39,7 +39,7 @@ func (t *table) atLimit() []hit {
 	return append(hits, t.limited()...)
 }
 
-// limited finds what a row with the qualifier limit ended: the largest share of a baseline beside it.
+// limited finds a limit (a row so qualified) that also bounds a baseline, by the largest share of it beside.
 func (t *table) limited() []hit {
 	var hits []hit
 	use := func(w *row.Row) bool {
@@ -62,7 +62,7 @@ func (t *table) limited() []hit {
 	return hits
 }
 
-// notIsolated holds the CPU that a measurement is bound to against those that are said to be isolated.
+// notIsolated compares the CPU of a measurement's affinity with those that are said to be isolated.
 func (t *table) notIsolated() []hit {
 	var hits []hit
 	for _, w := range t.Rows {
@@ -96,7 +96,7 @@ func (t *table) notIsolated() []hit {
 	return hits
 }
 
-// hosts are the laws of what a host has.
+// hosts returns the laws of what a host has.
 func hosts() []law {
 	const so = "No host has more CPUs for some of its work than it has."
 	return []law{
@@ -114,7 +114,7 @@ func hosts() []law {
 	}
 }
 
-// ways are the laws of how long light and bits are on their way.
+// ways returns the laws of how long light and bits travel.
 func ways() []law {
 	const rule, so = "too-fast", "No signal is faster than light: the unit or a figure is wrong."
 	late := func(instance) string {

@@ -22,7 +22,7 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// rule is one kind of finding. Beside its check it has laws in laws(), or what figures need in lacks().
+// rule is one kind of finding. Beside its check it may have laws in laws(), or needs of figures in lacks().
 type rule struct {
 	id, title string
 	severity  claims.Severity
@@ -34,10 +34,10 @@ type hit struct {
 	rows     []*row.Row
 	sum      []string
 	so       string
-	severity claims.Severity // in place of the rule's
+	severity claims.Severity // overrides that of the rule
 }
 
-// rules begin with the one that says which prefixes are binary, for the others.
+// rules returns all rules. The first finds binary prefixes, for the rules after it.
 func rules() []rule {
 	return []rule{
 		{"binary-units", "a unit is printed as decimal and counted as binary", claims.Contradiction,
@@ -86,7 +86,7 @@ func rules() []rule {
 	}
 }
 
-// hits are what a rule finds in a table.
+// hits returns what a rule finds in a table.
 func (r rule) hits(t *table) []hit {
 	var hits []hit
 	if r.check != nil {
@@ -95,7 +95,7 @@ func (r rule) hits(t *table) []hit {
 	return append(append(hits, t.broken(r.id)...), t.lacking(r.id)...)
 }
 
-// Audit reads a table, as docs/claims.md describes it, and checks it. An error names the line.
+// Audit reads and checks a table as described in docs/claims.md. An error names the line.
 func Audit(ctx context.Context, from io.Reader) (claims.Report, error) {
 	rows, err := row.Read(from)
 	if err != nil {
@@ -128,15 +128,15 @@ func Audit(ctx context.Context, from io.Reader) (claims.Report, error) {
 	return r, nil
 }
 
-// AuditFile audits the table in a file, and names it.
+// AuditFile audits the table in a file, and puts the file's name into the report.
 func AuditFile(ctx context.Context, name string) (claims.Report, error) {
-	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block us for ever
+	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block for ever
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = path.Err
 	}
 	var r claims.Report
 	if err == nil {
-		defer context.AfterFunc(ctx, func() { file.Close() })() // ends a read of a pipe
+		defer context.AfterFunc(ctx, func() { file.Close() })() // ends the read of a pipe
 		defer file.Close()
 		r, err = Audit(ctx, file)
 	}

@@ -33,7 +33,7 @@ func audit(tb testing.TB, table string) claims.Report {
 	return r
 }
 
-// found are the rules that find something, with the lines.
+// found returns the rules that find something, with the lines.
 func found(r claims.Report) []string {
 	var names []string
 	for _, f := range r.Findings {
@@ -46,7 +46,7 @@ func found(r claims.Report) []string {
 	return names
 }
 
-// Five published articles: what there is to find in them was worked out by hand before this package existed.
+// Five published articles. What can be found in them was worked out by hand before this package existed.
 func TestPublished(t *testing.T) {
 	data, err := os.ReadFile("../testdata/published.csv")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden.Check(t, "../testdata/published.want.txt", b.Bytes())
-	for _, want := range []string{ // the sums that were worked out by hand
+	for _, want := range []string{ // the arithmetic that was worked out by hand
 		"= 29.4%", "= 52.6%", "= 74.6%", "= 125.1%", "= 300.6%", "= 223.2%", // not "up to 30%"
 		"× 0.26 to × 0.63",                               // P99 of the same
 		"10.24 GiB/s × 8 = 88.0 Gbit/s",                  //
@@ -75,7 +75,7 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// Where the two misprints and the claim are corrected, what they gave is gone, and nothing else appears.
+// With the two misprints and the claim corrected, their findings are gone, and no others appear.
 func TestPublishedCorrected(t *testing.T) {
 	data, err := os.ReadFile("../testdata/published.csv")
 	if err != nil {
@@ -103,8 +103,8 @@ func TestPublishedCorrected(t *testing.T) {
 
 const head = "scenario,config,metric,unit,value,qualifier\n"
 
-// planted has tables with an error for each rule, which their names begin with, and the same table with that put right: "bad>good" in a
-// field, "-bad row" and "+good row".
+// planted returns tables with an error for each rule, with which their names begin, and their corrections:
+// "bad>good" in a field, "-bad row" and "+good row".
 func planted() map[string]string {
 	return map[string]string{
 		"binary-units": `
@@ -616,7 +616,7 @@ web setup,,object_size,Mb>Mbit,1,`,
 	}
 }
 
-// variants are the tables with the error and without.
+// variants returns the tables with the error and without.
 func variants(rows string) (bad, good string) {
 	for line := range strings.Lines(strings.TrimSpace(rows) + "\n") {
 		if rest, ok := strings.CutPrefix(line, "-"); ok {
@@ -668,8 +668,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// Tables that look wrong and are right: binary beside decimal units, shares that are rounded, all that a line
-// carries, durations in other units, means beyond a percentile.
+// Tables that look wrong and are right: binary beside decimal units, rounded shares, a fully used line,
+// durations in other units, means beyond a percentile.
 func TestLooksWrong(t *testing.T) {
 	tables := clean()
 	maps.Copy(tables, map[string]string{
@@ -1039,7 +1039,7 @@ v,a vs b,throughput_gain,percent,-3.2,`,
 	}
 }
 
-// Tables that agree, made up at random and rounded to random digits, have nothing to find.
+// Consistent tables, made at random and rounded to random digits, have no findings.
 func TestConsistent(t *testing.T) {
 	for seed := range uint64(300) {
 		table := consistent(rand.New(rand.NewPCG(seed, 14)), 1)
@@ -1049,7 +1049,7 @@ func TestConsistent(t *testing.T) {
 	}
 }
 
-// Several measurements of each configuration differ, which is said, and contradict nothing.
+// Several measurements of each configuration differ, which is a finding, and contradict nothing.
 func TestRepeated(t *testing.T) {
 	for seed := range uint64(100) {
 		table := consistent(rand.New(rand.NewPCG(seed, 15)), 3)
@@ -1065,7 +1065,7 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// Whoever has had enough gets no report, also where the file does not end.
+// A cancelled audit returns no report, even if the file does not end.
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	name := filepath.Join(t.TempDir(), "pipe")
@@ -1091,7 +1091,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// consistent simulates loads over a link and prints what is measured, in some runs of each configuration.
+// consistent simulates loads over a link, and prints what is measured, in several runs of each configuration.
 func consistent(r *rand.Rand, runs int) string {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
@@ -1179,7 +1179,7 @@ func mega(binary bool) string {
 	return "MB/s"
 }
 
-// docs/claims.md has a row for each rule, and an example as it is printed.
+// docs/claims.md has a row for each rule, and an example with real output.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/claims.md")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// What tables say in words: of the prose of a row, which is in small letters with single spaces.
+// What tables say in words. The patterns match the prose of a row, in lower case with single spaces.
 var (
 	saysOneHost = regexp.MustCompile(`\b(?:veth|loopback|localhost|memif|intra (host|node|vm)|inter vm|` +
 		`(same|one|single) (host|node|machine|server)|` +
@@ -50,17 +50,17 @@ var (
 	saysNone   = regexp.MustCompile(`\b(?:(no|without) \w+|\w+ (off|no|none|disabled))\b`)
 )
 
-// links are how many a source has, as its setup, its links and its texts say, and whether they are one bond.
+// links is how many links a source has, by its setup, its links and its texts, and whether they are one bond.
 type links struct {
 	number float64
 	bond   bool
 }
 
-// table is what the rules look at.
+// table is what the rules check.
 type table struct {
 	*cells.Table
 	links map[string]links  // by source
-	known map[*row.Row]bool // what paired gives
+	known map[*row.Row]bool // result of paired
 }
 
 func tableOf(rows []*row.Row) *table {
@@ -85,7 +85,7 @@ func (t *table) linksOf(rows []*row.Row) links {
 	return l
 }
 
-// carrier is the row of an instance that a link carries.
+// carrier returns the row of an instance that a link carries.
 func (i instance) carrier() *row.Row {
 	for _, name := range []string{"moved", "moved_both", "packet_rate", "round_trip", "fetch"} {
 		if w := i.rows[name]; w != nil {
@@ -95,7 +95,7 @@ func (i instance) carrier() *row.Row {
 	return nil
 }
 
-// times is how many times a link's rate a figure may be: several links, and both directions.
+// times returns by how many times a figure may exceed a link's rate: several links, and both directions.
 func (i instance) times() float64 {
 	w := i.carrier()
 	if w == nil {
@@ -108,7 +108,7 @@ func (i instance) times() float64 {
 	return n
 }
 
-// offLink says whether a figure is of traffic that no link carries, or one of nobody says how many.
+// offLink reports whether no link carries a figure's traffic, or a bond of unknown size does.
 func offLink(i instance) bool {
 	w := i.carrier()
 	bond := i.t.links[w.Source].bond || saysBond.MatchString(w.Prose)
@@ -116,7 +116,7 @@ func offLink(i instance) bool {
 	return saysOneHost.MatchString(w.Prose) && !saysHosts.MatchString(w.Prose) || bond && number < 2
 }
 
-// says is for what the figures of an instance, or the texts of their configuration, say: not "cache=off".
+// says reports whether the figures of an instance, or the texts beside them, say something: not "cache=off".
 func (i instance) says(what *regexp.Regexp) bool {
 	says := func(w *row.Row) bool { return what.MatchString(saysNone.ReplaceAllString(w.Prose, "")) }
 	for _, w := range i.rows {
@@ -128,25 +128,25 @@ func (i instance) says(what *regexp.Regexp) bool {
 	return false
 }
 
-// saying is a law's unless: what a table says.
+// saying returns a law's unless: the table says what.
 func saying(what *regexp.Regexp) func(instance) bool {
 	return func(i instance) bool { return i.says(what) }
 }
 
-// suspect is a law's soft: a conclusion that is not sure.
+// suspect returns a law's soft: the conclusion so is not certain.
 func suspect(so string) func(instance) string { return func(instance) string { return so } }
 
-// isNotInTurns is for requests of which nobody says that one waits for the other.
+// isNotInTurns is true unless the table says that each request waits for the one before.
 func isNotInTurns(i instance) bool { return !i.says(saysInTurns) || isOpenLoop(i) }
 
-// isNotTwice is for a factor and a percentage that do not say the same, or that figures are beside.
+// isNotTwice is for a factor and a percentage that differ in meaning, or whose figures the table also has.
 func isNotTwice(i instance) bool {
 	percent := cmp.Or(i.rows["reduced"], i.rows["gain"])
 	return i.rows["speedup"].Unit.Factor != 1 || percent.Unit.Factor == 1 || percent.Unit.Points ||
 		i.t.paired()[i.rows["speedup"]]
 }
 
-// paired are the comparisons whose figures the table has.
+// paired returns the comparisons whose figures the table has.
 func (t *table) paired() map[*row.Row]bool {
 	if t.known == nil {
 		t.known = map[*row.Row]bool{}
@@ -158,10 +158,10 @@ func (t *table) paired() map[*row.Row]bool {
 	return t.known
 }
 
-// isNoSlot is for traffic that one slot does not carry, or in both directions at once.
+// isNoSlot is for traffic that does not pass one slot, or passes it in both directions at once.
 func isNoSlot(i instance) bool { return offLink(i) || i.times() > 1 || i.says(saysBothWays) }
 
-// isMore is for what may become more on its way, and for what another law finds.
+// isMore is for what may become more on its way, and for what another law checks.
 func isMore(i instance) bool {
 	c := i.t.Of[i.rows[i.names[len(i.names)-1]]]
 	lost := slices.ContainsFunc(c, func(w *row.Row) bool {
@@ -170,17 +170,17 @@ func isMore(i instance) bool {
 	return lost || i.says(saysMany) || i.says(saysOutside) || i.says(saysLess)
 }
 
-// isLess is for replies that are compressed or come out of a cache: fewer bytes than objects.
+// isLess is for replies that are compressed or come from a cache, and so have fewer bytes than their objects.
 func isLess(i instance) bool {
 	return i.says(saysLess) && i.left.Value(i.get).Below(i.right.Value(i.get))
 }
 
-// isCounted is for a loss of which what was received says more.
+// isCounted is for a loss about which the number of received packets says more.
 func isCounted(i instance) bool {
 	return i.says(saysMany) || slices.ContainsFunc(i.t.Of[i.rows["lost"]], i.t.Roles["received"].Fits)
 }
 
-// isSized is for packets whose size another law looks at.
+// isSized is for packets whose size another law checks.
 func isSized(i instance) bool {
 	c := i.t.Of[i.rows["packet_rate"]]
 	return offLink(i) || i.t.Find(c, "frame", nil) != nil || i.t.Find(c, "packet", nil) != nil
@@ -192,7 +192,7 @@ func isOpenLoop(i instance) bool {
 	})
 }
 
-// isBothAtOnce is for a total of both directions at once beside each alone, which is not much more.
+// isBothAtOnce is for a total of both directions at once that is not much more than each alone together.
 func isBothAtOnce(i instance) bool {
 	const about = 1.05
 	w := i.rows["all_ways"]
@@ -217,8 +217,8 @@ func maybeOthers(i instance) string {
 	return ""
 }
 
-// severalCPUs is for shares of the time of several CPUs: one is more than a CPU has, or all of them are two
-// or more.
+// severalCPUs is for shares of the time of several CPUs: one share is more than a CPU has, or all together
+// are two CPUs or more.
 func severalCPUs(i instance) bool {
 	sum, most := 0., 0.
 	for _, w := range i.rows {
@@ -247,15 +247,15 @@ func isInTotal(i instance) bool {
 	return severalCPUs(i) || len(i.rows) == 8 || len(i.rows) == 7 && i.rows["nice"] == nil
 }
 
-// ofRequests is for hits of which the number of requests says more.
+// ofRequests is for hits about which the number of requests says more.
 func ofRequests(i instance) bool {
 	return slices.ContainsFunc(i.t.Of[i.rows["hits"]], i.t.Roles["requests"].Fits)
 }
 
-// isTimes is for a reduction by a factor: 4x less.
+// isTimes is for a reduction given as a factor: 4x less.
 func isTimes(i instance) bool { return i.rows["reduced"].Unit.Factor == 1 }
 
-// isNoHost is for CPUs of which the table does not say that they are all of a host.
+// isNoHost is for CPUs that the table does not say to be all CPUs of a host.
 func isNoHost(i instance) bool {
 	w := i.rows["host_cpus"]
 	is := func(names ...string) bool {
@@ -271,18 +271,18 @@ func isNoHost(i instance) bool {
 			!is("host", "server", "node", "dut", "machine", "hypervisor")
 }
 
-// isOneWay is for round trips of which nobody says that they bring back what they took.
+// isOneWay is for round trips that the table does not say to bring back what they took.
 func isOneWay(i instance) bool {
 	return offLink(i) || !i.says(saysEcho)
 }
 
-// isElsewhere is for a length that the table may not mean for the way of a latency.
+// isElsewhere is for a length that may not be that of the path of a latency.
 func isElsewhere(i instance) bool {
 	way := cmp.Or(i.rows["distance"], i.rows["fibre"])
 	return !way.IsOf(cmp.Or(i.rows["one_way"], i.rows["round_trip"]))
 }
 
-// isNotFetched is for objects that may not have crossed the link as they are.
+// isNotFetched is for objects that may not have crossed the link unchanged.
 func isNotFetched(i instance) bool {
 	return offLink(i) || i.says(saysLess) || i.rows["object"].Stat.Kind != ""
 }

@@ -14,12 +14,12 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// confidence is the words of an end of a confidence interval.
+// confidence matches the words for an end of a confidence interval.
 var confidence = regexp.MustCompile(`(^| )(ci|confidence( interval)?)( ?(90|95|99)%?)?` +
 	` (low|lower|min|high|upper|max)( bound| end)?$`)
 
-// order holds the statistics of one figure, or the ends of its range and itself. Where one is there twice,
-// with different values, they are of several measurements.
+// order compares the statistics of one figure, or the ends of its range with itself. A statistic with two
+// different values is of several measurements.
 func (t *table) order() []hit {
 	var hits []hit
 	ends := []string{"first", "lower", "last", "upper"}
@@ -53,7 +53,7 @@ func (t *table) order() []hit {
 	return append(hits, t.intervals()...)
 }
 
-// isSameStat is for two names of one statistic: P100 and the maximum, P50 and the median.
+// isSameStat reports whether two rows name one statistic differently: P100 and maximum, P50 and median.
 func isSameStat(a, b *row.Row) bool {
 	return a.Stat == b.Stat && a.Measured() && b.Measured() && a.Has("p100", "median") != b.Has("p100", "median")
 }
@@ -86,7 +86,7 @@ func (t *table) averaged() []hit {
 	return hits
 }
 
-// intervals finds means outside of their own confidence interval: rtt_mean, rtt_ci95_low, rtt_ci95_high.
+// intervals finds means outside their own confidence interval: rtt_mean, rtt_ci95_low, rtt_ci95_high.
 func (t *table) intervals() []hit {
 	var hits []hit
 	for _, c := range t.Cells {
@@ -97,7 +97,7 @@ func (t *table) intervals() []hit {
 				continue
 			}
 			of, around := row.StatOf(stem)
-			middles := row.Keep(c, func(w *row.Row) bool { // the mean, also where a median may be meant
+			middles := row.Keep(c, func(w *row.Row) bool { // the mean, even if a median may be meant
 				return w.Measured() && w.Unit.Dim == end.Unit.Dim && w.Stem == of && (w.Stat.Kind == "mean" ||
 					w.Stat.Rank == 50 && around.Kind == "")
 			})
@@ -137,7 +137,7 @@ func (t *table) repeats() []hit {
 	return hits
 }
 
-// oddUnit finds one figure in bytes among several of the same metric in bits, or the other way round, whose
+// oddUnit finds a figure in bytes among several figures of the same metric in bits, or the reverse, whose
 // number is like theirs and whose value is not.
 func (t *table) oddUnit() []hit {
 	const others, apart = 3, 3.
@@ -169,8 +169,8 @@ func (t *table) oddUnit() []hit {
 	return hits
 }
 
-// derived holds "throughput per cpu" against the throughput and the CPUs, and "throughput rel quiet", in
-// percent, against the throughput here and where it is 100%.
+// derived compares "throughput per cpu" with the throughput and the CPUs, and "throughput rel quiet", in
+// percent, with the throughput here and where it is 100%.
 func (t *table) derived() []hit {
 	const f formula.Formula = "a ÷ b"
 	hits := append(t.scaled(), t.quotients()...)
@@ -207,14 +207,14 @@ func (t *table) derived() []hit {
 	return hits
 }
 
-// ofLoad is how far a load generator's figure per thread may be off: it is the mean over intervals of each.
+// ofLoad is how far a load generator's figure per thread may be off: it is a mean over intervals of each.
 const ofLoad = 1.5
 
 func isOfLoad(of string) bool {
 	return slices.Contains([]string{"thread", "worker", "connection", "client", "stream"}, of)
 }
 
-// whole is the figure that is 100% in these rows.
+// whole returns the figure that is 100% in these rows.
 func (t *table) whole(rows []*row.Row) *row.Row {
 	for _, w := range rows {
 		if total := t.total(w); math.Abs(t.Base(w).Mid-1) < 1e-9 && total != nil {
@@ -224,7 +224,7 @@ func (t *table) whole(rows []*row.Row) *row.Row {
 	return nil
 }
 
-// total is the figure of the same configuration that one per cpu, or rel baseline, is a part of.
+// total returns the figure of the same configuration of which one per cpu, or rel baseline, is a part.
 func (t *table) total(w *row.Row) *row.Row {
 	k := max(row.LastOf(w.Words, "rel"), row.LastOf(w.Words, "per"))
 	words := w.Words[:k]
@@ -237,7 +237,7 @@ func (t *table) total(w *row.Row) *row.Row {
 	}))
 }
 
-// number is how many CPUs, or whatever else, a configuration has.
+// number returns how many CPUs, or other things, a configuration has.
 func (t *table) number(w *row.Row, of string) *row.Row {
 	for _, o := range t.Of[w] {
 		if name := strings.Join(o.Words, " "); o.Unit.Dim == row.Count && (name == of || name == of+"s") {

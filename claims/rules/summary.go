@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/claims/row"
 )
 
-// runNames are what is measured several times.
+// runNames are the words for what is measured several times.
 const runNames = "run trial repetition iteration round attempt rep"
 
 var summary = regexp.MustCompile(`^(?:the )?(average|avg|mean|median|min|minimum|max|maximum|overall|all|` +
@@ -21,16 +21,16 @@ var summary = regexp.MustCompile(`^(?:the )?(average|avg|mean|median|min|minimum
 	`(?: (?:(?:run|trial|repetition|iteration|round|attempt|rep|stream|flow|vm|queue|port|thread|worker|` +
 	`client|instance|pod|host)s|requests|samples|packets))?$`)
 
-// statistics are the words of summaries that are one, but for themselves.
+// statistics maps the words of summaries, which are equal except for these words, to their statistic.
 func statistics() map[string]string {
 	return map[string]string{"average": "mean", "avg": "mean", "mean": "mean", "median": "median", "min": "min",
 		"minimum": "min", "max": "max", "maximum": "max"}
 }
 
-// summaries hold the mean, median and extremes of runs and parts against them.
+// summaries checks the mean, median and extremes of runs and parts.
 func (t *table) summaries() []hit { return t.ofParts(t.summarized) }
 
-// ofParts asks of each row whose conditions say that it is of all of some rows, or say nothing of that.
+// ofParts calls check for each row whose conditions say that it is of all of some rows, or do not say.
 func (t *table) ofParts(check func(w *row.Row, what, name string, parts []*row.Row) hit) []hit {
 	names := strings.Fields(runNames + " " + row.PartNames)
 	var hits []hit
@@ -52,7 +52,7 @@ func (t *table) ofParts(check func(w *row.Row, what, name string, parts []*row.R
 						continue
 					}
 					h := check(w, statistics()[m[1]], name, slices.Clone(parts))
-					if m[0] == m[1] && h.rows != nil && statistics()[m[1]] != "" { // "max" may be of anything
+					if m[0] == m[1] && h.rows != nil && statistics()[m[1]] != "" { // "max" alone may be of anything
 						h.severity, h.so = claims.Suspicious, "One of the figures is wrong, or it is not of these."
 					}
 					if h.rows != nil {
@@ -80,7 +80,7 @@ func (t *table) summarized(w *row.Row, what, name string, parts []*row.Row) hit 
 	case what == "" || !isRuns && (w.Unit.Dim == row.Count || what == "min" || what == "max"):
 		return hit{}
 	case what == "mean" && (!isRuns || w.IsLatency()) && !got.Below(least) && !most.Below(got),
-		got.Meets(want): // a mean of all samples has not the same weight for each part
+		got.Meets(want): // a mean of all samples weights the parts differently
 		return hit{}
 	case what == "mean" && !got.Below(least) && !most.Below(got) && w.Unit.Dim == row.Share:
 		h.severity, h.so = claims.Suspicious, "Unless they have different weights, one of the figures is wrong."
@@ -89,7 +89,7 @@ func (t *table) summarized(w *row.Row, what, name string, parts []*row.Row) hit 
 	return h
 }
 
-// unlabelled finds a percentile of all that is the mean of those of the parts.
+// unlabelled finds a percentile of everything that is the mean of the percentiles of the parts.
 func (t *table) unlabelled(w *row.Row, what, _ string, parts []*row.Row) hit {
 	least, most := t.Extremes(parts)
 	mean, got := t.Sum(parts).Scaled(1/float64(len(parts))), t.Base(w)
@@ -102,7 +102,7 @@ func (t *table) unlabelled(w *row.Row, what, _ string, parts []*row.Row) hit {
 		"samples together is anywhere between the least and the largest of them."}
 }
 
-// scaled holds speed-ups and efficiencies of several CPUs against the rate, or the time, with one.
+// scaled compares speed-ups and efficiencies of several CPUs with the rate, or the time, of one.
 func (t *table) scaled() []hit {
 	var hits []hit
 	use := func(w *row.Row) bool {
@@ -146,7 +146,7 @@ func (t *table) scaled() []hit {
 	return hits
 }
 
-// ratio is what is wrong with a figure that a formula of two others and a number gives.
+// ratio checks a figure against a formula of two others and a number.
 func (t *table) ratio(w *row.Row, f formula.Formula, of map[string]*row.Row, n float64, so string) []hit {
 	v := f.Value(func(name string) row.Span {
 		if of[name] == nil {
@@ -171,8 +171,8 @@ func (t *table) ratio(w *row.Row, f formula.Formula, of map[string]*row.Row, n f
 	return []hit{h}
 }
 
-// quotients hold figures in a ratio of two units, such as cycles/packet, EUR/core or W/Gbps, against the one
-// figure of each of the two that their configuration has, or of both a second.
+// quotients checks figures in a ratio of two units, such as cycles/packet, EUR/core or W/Gbps. It compares
+// them with the one figure in each of the two units that their configuration has, or in both per second.
 func (t *table) quotients() []hit {
 	notAll := strings.Fields("marginal extra idle additional")
 	const about, so = 0.01, "One of the three is wrong, or they are of different things."
@@ -205,7 +205,7 @@ func (t *table) quotients() []hit {
 	return hits
 }
 
-// inUnit is the one figure of a row's configuration, else of the setup, in a unit, or in it each second.
+// inUnit returns the only figure in a unit, or in it per second, of a row's configuration, else of the setup.
 func (t *table) inUnit(w *row.Row, name string, second bool) *row.Row {
 	u, known := row.UnitOf(name)
 	if plural, is := row.UnitOf(name + "s"); !known && is {

@@ -10,19 +10,19 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// family are the figures of parts and of all of them, which differ in nothing else.
+// family is the figures of parts and of all parts together, which differ in nothing else.
 type family struct {
 	total *row.Row
 	word  string
 	parts map[string][]*row.Row // by what the parts are
 }
 
-// families are those of rates and counts without a statistic.
+// families returns the families of rates, counts and times without a statistic, and of mean times.
 func (t *table) families() []family {
 	amounts := []row.Dimension{row.Count, row.Rate, row.SizeRate, row.BitRate}
 	use := func(w *row.Row) bool {
 		return w.Measured() && !w.IsChange() && (slices.Contains(amounts, w.Unit.Dim) && w.Stat.Kind == "" ||
-			w.Unit.Dim == row.Duration && (w.Stat.Kind == "" || w.Stat.Kind == "mean")) // no percentile adds up
+			w.Unit.Dim == row.Duration && (w.Stat.Kind == "" || w.Stat.Kind == "mean")) // percentiles do not add up
 	}
 	var all []family
 	for _, rows := range t.Groups(use, func(w *row.Row) string { return fmt.Sprint(w.Figure, w.Unit.Dim) }) {
@@ -46,16 +46,16 @@ func (t *table) families() []family {
 	return all
 }
 
-// isOfEach says whether the figure of all may be that of each: a mean, or the rate of a chain.
+// isOfEach reports whether the figure of all may be that of each: a mean, or the rate of a chain.
 func (t *table) isOfEach(f family, parts []*row.Row) bool {
 	least, most := t.Extremes(parts)
 	all := t.Base(f.total)
 	return all.Meets(t.Base(most)) || f.word == "all" && !all.Below(t.Base(least)) && !t.Base(most).Below(all)
 }
 
-// totals are what up and down, the shares of a CPU's time, and streams or queues do not add up to.
+// totals finds totals other than the sum of their parts: up and down, CPU shares, streams or queues.
 func (t *table) totals() []hit {
-	const about = 0.01 // of what is not measured at quite the same time
+	const about = 0.01 // not everything is measured at exactly the same time
 	var hits []hit
 	for _, f := range t.families() {
 		for name, parts := range f.parts {
@@ -88,12 +88,12 @@ func (t *table) totals() []hit {
 	return hits
 }
 
-// componentNames are conditions by which a share is one of several of a whole.
+// componentNames are conditions that make a share one of several of a whole.
 const componentNames = "function symbol state component category kind class reason stage phase"
 
-// breakdowns finds shares of one whole that are more than it together.
+// breakdowns finds shares of one whole that together exceed it.
 func (t *table) breakdowns() []hit {
-	const least = 3 // shares; two are of two wholes as a rule
+	const least = 3 // shares; two are usually of two wholes
 	var hits []hit
 	use := func(w *row.Row) bool {
 		return w.Measured() && w.Unit.Dim == row.Share && w.Stat.Kind == "" && !w.IsChange() && !w.Unit.Points &&

@@ -1,6 +1,6 @@
 package rules
 
-// plantedToo goes on with planted: of machines, failures, money, windows, and of what is said of several rows.
+// plantedToo continues planted: machines, failures, money, windows, and statements about several rows.
 func plantedToo() map[string]string {
 	return map[string]string{
 		"over-window": `
@@ -199,7 +199,7 @@ tco,b,tco,EUR,7600>7000,`,
 	}
 }
 
-// clean has tables with the same words and units as plantedToo, which are right.
+// clean returns correct tables with the same words and units as plantedToo.
 func clean() map[string]string {
 	return map[string]string{
 		"a mean of runs that is rounded, and one of other runs": `

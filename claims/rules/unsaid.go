@@ -10,13 +10,13 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// lack is what some figures need beside them, and do not have.
+// lack is something that figures need beside them and do not have.
 type lack struct {
 	rule string
 	of   func(w *row.Row) bool          // the figures
-	by   func(w *row.Row) string        // those with the same are one finding
-	has  func(w *row.Row) bool          // the figure has what it needs, which nil never has
-	sum  func(rows []*row.Row) []string // what is there, and what not
+	by   func(w *row.Row) string        // key; figures with the same key make one finding
+	has  func(w *row.Row) bool          // whether a figure has what it needs; nil: never
+	sum  func(rows []*row.Row) []string // what the table has, and what it lacks
 	so   string
 }
 
@@ -26,20 +26,20 @@ func byMetric(w *row.Row) string     { return w.Figure }
 func byConditions(w *row.Row) string { return w.Conditions }
 func byFigure(w *row.Row) string     { return w.Conditions + w.Figure }
 
-// byStem does not tell the statistics of a figure apart, nor a share of it from itself.
+// byStem is the same for all statistics of a figure, and for a share of it.
 func byStem(w *row.Row) string {
 	stem, _, _ := strings.Cut(w.Stem, "_rel_")
 	return w.Group + "\x00" + stem
 }
 
-// byUnchanged is byStem of the figure that a change is of: rtt_reduction is of rtt.
+// byUnchanged is byStem of the figure that has changed: rtt for rtt_reduction.
 func byUnchanged(w *row.Row) string {
 	of := *w
 	of.Stem = strings.Join(row.Drop(strings.Split(w.Stem, "_"), strings.Fields(row.ChangeWords)), "_")
 	return byStem(&of)
 }
 
-// beside says whether a figure has another one of its group by a key.
+// beside returns a test whether a figure has another one beside it, with the same key, that `is` accepts.
 func (t *table) beside(key func(*row.Row) string, is func(*row.Row) bool) func(*row.Row) bool {
 	known := map[string]bool{}
 	for _, w := range t.Rows {
@@ -164,7 +164,7 @@ func (t *table) lacksOfConditions() []lack {
 	}
 }
 
-// lacking are the figures that lack what a rule asks for.
+// lacking returns the figures that lack what a rule requires.
 func (t *table) lacking(rule string) []hit {
 	var hits []hit
 	for _, l := range t.lacks() {
@@ -179,7 +179,7 @@ func (t *table) lacking(rule string) []hit {
 	return hits
 }
 
-// pair are the ends of the range that a row is an end of.
+// pair returns the two ends of the range of which a row is one end.
 func (t *table) pair(w *row.Row) (low, high *row.Row) {
 	for _, o := range t.Of[w] {
 		switch same := slices.Equal(o.Words, w.Words) && strings.HasPrefix(w.Qualifier, "range_"); {
@@ -192,7 +192,7 @@ func (t *table) pair(w *row.Row) (low, high *row.Row) {
 	return low, high
 }
 
-// unbounded says why nobody knows of how many samples a maximum is, "" where somebody does.
+// unbounded says why the number of samples of a maximum is unknown, or "" if it is known.
 func (t *table) unbounded(w *row.Row) string {
 	c := t.Of[w]
 	run, samples := t.Find(c, "run", nil), t.Find(c, "samples", nil)
@@ -210,8 +210,8 @@ func (t *table) unbounded(w *row.Row) string {
 	}
 }
 
-// variant finds a part of the setup whose name shares a word with a condition of the results, each with words
-// that the other lacks, and that no result names: lib_fast beside "lib slow".
+// variant finds a part of the setup whose name shares a word with a condition of the results, while each also
+// has words that the other lacks, and that no result names: lib_fast beside "lib slow".
 func (t *table) variant(w *row.Row) string {
 	beside := ""
 	for _, o := range t.Rows {
@@ -234,9 +234,9 @@ func (t *table) variant(w *row.Row) string {
 	return fmt.Sprintf("%s %s is listed; results name %s, none names %s", w.Metric, w.Text, beside, w.Metric)
 }
 
-// changesTogether finds two keys of which each value of one goes with one value of the other, three at least.
+// changesTogether finds two keys with three values or more whose values only come in fixed pairs.
 func (t *table) changesTogether() []hit {
-	const mostKeys = 20 // with more, they are no factors
+	const mostKeys = 20 // keys with more values are no factors
 	var hits []hit
 	for _, rows := range t.Groups((*row.Row).IsResult, inGroup) {
 		var keys []string
@@ -268,7 +268,7 @@ func (t *table) changesTogether() []hit {
 	return hits
 }
 
-// together are the pairs of values of two keys and their first rows, if neither changes without the other.
+// together returns the pairs of values of two keys, with first rows, if neither changes without the other.
 func together(rows []*row.Row, a, b []string) (with []*row.Row, pairs []string) {
 	known, ofA, ofB := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for k, w := range rows {
@@ -283,7 +283,7 @@ func together(rows []*row.Row, a, b []string) (with []*row.Row, pairs []string) 
 	return with, pairs
 }
 
-// noQuiet looks for results under noise whose configuration has no quiet result, where others have one.
+// noQuiet finds results under noise whose configuration has no quiet result, although others have one.
 func (t *table) noQuiet() []hit {
 	var hits []hit
 	for _, pair := range [][2]string{{"noisy", "quiet"}, {"noise on", "noise off"}, {"stress on", "stress off"},

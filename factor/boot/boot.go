@@ -1,6 +1,6 @@
-// Package boot is the factor of what the machine was booted with: a kernel, and words of its command line.
-// Nothing changes it while the machine runs, so the cells of each level are measured together, in a boot of
-// their own.
+// Package boot is the factor of how the machine was booted: its kernel, and words of the kernel's command
+// line. Nothing changes that while the machine runs, so the cells of each level are measured together, in a
+// boot of their own.
 package boot
 
 import (
@@ -23,7 +23,8 @@ type Driver struct{}
 // Name returns "boot".
 func (Driver) Name() string { return "boot" }
 
-// Read reads the levels, each with what it asks for. One may ask for nothing: what is booted first.
+// Read reads the levels, each with what it requires. One level may require nothing: it is what is booted
+// first.
 func (Driver) Read(settings []byte) (factor.Factor, error) {
 	f := boots{by: map[string]demand{}}
 	var err error
@@ -47,12 +48,12 @@ func (Driver) Read(settings []byte) (factor.Factor, error) {
 	return f, err
 }
 
-// demand is what a level asks for, all of it.
+// demand is everything that a level requires.
 type demand struct {
 	Realtime *bool    `json:"realtime"`
-	Release  string   `json:"release"` // a regular expression, of a part of the kernel's release
-	Cmdline  string   `json:"cmdline"` // words that are to be on the kernel's command line
-	Without  []string `json:"without"` // names of parameters that are not
+	Release  string   `json:"release"` // a regular expression that matches a part of the kernel's release
+	Cmdline  string   `json:"cmdline"` // words that must be on the kernel's command line
+	Without  []string `json:"without"` // names of parameters that must not
 
 	release *regexp.Regexp
 	words   cmdline.Line
@@ -90,8 +91,8 @@ func (d demand) none() bool {
 	return d.Realtime == nil && d.Release == "" && len(d.words) == 0 && len(d.Without) == 0
 }
 
-// met says whether the machine was booted so. Words are compared as they stand: of a parameter that is given
-// several times the one that counts.
+// met reports whether the machine was booted as required. Words are compared literally. If a parameter is
+// given several times, the occurrence that takes effect counts.
 func (d demand) met(e results.Environment) bool {
 	release, version, _ := strings.Cut(e.Kernel, " ")
 	realtime := strings.Contains(version, "PREEMPT_RT")
@@ -139,20 +140,20 @@ func (d demand) String() string {
 type boots struct {
 	factor.Base
 	by    map[string]demand
-	first string // the level that asks for nothing, "" for none
+	first string // the level that requires nothing; "": none
 }
 
 // MarshalJSON writes the levels.
 func (b boots) MarshalJSON() ([]byte, error) { return json.Marshal(b.Base) }
 
-// Set changes nothing: the machine was booted so, or the cell waits.
+// Set changes nothing: either the machine was booted as required, or the cell waits.
 func (boots) Set(*factor.Conditions, string) {}
 
-// ErrSeveral says that the levels do not tell what is booted.
+// ErrSeveral says that two levels match what is booted.
 var ErrSeveral = errors.New("both are what is booted: say in them what tells one from the other")
 
-// Booted is the level that asks for what a machine was booted with. Where none does, it is the one that asks
-// for nothing, and where there is no such one, "".
+// Booted returns the level that matches what a machine was booted with. If none does, it returns the level
+// that requires nothing, or "" if there is no such level.
 func (b boots) Booted(e results.Environment) (string, error) {
 	found := ""
 	for _, l := range b.All {
@@ -170,7 +171,7 @@ func (b boots) Booted(e results.Environment) (string, error) {
 	return found, nil
 }
 
-// First is the level that asks for nothing, "" for none: what is booted when a session begins.
+// First returns the level that requires nothing, which is what is booted when a session begins; "": none.
 func (b boots) First() string { return b.first }
 
 // Want says what to boot for a level.

@@ -21,7 +21,7 @@ func read(t *testing.T, text string) factor.PerBoot {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a session stores reads back as the same.
+	// What a session stores can be read back, unchanged.
 	stored, err := json.Marshal(f)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestBooted(t *testing.T) {
 		{lines, ordinary, "quiet nohz-full=2-3 isolcpus=domain,2-3 x", "isolated"},
 		{lines, ordinary, "isolcpus=domain,2-3", ""},
 		{lines, ordinary, "nohz_full=2-3 isolcpus=2-3", ""},
-		{lines, ordinary, "nohz_full=2-3 isolcpus=domain,2-3 isolcpus=1", "isolated"}, // the first counts
+		{lines, ordinary, "nohz_full=2-3 isolcpus=domain,2-3 isolcpus=1", "isolated"}, // the first one counts
 		{lines, ordinary, "nohz_full=2-3 isolcpus=1 isolcpus=domain,2-3", ""},
 		{lines, ordinary, "tuned.isolcpus=domain,2-3 tuned.nohz_full=2-3", "plain"},
 		{release, ordinary, "", "new"},

@@ -1,5 +1,5 @@
 // Package command is a factor of the user's own: commands that run before a cell's application starts and
-// after it has ended, and programs that run at both ends of the wire meanwhile.
+// after it has ended, and programs that run at both ends of the wire in between.
 package command
 
 import (
@@ -19,8 +19,8 @@ type Driver struct{}
 // Name returns "command".
 func (Driver) Name() string { return "command" }
 
-// Read reads the levels, each with before and after, with needs, or with ends: command lines, as lists of
-// words. A level without them leaves the host as it is.
+// Read reads the levels. Each has command lines, as lists of words, in before and after, in needs, or in
+// ends. A level without any leaves the host as it is.
 func (Driver) Read(settings []byte) (factor.Factor, error) {
 	f := commands{by: map[string]level{}}
 	var err error
@@ -39,13 +39,13 @@ type level struct {
 	Before []string      `json:"before"`
 	After  []string      `json:"after"`
 	Needs  []factor.Need `json:"needs"`
-	// Limit is how long each command of these may take; 0 is usual.
+	// Limit is how long each of these commands may take; 0: the default.
 	Limit quantity.Duration `json:"limit"`
 	Ends  *ends             `json:"ends"`
 }
 
-// ends are the programs of a level. MTU is that of the device that they make, which they have in their
-// environment, and Overhead what they put around each packet of it.
+// ends are the programs of a level. MTU is that of the device that they make; it is in their environment.
+// Overhead is how many bytes they add to each packet of it.
 type ends struct {
 	Client      []string   `json:"client"`
 	Application []string   `json:"application"`
@@ -72,7 +72,7 @@ func (l level) validate() error {
 	return l.Ends.validate()
 }
 
-// The packets that the wire carries, and the smallest that IPv4 hosts take (RFC 791).
+// The largest packets of the wire, and the largest size that all IPv4 hosts accept (RFC 791).
 const (
 	wireMTU  = 1500
 	leastMTU = 576
@@ -94,7 +94,7 @@ func (e ends) validate() error {
 	return nil
 }
 
-// program is a command line with the MTU, where the scenario says it, in its environment.
+// program returns a command line with the MTU in its environment, if the scenario sets it.
 func (e ends) program(argv []string) []string {
 	if e.MTU == 0 {
 		return argv

@@ -26,7 +26,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// What cannot be is told before the host is touched, an MTU with the number.
+// What is impossible is rejected before the host is touched. An MTU is named with its number.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ level, want string }{
 		{"before: [a]", "expected both, or none"},

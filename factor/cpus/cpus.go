@@ -28,5 +28,5 @@ func (Driver) Read(settings []byte) (factor.Factor, error) {
 type counts struct{ factor.Base }
 
 func (counts) Set(c *factor.Conditions, level string) {
-	c.Lane.CPUs.Count, _ = strconv.Atoi(level) // Read has seen that it is a number
+	c.Lane.CPUs.Count, _ = strconv.Atoi(level) // Read has checked that it is a number
 }

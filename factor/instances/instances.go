@@ -1,5 +1,5 @@
-// Package instances is the factor of how many of the application there are at once, each with a lane of its
-// own, and how many of them have a hardware thread together.
+// Package instances is the factor of how many instances of the application run at once, each with its own
+// lane, and of how many of them share a CPU.
 package instances
 
 import (
@@ -16,13 +16,13 @@ type Driver struct{}
 // Name returns "instances".
 func (Driver) Name() string { return "instances" }
 
-// most is how many there can be: each has an address of one network of IPv4 with 24 bits, which also has that
-// of the client outside.
+// most is the largest number of instances: each has an address of one IPv4 network with 24 bits, which also
+// has the address of the client.
 const most = 253
 
 // own is what a level has beside its name.
 type own struct {
-	// Share is how many instances have each CPU together: spec.cpus.share of their lanes. 0 leaves the lane's.
+	// Share is how many instances share each CPU: spec.cpus.share of their lanes. 0: as in the lane.
 	Share int `json:"share"`
 }
 
@@ -57,7 +57,7 @@ type numbers struct {
 func (n numbers) MarshalJSON() ([]byte, error) { return json.Marshal(n.Base) }
 
 func (n numbers) Set(c *factor.Conditions, level string) {
-	c.Instances, _ = strconv.Atoi(level) // Read has seen that it is a number
+	c.Instances, _ = strconv.Atoi(level) // Read has checked that it is a number
 	if share := n.share[level]; share > 0 {
 		c.Lane.CPUs.Share = share
 	}

@@ -1,5 +1,5 @@
-// Package lane is the factor of what the application asks for in its lane: shared CPUs, idle siblings,
-// memory, interrupts, whatever the spec of a lane has.
+// Package lane is the factor of what the application's lane asks for: shared CPUs, idle siblings, memory,
+// interrupts, or anything else in the spec of a lane.
 package lane
 
 import (
@@ -17,7 +17,7 @@ type Driver struct{}
 // Name returns "lane".
 func (Driver) Name() string { return "lane" }
 
-// Read reads the levels: what each sets in the spec of the lane. A level without anything is the scenario's
+// Read reads the levels: what each sets in the spec of the lane. A level without settings is the scenario's
 // lane.
 func (Driver) Read(settings []byte) (factor.Factor, error) {
 	f := specs{by: map[string]json.RawMessage{}}
@@ -49,7 +49,7 @@ type specs struct {
 // MarshalJSON writes the levels.
 func (s specs) MarshalJSON() ([]byte, error) { return json.Marshal(s.Base) }
 
-// Set merges a level into the lane, field by field. Validate of the lane is left to the scenario, which knows
+// Set merges a level into the lane, field by field. The scenario validates the lane, because only it knows
 // all of it.
 func (s specs) Set(c *factor.Conditions, level string) {
 	patch, ok := s.by[level]
@@ -57,7 +57,7 @@ func (s specs) Set(c *factor.Conditions, level string) {
 		return
 	}
 	merged := lane.Spec{}
-	for _, text := range []any{c.Lane, patch} { // maps are not shared with the other cells
+	for _, text := range []any{c.Lane, patch} { // so that maps are not shared with other cells
 		data, err := json.Marshal(text)
 		if err == nil {
 			err = json.Unmarshal(data, &merged)

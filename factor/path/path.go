@@ -1,4 +1,4 @@
-// Package path is the factor of the way that packets take to the application.
+// Package path is the factor of the network path to the application.
 package path
 
 import (
@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// Driver is the factor "path". Names are the paths that there are, with what they are in words.
+// Driver is the factor "path". Names has the available paths, with their descriptions.
 type Driver struct{ Names map[string]string }
 
 // Name returns "path".
@@ -19,13 +19,13 @@ func (Driver) Name() string { return "path" }
 
 // own is what a level has beside its name and words.
 type own struct {
-	Path string    `json:"path,omitempty"` // where the name is another
-	VLAN lane.VLAN `json:"vlan,omitzero"`  // tags on the wire, as spec.network.vlan of a lane
+	Path string    `json:"path,omitempty"` // if the level's name is not that of a path
+	VLAN lane.VLAN `json:"vlan,omitzero"`  // tags on the wire, like spec.network.vlan of a lane
 }
 
 const mostTag = 4094 // IEEE 802.1Q, 9.6
 
-// Read reads the levels: names of paths, or others with the name of a path.
+// Read reads the levels: names of paths, or other names with the path in a field.
 func (d Driver) Read(settings []byte) (factor.Factor, error) {
 	f := paths{own: map[string]own{}}
 	var err error
@@ -53,7 +53,7 @@ func (d Driver) Read(settings []byte) (factor.Factor, error) {
 	return f, err
 }
 
-// tagged says which tags the frames have.
+// tagged describes the tags of the frames.
 func tagged(v lane.VLAN) string {
 	switch {
 	case v.Inner > 0:

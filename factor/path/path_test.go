@@ -13,7 +13,7 @@ func driver() Driver {
 	return Driver{Names: map[string]string{"bridge": "a bridge", "ovs": "Open vSwitch"}}
 }
 
-// A level is a path, or has another name and the path's, and may have tags; it is written as it was read.
+// A level is a path, or has another name with a path, and may have tags. It is written as it was read.
 func TestLevels(t *testing.T) {
 	text := `{"levels":["bridge",{"name":"qinq","path":"ovs","vlan":{"outer":100,"inner":7},"words":"tagged"},` +
 		`{"name":"ovs","vlan":{"outer":5}}]}`

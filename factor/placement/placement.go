@@ -1,4 +1,4 @@
-// Package placement is the factor of where the application runs: what a lane gives, against less.
+// Package placement is the factor of where the application runs: in a lane, or with less than that.
 package placement
 
 import "isolane.dev/isolane/factor"

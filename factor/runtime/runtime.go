@@ -23,18 +23,19 @@ type Driver struct{}
 // Name returns "runtime".
 func (Driver) Name() string { return "runtime" }
 
-// settings are those of the virtual machine; the levels stand beside them.
+// settings are those of the virtual machine. The levels stand beside them.
 type settings struct {
-	Kernel string `json:"kernel,omitempty"` // a file; the newest of /boot when absent
+	Kernel string `json:"kernel,omitempty"` // a file; "": the newest of /boot
 	Memory int    `json:"memoryMiB,omitempty"`
-	CPUs   int    `json:"virtualCPUs,omitempty"` // as many as the lane has when absent
-	// Hugepages is the size of the lane's that have the memory, as in spec.memory.hugepages; "": ordinary pages.
+	CPUs   int    `json:"virtualCPUs,omitempty"` // 0: as many as the lane has CPUs
+	// Hugepages is the size of the lane's hugepages that hold the memory, as in spec.memory.hugepages; "":
+	// ordinary pages.
 	Hugepages string `json:"hugepages,omitempty"`
 }
 
 const host = "host"
 
-// Read reads the levels host, container and vm, and what the virtual machine has.
+// Read reads the levels host, container and vm, and the settings of the virtual machine.
 func (Driver) Read(text []byte) (factor.Factor, error) {
 	var all struct {
 		settings
@@ -59,7 +60,7 @@ func (Driver) Read(text []byte) (factor.Factor, error) {
 	return f, f.validate()
 }
 
-// The least and the most memory, in MiB, and the most virtual CPUs of QEMU's machine q35.
+// Limits of the memory in MiB, and of the virtual CPUs of QEMU's machine q35.
 const (
 	minMemory = 128
 	maxMemory = 1 << 20
@@ -108,8 +109,8 @@ func (runtimes) Package(program string) string {
 	return program
 }
 
-// Missing says what the host lacks for a level beside programs, and the command that installs it; "" where
-// nothing is missing.
+// Missing says what the host lacks for a level beside programs, and the command that installs it; "": nothing
+// is missing.
 func (f runtimes) Missing(level string, root fs.FS) (what, remedy string) {
 	if level != guest.VM {
 		return "", ""

@@ -40,7 +40,7 @@ func TestLevels(t *testing.T) {
 	if words := f.Levels()[1].Words; words != "KVM" {
 		t.Errorf("words: %q", words)
 	}
-	// What a session stores reads back as the same.
+	// What a session stores can be read back, unchanged.
 	text, err := json.Marshal(f)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ type Driver struct{}
 // Name returns "setting".
 func (Driver) Name() string { return "setting" }
 
-// Read reads the levels: what each sets, by name of the probe, then by field.
+// Read reads the levels: what each sets, by probe and by field.
 func (Driver) Read(settings []byte) (factor.Factor, error) {
 	f := values{by: map[string]map[string]map[string]any{}}
 	var err error

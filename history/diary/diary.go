@@ -1,4 +1,4 @@
-// Package diary says what a program has done to lanes in the words of their history.
+// Package diary records what a program does to lanes, in the words of their history.
 package diary
 
 import (
@@ -15,20 +15,20 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Diary is what a program has done to the lanes of its host and has not written yet.
+// Diary has the events that a program has caused on the lanes of its host and not written yet.
 type Diary struct {
 	Dir    string // of the history
 	Who    history.Who
 	events []history.Event
 }
 
-// Add notes an event, as of now.
+// Add adds an event that happens now.
 func (d *Diary) Add(e history.Event) {
 	e.At = time.Now()
 	d.events = append(d.events, e)
 }
 
-// Flush writes what was noted. What cannot be written stays for the next time.
+// Flush writes the events. It keeps those that it cannot write for the next time.
 func (d *Diary) Flush() error {
 	for i := range d.events {
 		d.events[i].Who = &d.Who
@@ -40,17 +40,17 @@ func (d *Diary) Flush() error {
 	return err
 }
 
-// expired is why lanes are released that nobody has asked to release.
+// expired is the reason for releasing lanes that nobody has asked to release.
 const expired = "the isolane run that made it has ended"
 
-// Released notes lanes that were taken back, and why.
+// Released records lanes that were released, and why.
 func (d *Diary) Released(names []string, why string) {
 	for _, name := range names {
 		d.Add(history.Event{Kind: history.Released, Lane: name, What: why})
 	}
 }
 
-// Applied notes a placement that came in force, if that changed anything.
+// Applied records a placement that was put in force, if that changed anything.
 func (d *Diary) Applied(a lanes.Applied) {
 	c := a.Change
 	d.putBack(c.PutBack)
@@ -75,7 +75,7 @@ func (d *Diary) Applied(a lanes.Applied) {
 	}
 }
 
-// putBack notes settings that were put back together, and names some.
+// putBack records settings that were repaired together, and names some of them.
 func (d *Diary) putBack(all []enforce.Drift) {
 	const named = 3
 	var names []string
@@ -90,7 +90,7 @@ func (d *Diary) putBack(all []enforce.Drift) {
 	}
 }
 
-// Recovered notes what a crash had left.
+// Recovered records how the remains of a crash were dealt with.
 func (d *Diary) Recovered(r lanes.Recovered) {
 	d.Released(r.Released, expired)
 	for _, name := range r.Undone {
@@ -103,7 +103,7 @@ func (d *Diary) Recovered(r lanes.Recovered) {
 	}
 }
 
-// Repaired notes each setting that a watch has put back, and who had changed it.
+// Repaired records each setting that a watch has repaired, and who had changed it.
 func (d *Diary) Repaired(all []enforce.Drift) {
 	for _, drift := range all {
 		if drift.Repaired {
@@ -113,7 +113,7 @@ func (d *Diary) Repaired(all []enforce.Drift) {
 	}
 }
 
-// Proved notes what measurements beside a lane say of its objective.
+// Proved records the verdict that measurements give on a lane's objective.
 func (d *Diary) Proved(name, dir string, judged []lane.Judgement) {
 	var worst lane.Verdict
 	var texts []string

@@ -18,29 +18,29 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Host is this host for a program that changes its lanes: what it does stands in their history. The errors
+// Host is this host for a program that changes its lanes: the history records what the program does. Errors
 // are those of package lanes.
 type Host struct {
 	Options lanes.Options
 	Diary
-	Out io.Writer // is told who is waited for, which lanes have expired, and what cannot be recorded
+	Out io.Writer // receives who is waited for, which lanes have expired, and what could not be recorded
 }
 
-// UnchangedError is why lanes are not in force; those that were in force before are.
+// UnchangedError says why lanes were not put in force. Those that were in force before still are.
 type UnchangedError struct{ Err error }
 
 func (e *UnchangedError) Error() string { return e.Err.Error() }
 func (e *UnchangedError) Unwrap() error { return e.Err }
 
-// LeftOutError says how many files with lanes were left out.
+// LeftOutError says how many files of lanes were left out.
 type LeftOutError struct{ Files, All int }
 
 func (e *LeftOutError) Error() string {
 	return fmt.Sprintf("lanes of %d of %d files are not in force", e.Files, e.All)
 }
 
-// change does something with the lanes in force, and records it. It waits half a minute for others that do;
-// lanes that an isolane run left behind are released.
+// change changes the lanes in force, and records that. It waits half a minute for others that change them,
+// and releases lanes that an ended isolane run has left behind.
 func (h *Host) change(ctx context.Context, command string, do func(*lanes.Lanes) error) error {
 	defer h.Keep()
 	if err := lanes.Need(command); err != nil {
@@ -56,28 +56,28 @@ func (h *Host) change(ctx context.Context, command string, do func(*lanes.Lanes)
 	return do(l)
 }
 
-// waiting are the options of a command that says for whom it waits.
+// waiting returns the options of a command that prints for whom it waits.
 func (h *Host) waiting() lanes.Options {
 	o := h.Options
 	o.Wait = func(by journal.Holder) { fmt.Fprintf(h.Out, "waiting for %s, which changes this host\n", by) }
 	return o
 }
 
-// Keep writes what was done: lanes come first, and what cannot be recorded fails nothing.
+// Keep writes the diary. Lanes matter more: a failure to record is only printed.
 func (h *Host) Keep() {
 	if err := h.Flush(); err != nil {
 		fmt.Fprintf(h.Out, "isolane: history: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 
-// applied says what came of a placement, and records it.
+// applied reports the outcome of a placement, and records it.
 func (h *Host) applied(a lanes.Applied, err error) error {
 	_, target := errors.AsType[*lanes.TargetError](err)
 	_, refused := errors.AsType[*plan.Refusal](err)
 	switch {
 	case err == nil:
 		h.Applied(a)
-	case !target && !refused: // something was changed
+	case !target && !refused: // something may have changed
 		a.WriteOutside(h.Out)
 		return &UnchangedError{err}
 	}
@@ -103,8 +103,8 @@ func (h *Host) Apply(ctx context.Context, files []string, stdin io.Reader, prune
 	return a, err
 }
 
-// ApplyEach puts the lanes of those files in force that can be, and says why the others are not. The error is
-// a *LeftOutError where there are some.
+// ApplyEach puts the lanes of files in force as far as possible, and says why the others are not. The error
+// is a *LeftOutError if some are not.
 func (h *Host) ApplyEach(ctx context.Context, files []string, stdin io.Reader) (a lanes.Applied, err error) {
 	err = h.change(ctx, "apply", func(l *lanes.Lanes) (err error) {
 		if err = l.Recorded(); err != nil {
@@ -125,7 +125,7 @@ func (h *Host) ApplyEach(ctx context.Context, files []string, stdin io.Reader) (
 	return a, err
 }
 
-// Release takes back the lanes of these names, or all.
+// Release releases the lanes of these names, or all.
 func (h *Host) Release(ctx context.Context, names []string, all bool) (r lanes.Released, err error) {
 	err = h.change(ctx, "release", func(l *lanes.Lanes) (err error) {
 		if all {
@@ -139,7 +139,7 @@ func (h *Host) Release(ctx context.Context, names []string, all bool) (r lanes.R
 	return r, err
 }
 
-// Attach brings a workload that runs already into its lane.
+// Attach brings a running workload into its lane.
 func (h *Host) Attach(ctx context.Context, at attached.Workload) (a lanes.Attached, err error) {
 	err = h.change(ctx, "attach", func(l *lanes.Lanes) (err error) {
 		if a, err = l.Attach(ctx, at); err == nil {
@@ -161,7 +161,7 @@ func (h *Host) Recover(ctx context.Context, adopt bool) (r lanes.Recovered, err 
 	return r, err
 }
 
-// Run runs a command in a lane that lives as long as it does, and returns its exit code.
+// Run runs a command in a lane that lives as long as the command, and returns its exit code.
 func (h *Host) Run(ctx context.Context, want lane.Lane, with lanes.With, argv []string) (int, error) {
 	defer h.Keep()
 	name := want.Metadata.Name
@@ -174,7 +174,7 @@ func (h *Host) Run(ctx context.Context, want lane.Lane, with lanes.With, argv []
 			began = time.Now()
 			h.Add(history.Event{Kind: history.Ran, Lane: name, What: "a lane for the life of a command"})
 		}
-		writing.Go(func() { _ = h.Flush() }) // the command does not wait for it; Keep tries again
+		writing.Go(func() { _ = h.Flush() }) // without delaying the command; Keep tries again
 	})
 	ended.Write(h.Out, name)
 	writing.Wait()

@@ -1,5 +1,5 @@
-// Package agent is the host's part of a hub: it joins, says what the machine is like, and takes over what is
-// to run. It has that on disk, and looks after it without the hub too.
+// Package agent is the host's part of a hub: it joins the host to the hub, reports what the machine is like,
+// and takes over what is to run there. It keeps that on disk and looks after it, with or without the hub.
 package agent
 
 import (
@@ -30,12 +30,12 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// Options say what an agent does.
+// Options say what an agent works with.
 type Options struct {
-	Dir   string // its key, certificate and state
+	Dir   string // folder of its key, certificates and state
 	Lanes lanes.Options
 	Users workload.Users
-	// Cluster is that of which this host is a node; nil: Instances are processes of the host.
+	// Cluster is the Kubernetes of which this host is a node. If it is nil, Instances are processes of the host.
 	Cluster *pods.Cluster
 	Log     *slog.Logger
 }
@@ -49,48 +49,49 @@ func (o Options) instances() *workload.Instances {
 
 func (o Options) hub(name string) string { return filepath.Join(o.Dir, "hub", name) }
 
-// joined is what a host knows of the hub that it has joined.
+// joined is what a host knows about the hub that it has joined.
 type joined struct {
 	URL    string   `json:"url"`
 	Others []string `json:"others,omitempty"` // URLs of the same hub
 	Name   string   `json:"name"`             // of this host
-	New    bool     `json:"new,omitempty"`    // it has not followed it yet
+	New    bool     `json:"new,omitempty"`    // the host has not followed this hub yet
 }
 
-// Agent is one at work. One goroutine looks after what runs here, another speaks with the hub, which may
-// never answer. What both need is behind the lock of desired; all else is of the one that speaks.
+// Agent is a running agent. One goroutine looks after what runs here; another speaks with the hub, which may
+// never answer. The lock of desired guards what both need; everything else belongs to the goroutine that
+// speaks.
 type Agent struct {
 	o         Options
 	joined    joined
 	desired   *desired.Agent
 	server    *server
-	instances *workload.Instances    // of who has the lock of desired
+	instances *workload.Instances    // guarded by the lock of desired
 	reserved  map[string]reservation // by the UID of what the hub has asked for
-	told      time.Time              // when the inventory was
-	looked    time.Time              // at the details of the host, for the hub
-	cost      time.Duration          // CPU time of that
-	seen      *details               // by the last look, where that was news
-	planned   detail                 // what a planner counts on
-	found     detail                 // by an audit, and what has happened
-	busy      time.Time              // since when something is reserved or begins; zero: nothing
+	told      time.Time              // when the inventory was last sent
+	looked    time.Time              // when the details of the host were last read
+	cost      time.Duration          // CPU time of that reading
+	seen      *details               // by the last look, if there was news in it
+	planned   detail                 // what the hub's planner needs
+	found     detail                 // what an audit found, and what has happened
+	busy      time.Time              // since when something is being reserved or begun; zero: nothing is
 	news      chan struct{}
 	watching  atomic.Bool
 	unwatch   context.CancelFunc
-	next      time.Time        // of a talk with the hub
-	pulse     time.Time        // of a sign of life
-	glance    time.Time        // at what has changed here
+	next      time.Time        // when to talk with the hub next
+	pulse     time.Time        // when to send the next sign of life
+	glance    time.Time        // when to look next at what has changed here
 	links     map[string]*link // by URL of the hub
 	clock     clock
-	ahead     time.Duration // of the hub's clock this host's is, as was told
-	due       time.Time     // when this host's certificate is to be renewed, by the hub's clock
-	renewed   time.Time     // when one was asked for
-	free      string        // cpulist that the hub was told
-	at        string        // what the link to the hub's folder says
-	said      string        // of the hub, last
+	ahead     time.Duration // how far this host's clock is ahead of the hub's, as last reported
+	due       time.Time     // when this host's certificate is due for renewal, by the hub's clock
+	renewed   time.Time     // when a renewal was last asked for
+	free      string        // the cpulist that the hub was told
+	at        string        // target of the link to the hub's folder
+	said      string        // what was said last about the hub
 }
 
-// Intervals: of a look at the processes, and at what others put in force; of a talk with a hub that is not
-// watched; and how long a talk may take.
+// Intervals: look between looks at the processes, glance between looks at what others put in force, call
+// between talks with a hub that is not watched. limit is how long a talk may take.
 const (
 	look   = 2 * time.Second
 	glance = time.Minute
@@ -98,12 +99,12 @@ const (
 	limit  = 10 * time.Second
 )
 
-// Run looks after what is to run until the context ends; it stays then as it is.
+// Run looks after what is to run until the context ends, and leaves it running then.
 func Run(ctx context.Context, o Options) error {
 	if _, err := o.read(); err != nil {
 		return err
 	}
-	// Workloads get none of the files that are open here because whoever started the agent had them open.
+	// Workloads must not inherit files that are open here only because whoever started the agent had them open.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		o.Log.WarnContext(ctx, "workloads may inherit open files: expected Linux 5.11 or newer", "error", err)
 	}
@@ -133,7 +134,7 @@ func (a *Agent) run(ctx context.Context) {
 	talks.Wait()
 }
 
-// tend looks once after what is to run. It asks no hub.
+// tend looks after what is to run, once. It does not ask the hub.
 func (a *Agent) tend(ctx context.Context) {
 	a.try(ctx, "hold", a.wish)
 	was := a.outcome()
@@ -145,7 +146,7 @@ func (a *Agent) tend(ctx context.Context) {
 		}
 	}
 	if !maps.Equal(was, a.outcome()) {
-		a.hear() // to say so
+		a.hear() // to report it
 	}
 	a.try(ctx, "history", func(context.Context) error {
 		a.desired.Lock()
@@ -154,7 +155,7 @@ func (a *Agent) tend(ctx context.Context) {
 	})
 }
 
-// outcome is what came of the Instances when they were looked at last.
+// outcome returns the outcome of each Instance, as of the last look.
 func (a *Agent) outcome() map[string]workload.Outcome {
 	a.desired.Lock()
 	defer a.desired.Unlock()
@@ -165,7 +166,7 @@ func (a *Agent) outcome() map[string]workload.Outcome {
 	return all
 }
 
-// idle waits until it is time to look again, or something has happened, and says whether it has.
+// idle waits until it is time to look again or something has happened, and reports whether something has.
 func idle(ctx context.Context, happens <-chan struct{}) bool {
 	timer := time.NewTimer(look)
 	defer timer.Stop()
@@ -178,7 +179,7 @@ func idle(ctx context.Context, happens <-chan struct{}) bool {
 	return false
 }
 
-// begin is an agent that has done nothing yet.
+// begin returns an agent that has done nothing yet.
 func begin(o Options) (*Agent, error) {
 	a := &Agent{o: o, news: make(chan struct{}, 1), unwatch: func() {}}
 	a.instances = o.instances()
@@ -203,8 +204,8 @@ func (a *Agent) try(ctx context.Context, what string, do func(context.Context) e
 	}
 }
 
-// connect makes the clients, where the host has another hub than before. They read the certificate again when
-// it was renewed.
+// connect makes new clients if the host has changed its hub. The clients read the certificate again after a
+// renewal.
 func (a *Agent) connect(context.Context) error {
 	at, err := os.Readlink(a.o.file("hub"))
 	if err != nil || at == a.at {
@@ -223,20 +224,20 @@ func (a *Agent) connect(context.Context) error {
 	return err
 }
 
-// config is how this host speaks with its hub by one of its certificates.
+// config returns how this host reaches its hub with one of its certificates.
 func (a *Agent) config(by certificate) *rest.Config {
 	return &rest.Config{Host: a.joined.URL, UserAgent: "isolane-hub agent", QPS: 20, Burst: 50,
 		TLSClientConfig: rest.TLSClientConfig{CertFile: a.o.hub(by.file), KeyFile: a.o.file("host.key"),
 			CAFile: a.o.hub("hub.crt")}}
 }
 
-// link is how one URL of a hub is spoken with.
+// link is the connection to one URL of a hub.
 type link struct {
 	server
 	dialer *connrotation.Dialer
 }
 
-// dial has the URL of the hub spoken with. What was made for it is used again.
+// dial makes a.joined.URL the URL by which the agent reaches the hub. It reuses a link that exists.
 func (a *Agent) dial() error {
 	l := a.links[a.joined.URL]
 	if l == nil {
@@ -252,7 +253,7 @@ func (a *Agent) dial() error {
 		if l.client, err = dynamic.NewForConfigAndClient(c, client); err != nil {
 			return err
 		}
-		c.ContentType = runtime.ContentTypeProtobuf // the hub reads it in less time
+		c.ContentType = runtime.ContentTypeProtobuf // costs the hub less time to read
 		if l.core, err = kubernetes.NewForConfigAndClient(c, client); err != nil {
 			return err
 		}

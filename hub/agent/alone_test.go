@@ -16,8 +16,8 @@ import (
 	"isolane.dev/isolane/hub/up"
 )
 
-// A hub that takes connections and says nothing holds nothing up at the site: while the first talk with it goes on
-// Instances are looked after, also again when one has ended, and people hold.
+// A hub that accepts connections and stays silent delays nothing at the site: during the first talk with it
+// Instances are looked after, even again when one has ended, and people can hold changes.
 func TestSilentHub(t *testing.T) {
 	t.Setenv("ISOLANE_HISTORY", t.TempDir())
 	hub := fakeHub(t, new([]string))
@@ -96,7 +96,7 @@ func TestSilentHub(t *testing.T) {
 	}
 }
 
-// looks gets something each time that an Instance is looked at.
+// looks receives something each time that an Instance is looked at.
 type looks chan struct{}
 
 func (l looks) Ensure(ctx context.Context, _ string, _ desired.Instance) error {

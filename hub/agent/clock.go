@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// clock is how this host's clock differs from that of its hub, by which certificates are valid: each answer
-// of the hub has the time. Until there was one they are the same.
+// clock measures how far this host's clock differs from its hub's, by which certificates are valid. Each
+// answer of the hub carries the time. Before the first answer the difference counts as zero.
 type clock struct {
-	ahead atomic.Int64 // nanoseconds; negative where this host's is behind
+	ahead atomic.Int64 // nanoseconds; negative if this host's clock is behind
 }
 
-// hub is the time at the hub.
+// hub returns the time at the hub.
 func (c *clock) hub() time.Time { return time.Now().Add(-time.Duration(c.ahead.Load())) }
 
-// listen returns a transport that reads the time in each answer.
+// listen returns a transport that takes the hub's time from each answer.
 func (c *clock) listen(by http.RoundTripper) http.RoundTripper { return listener{by, c} }
 
 type listener struct {
@@ -27,7 +27,7 @@ type listener struct {
 	*clock
 }
 
-// RoundTrip is that of an http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (l listener) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := l.RoundTripper.RoundTrip(r)
 	if err == nil {
@@ -38,10 +38,10 @@ func (l listener) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// apart is from which difference on it is told.
+// apart is the smallest difference that is reported.
 const apart = time.Minute
 
-// compare looks how the clocks differ, and says whether that is much else than before.
+// compare reads the difference of the clocks, and reports whether it has changed enough to be reported.
 func (a *Agent) compare() bool {
 	was, ahead := a.ahead, time.Duration(a.clock.ahead.Load())
 	switch {
@@ -53,7 +53,7 @@ func (a *Agent) compare() bool {
 	return a.ahead != was
 }
 
-// differ says how the clocks differ, "" where they do not.
+// differ describes how the clocks differ, or returns "" if they do not.
 func (a *Agent) differ() string {
 	switch {
 	case a.ahead >= apart:
@@ -64,7 +64,7 @@ func (a *Agent) differ() string {
 	return ""
 }
 
-// span is a time for people, in days where it is long.
+// span formats a duration for people, in days if it is long.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= 2*day {
@@ -73,8 +73,8 @@ func span(d time.Duration) string {
 	return strings.TrimSuffix(d.String(), "0s")
 }
 
-// estranged says of an error that who answers is not the hub that this host has joined, else what untimely
-// says.
+// estranged explains an error if another hub than the one that this host has joined has answered; for other
+// errors it returns what untimely does.
 func estranged(err error) string {
 	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
 		return "another hub has its address, and what runs goes on: isolane-hub rehome, with its token, " +
@@ -83,8 +83,8 @@ func estranged(err error) string {
 	return untimely(err)
 }
 
-// untimely says of an error that the clock of this host may be why: the certificate of a server is valid at
-// other times.
+// untimely explains an error if this host's clock may be the cause: the server's certificate is not valid
+// now.
 func untimely(err error) string {
 	if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
 		return fmt.Sprintf("its certificate is valid from %s to %s: expected the clock of this host to be right, "+

@@ -25,8 +25,8 @@ import (
 	"isolane.dev/isolane/hub/up"
 )
 
-// A host's clock is held against what the hub's answers say: by months ahead or behind is told, some seconds are
-// not, and what was told stays the same while it is about as much.
+// A host's clock is compared with the hub's answers: months ahead or behind are reported, some seconds are
+// not, and the reported difference stays while it is about the same.
 func TestClock(t *testing.T) {
 	a := &Agent{}
 	var behind time.Duration // of the hub's clock
@@ -66,7 +66,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// signed is a certificate that has signed itself, for 127.0.0.1.
+// signed returns a self-signed certificate for 127.0.0.1.
 func signed(t *testing.T, from time.Time, life time.Duration) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -85,10 +85,10 @@ func signed(t *testing.T, from time.Time, life time.Duration) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: c}
 }
 
-// When a certificate is due says the hub's clock: a host whose own is two months ahead asks for none.
+// The hub's clock decides when a certificate is due: a host whose clock is two months ahead asks for none.
 func TestDue(t *testing.T) {
 	hub := httptest.NewServer(http.NotFoundHandler())
-	hub.Close() // who asks it gets an error
+	hub.Close() // any request gets an error
 	a := &Agent{o: Options{Dir: t.TempDir()},
 		server: &server{core: kubernetes.NewForConfigOrDie(&rest.Config{Host: hub.URL})}}
 	if err := os.Mkdir(a.o.hub(""), 0o700); err != nil {
@@ -110,7 +110,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// A hub that this host has never joined, at the address of its own: people at the site are told so.
+// If another hub than the one that this host has joined is at its address, people at the site are told.
 func TestEstranged(t *testing.T) {
 	other := httptest.NewUnstartedServer(http.NotFoundHandler())
 	other.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -126,7 +126,7 @@ func TestEstranged(t *testing.T) {
 	}
 }
 
-// A hub whose certificate is not valid at this host's time: the host is told to look at its clock.
+// If the hub's certificate is not valid at this host's time, the host is told to check its clock.
 func TestUntimely(t *testing.T) {
 	for from, ok := range map[time.Duration]bool{-time.Hour: true, -3 * time.Hour: false, time.Hour: false} {
 		hub := httptest.NewUnstartedServer(http.NotFoundHandler())

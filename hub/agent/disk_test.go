@@ -23,7 +23,8 @@ import (
 
 var errFull = errors.New("no space left on device")
 
-// kept is a host with an Instance that it has not taken over, whose disk takes nothing, and its hub.
+// kept returns a host with an Instance that it has not taken over, and a disk that takes no writes, and its
+// hub.
 func kept(t *testing.T) (*Agent, *fake.Clientset, func() api.Host) {
 	t.Helper()
 	o := Options{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
@@ -76,7 +77,7 @@ func kept(t *testing.T) (*Agent, *fake.Clientset, func() api.Host) {
 	}
 }
 
-// A host in which something is reserved or begins does not look at itself before that is over.
+// A host that reserves or begins something does not look at itself before that is done.
 func TestBusy(t *testing.T) {
 	a, _, host := kept(t)
 	if err := a.sync(t.Context()); !errors.Is(err, errFull) {
@@ -100,7 +101,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A host whose disk takes nothing, so that it takes over nothing, says that it is there, and why.
+// A host whose disk takes no writes, so that it takes nothing over, sends signs of life, and says why.
 func TestUnkept(t *testing.T) {
 	a, core, host := kept(t)
 	if err := a.sync(t.Context()); !errors.Is(err, errFull) {

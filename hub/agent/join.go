@@ -27,8 +27,8 @@ import (
 	"isolane.dev/isolane/hub/up"
 )
 
-// Join makes this host one of a hub's: it makes a key, which stays here, and gets a certificate for it. On
-// a host that has joined already it changes nothing.
+// Join joins this host to a hub: it makes a key, which stays here, and gets a certificate for it. On a host
+// that has joined already it changes nothing and fails.
 func Join(ctx context.Context, o Options, hub Hub, name string) error {
 	if _, err := os.Stat(o.hub("joined.json")); err == nil {
 		return fmt.Errorf("%s: this host has joined a hub already: isolane-hub rehome brings it to another",
@@ -39,21 +39,22 @@ func Join(ctx context.Context, o Options, hub Hub, name string) error {
 	return o.join(ctx, hub, name)
 }
 
-// refused says whether a hub has said no. One that has said nothing may know the key: it is kept then, for
-// the next time.
+// refused reports whether a hub has said no. A hub that has said nothing may know the key already, so the key
+// is then kept for the next try.
 func refused(err error) bool {
 	_, no := errors.AsType[denied](err)
 	return no || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
 }
 
-// Hub is one to join.
+// Hub is a hub to join.
 type Hub struct {
 	URL       string
 	Token     sites.Token
-	Authority []byte // its certificate, where its server does not show it; the token has the digest
+	Authority []byte // the hub's certificate, if its server does not show it; the token has its digest
 }
 
-// join makes the folder of a hub, and then has the link to it. Where the hub refuses, what was made goes.
+// join makes the folder of a hub, and then points the link to it. If the hub refuses, join removes what it
+// made.
 func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 	authority, err := hub.recognize(ctx)
 	if err != nil {
@@ -70,7 +71,7 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 			err = errors.Join(err, os.Remove(o.file("host.key")))
 		}
 		if err != nil && errors.Is(gone, fs.ErrNotExist) {
-			_ = os.Remove(o.Dir) // unless the key is in it
+			_ = os.Remove(o.Dir) // unless it holds the key
 		}
 	}()
 	core, err := kubernetes.NewForConfig(&rest.Config{Host: hub.URL, BearerToken: hub.Token.Bearer(),
@@ -88,7 +89,7 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 	if err == nil {
 		err = joined{URL: hub.URL, Name: name, New: true}.write(filepath.Join(made, "joined.json"))
 	}
-	was, _ := filepath.EvalSymlinks(o.hub("")) // none
+	was, _ := filepath.EvalSymlinks(o.hub("")) // "" if there is none
 	if err == nil {
 		err = os.Symlink(filepath.Base(made), made+".link")
 	}
@@ -101,12 +102,12 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 	case was != "":
 		err = os.RemoveAll(was)
 	}
-	return errors.Join(err, desired.Sync(o.Dir)) // the token is used up: a power cut leaves this host joined
+	return errors.Join(err, desired.Sync(o.Dir)) // the token is used up: a power cut must find this host joined
 }
 
-// requestBoth gets a host its certificate by the token, which is used up then, and by that one at once the
-// one by which it renews: its agent may begin when the first has run out. It says whether the hub knows the
-// host now, by its key.
+// requestBoth gets a host its certificate with the token, which is then used up, and at once the certificate
+// for renewals: the agent may start only after the first has expired. It reports whether the hub now knows
+// the host by its key.
 func (o Options) requestBoth(ctx context.Context, core kubernetes.Interface, hub Hub, authority []byte,
 	name, dir string) (admitted bool, err error) {
 	if err = o.request(ctx, core, name, own(), dir); err != nil {
@@ -124,7 +125,7 @@ func (o Options) requestBoth(ctx context.Context, core kubernetes.Interface, hub
 	return true, err
 }
 
-// recognize returns the certificate of the hub's authority as PEM, if its digest is that of the token.
+// recognize returns the certificate of the hub's authority as PEM if its digest is the one in the token.
 func (h Hub) recognize(ctx context.Context) ([]byte, error) {
 	u, err := url.Parse(h.URL)
 	if err != nil {
@@ -162,7 +163,7 @@ func (h Hub) recognize(ctx context.Context) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: found.Raw}), conn.Close()
 }
 
-// key is that of this host, which is made where there is none.
+// key returns the key of this host, and makes it if there is none.
 func (o Options) key() (crypto.Signer, error) {
 	file := o.file("host.key")
 	data, err := os.ReadFile(file)

@@ -28,7 +28,8 @@ import (
 	"isolane.dev/isolane/hub/up"
 )
 
-// A host that a hub refuses is as it was before. It keeps its key where the hub may have let it in, and the one that it had.
+// A host that a hub refuses is as before. It keeps its key if the hub may have admitted it, and the key that
+// it had.
 func TestJoinRefused(t *testing.T) {
 	deny := func(w http.ResponseWriter, _ *http.Request) {
 		var asked certificatesv1.CertificateSigningRequest
@@ -43,7 +44,7 @@ func TestJoinRefused(t *testing.T) {
 	}
 	var asked []string
 	admits := signs(t, signed(t, time.Now().Add(-time.Hour), 24*time.Hour), &asked)
-	once := func(w http.ResponseWriter, r *http.Request) { // by the token, and nothing further
+	once := func(w http.ResponseWriter, r *http.Request) { // with the token, and nothing more
 		if r.Header.Get("Authorization") == "" {
 			w.WriteHeader(http.StatusForbidden)
 		} else {
@@ -56,7 +57,7 @@ func TestJoinRefused(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		answer http.HandlerFunc
-		had    string // a file that is there before
+		had    string // a file that exists before
 		says   string
 		left   []string
 	}{
@@ -85,7 +86,7 @@ func TestJoinRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), row.says) {
 				t.Errorf("found %v, expected %s", err, row.says)
 			}
-			left, _ := filepath.Glob(filepath.Join(o.Dir, "*")) // its pattern is none that can be wrong
+			left, _ := filepath.Glob(filepath.Join(o.Dir, "*")) // the pattern is valid
 			for i, name := range left {
 				left[i] = filepath.Base(name)
 			}
@@ -108,7 +109,7 @@ func TestJoinNowhere(t *testing.T) {
 	}
 }
 
-// signs is a hub that signs all that is asked for. asked has who asked for which.
+// signs is a hub that signs every request. asked gets who asked for which certificate.
 func signs(t *testing.T, authority tls.Certificate, asked *[]string) http.HandlerFunc {
 	t.Helper()
 	sign := func(w http.ResponseWriter, r *http.Request) error {
@@ -148,7 +149,7 @@ func signs(t *testing.T, authority tls.Certificate, asked *[]string) http.Handle
 	}
 }
 
-// fakeHub signs what a host asks for, and knows none by a certificate of its own.
+// fakeHub signs what a host asks for, and accepts no host's own certificate.
 func fakeHub(t *testing.T, asked *[]string) *httptest.Server {
 	t.Helper()
 	authority := signed(t, time.Now().Add(-time.Hour), 24*time.Hour)
@@ -166,8 +167,9 @@ func fakeHub(t *testing.T, asked *[]string) *httptest.Server {
 	return hub
 }
 
-// A host has from the beginning both certificates, and renews by the second also before it has followed its hub once:
-// it may have been away for long. It goes on to another URL where one is silent until the time is over.
+// A host has both certificates from the beginning, and can renew with the second even before it has followed
+// its hub once, because it may have been away for long. If a URL is silent until the time is over, it goes on
+// to another one.
 func TestJoinThenAway(t *testing.T) {
 	var asked []string
 	hub := fakeHub(t, &asked)
@@ -178,7 +180,7 @@ func TestJoinThenAway(t *testing.T) {
 	if want := []string{"token " + api.User("one"), api.User("one") + " " + api.Renewer("one")}; !slices.Equal(asked, want) {
 		t.Errorf("asked for %q, expected %q", asked, want)
 	}
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and stays silent
 	if err != nil {
 		t.Fatal(err)
 	}

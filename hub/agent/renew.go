@@ -22,27 +22,27 @@ import (
 	"isolane.dev/isolane/hub/desired"
 )
 
-// certificate is one that a hub gives to a host.
+// certificate is a kind of certificate that a hub gives to a host.
 type certificate struct {
 	file  string
 	user  func(host string) string
 	group string
 }
 
-// own is for all that a host does.
+// own is the certificate for everything that a host does.
 func own() certificate { return certificate{"host.crt", api.User, api.Hosts} }
 
-// renewal lasts longer, and is only good for getting another one.
+// renewal is valid for longer, and serves only to get another certificate.
 func renewal() certificate { return certificate{"renewal.crt", api.Renewer, api.Renewing} }
 
-// denied is that a hub has said no to a certificate, and unwritten that this host has one and cannot keep it:
-// neither is asked for again soon.
+// denied means that a hub has refused a certificate, unwritten that this host has got one and cannot store
+// it. In neither case does the host ask again soon.
 type (
 	denied    struct{ error }
 	unwritten struct{ error }
 )
 
-// request gets a certificate for this host's key, and writes it down in the folder of a hub.
+// request gets a certificate for this host's key, and writes it to the folder of a hub.
 func (o Options) request(ctx context.Context, core kubernetes.Interface, name string, c certificate,
 	dir string) error {
 	key, err := o.key()
@@ -77,7 +77,7 @@ func (o Options) request(ctx context.Context, core kubernetes.Interface, name st
 		case <-time.After(100 * time.Millisecond):
 		}
 		asked := r.Name
-		if r, err = requests.Get(ctx, asked, metav1.GetOptions{}); err != nil { // no word of whether it refuses
+		if r, err = requests.Get(ctx, asked, metav1.GetOptions{}); err != nil { // this is no refusal
 			return errors.New("the hub has taken the request " + asked + ", and its answer cannot be read: " +
 				err.Error())
 		}
@@ -88,8 +88,8 @@ func (o Options) request(ctx context.Context, core kubernetes.Interface, name st
 	return err
 }
 
-// due is when a certificate is to be renewed, after two thirds of its life, and that life; zero where there
-// is none.
+// due returns when a certificate is due for renewal, after two thirds of its life, and that life. Both are
+// zero if there is no such certificate.
 func (o Options) due(c certificate) (at time.Time, life time.Duration, err error) {
 	data, err := os.ReadFile(o.hub(c.file))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,8 +110,8 @@ func (o Options) due(c certificate) (at time.Time, life time.Duration, err error
 	return is.NotBefore.Add(life * 2 / 3), life, nil
 }
 
-// renew asks for other certificates when this host's own is due: the one by which it renews is then valid for
-// as long after it as ever.
+// renew asks for new certificates when this host's own is due. The renewal certificate is renewed with it, so
+// its validity after that stays as long as ever.
 func (a *Agent) renew(ctx context.Context) error {
 	at, life, err := a.o.due(own())
 	other, _, oerr := a.o.due(renewal())
@@ -124,13 +124,14 @@ func (a *Agent) renew(ctx context.Context) error {
 	return a.replace(ctx, a.server.core, renewal(), own())
 }
 
-// lately says whether the hub has answered not long ago: where its clock jumps each certificate may be due.
+// lately reports whether the hub has answered a request recently. If the clock jumps, each certificate may be
+// due at once.
 func (a *Agent) lately(life time.Duration) bool {
 	return !a.renewed.IsZero() && time.Since(a.renewed) < min(time.Hour, life/10)
 }
 
-// readmit gets a certificate for a host that the hub does not know by its own any more, as it has run out: by
-// the one that is good only for that, and with the same key. It does not ask the clock of this host.
+// readmit gets a new certificate after this host's own has expired, so that the hub no longer accepts it. It
+// uses the renewal certificate and the same key. It does not depend on this host's clock.
 func (a *Agent) readmit(ctx context.Context) error {
 	if _, life, err := a.o.due(own()); err != nil || a.lately(life) {
 		return err
@@ -145,7 +146,7 @@ func (a *Agent) readmit(ctx context.Context) error {
 	return err
 }
 
-// replace gets certificates, and has them used.
+// replace gets certificates, and makes the connections use them.
 func (a *Agent) replace(ctx context.Context, core kubernetes.Interface, all ...certificate) error {
 	for _, c := range all {
 		err := a.o.request(ctx, core, a.joined.Name, c, a.o.hub(""))
@@ -160,7 +161,7 @@ func (a *Agent) replace(ctx context.Context, core kubernetes.Interface, all ...c
 	a.renewed = time.Now()
 	at, _, err := a.o.due(own())
 	a.due = at
-	for _, l := range a.links { // who this host is, a connection says when it begins
+	for _, l := range a.links { // a connection states who this host is when it begins
 		l.dialer.CloseAll()
 	}
 	a.hear()

@@ -24,18 +24,18 @@ import (
 	"isolane.dev/isolane/version"
 )
 
-// beat says that this host is there.
+// beat tells the hub that this host is alive.
 func (a *Agent) beat(ctx context.Context) (err error) {
 	a.server.lease, err = sites.Beat(ctx, a.server.core, a.joined.Name, a.server.lease)
 	return err
 }
 
-// moved says whether the hub is to be told now what is not as it was told: people put lanes in force too, and
+// moved reports whether the hub must be told now about a change here: people also put lanes in force, and
 // take pages and devices away.
 func (a *Agent) moved(ctx context.Context) bool {
 	l, err := lanes.Look(a.o.Lanes)
 	if err != nil {
-		return true // the report says so
+		return true // the report says why
 	}
 	room, err := l.Free()
 	if err != nil || room.CPUs.String() != a.free {
@@ -48,7 +48,7 @@ func (a *Agent) moved(ctx context.Context) bool {
 	a.seen = nil
 	switch {
 	case err != nil:
-		a.looked = time.Time{} // the report looks again, and says so
+		a.looked = time.Time{} // so that the report looks again, and says why
 	case a.untold(d, time.Since(a.told)):
 		a.seen = &d
 	default:
@@ -57,8 +57,8 @@ func (a *Agent) moved(ctx context.Context) bool {
 	return true
 }
 
-// report tells the hub of this host and its Instances what it does not know yet. A look at the host takes
-// long: what the hub is about to confirm, and what begins, waits for none.
+// report tells the hub news of this host and its Instances. Looking at the host takes long, so report puts it
+// off, for a minute at most, while the hub is about to confirm something or something begins.
 func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 	l, err := lanes.Look(a.o.Lanes)
 	if err == nil {
@@ -96,7 +96,7 @@ func (a *Agent) reportInstances(ctx context.Context, l *lanes.Lanes, f desired.F
 	return nil
 }
 
-// statusOf is what there is to say of an Instance.
+// statusOf returns the status of an Instance.
 func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.Findings) api.InstanceStatus {
 	a.desired.Lock()
 	defer a.desired.Unlock()
@@ -118,13 +118,13 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		s.Brief = "changes are put off at the site"
 		s.Message = s.Brief + ": " + a.desired.State.Hold.Reason
 	}
-	if i.Labels[api.TenantOf] == "" { // it is no App's
+	if i.Labels[api.TenantOf] == "" { // it belongs to no App
 		s.Brief = ""
 	}
 	return s
 }
 
-// reportHost writes the inventory into the status of the Host, where it has changed. The mark stays.
+// reportHost writes the inventory into the status of the Host if it has changed. The mark stays.
 func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findings) error {
 	live, err := host.Read(host.Live())
 	if err != nil {
@@ -144,7 +144,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	now.Status.Kernel, now.Status.Root = live.Kernel.Release, a.o.Users.Root
 	now.Status.Agent = version.Of().String()
 	if now.Status.Proofs, err = proofs(ctx, l); err != nil {
-		a.o.Log.WarnContext(ctx, "proofs", "error", err) // the rest is told
+		a.o.Log.WarnContext(ctx, "proofs", "error", err) // the rest is still reported
 	}
 	follows := metav1.Condition{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
 		LastTransitionTime: metav1.Now()}
@@ -155,7 +155,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown) +
 			": an Instance of that name in this namespace says how to adopt it"
 	} else if f.Regressed == "" {
-		_, follows.Message, _ = strings.Cut(a.said, ": ") // how clocks differ, or why nothing is taken over
+		_, follows.Message, _ = strings.Cut(a.said, ": ") // how the clocks differ, or why nothing is taken over
 	}
 	if len(known.Status.Conditions) == 1 && known.Status.Conditions[0].Status == follows.Status {
 		follows.LastTransitionTime = known.Status.Conditions[0].LastTransitionTime
@@ -183,8 +183,8 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	return err
 }
 
-// details are what the last look has found, where that was just now and nothing has changed since, or another
-// one.
+// details returns what the last look found, if that was just now and nothing has changed since. Otherwise it
+// looks again.
 func (a *Agent) details(ctx context.Context, l *lanes.Lanes, changed bool) (details, error) {
 	seen := a.seen
 	if a.seen = nil; seen != nil && !changed && time.Since(a.looked) < call {
@@ -193,7 +193,8 @@ func (a *Agent) details(ctx context.Context, l *lanes.Lanes, changed bool) (deta
 	return a.look(ctx, l)
 }
 
-// findings are those of an audit of the CPUs of lanes, or of those that could be lanes' where there are none.
+// findings returns those of an audit of the CPUs of lanes or, if there are no lanes, of the CPUs that could
+// be given to lanes.
 func findings(h host.Host, l *lanes.Lanes) (all []api.Finding) {
 	r := rules.Run(h, settings.Read(host.Live()), l.Placement.CPUs(), "of the lanes in force")
 	for _, f := range r.Findings {
@@ -203,12 +204,12 @@ func findings(h host.Host, l *lanes.Lanes) (all []api.Finding) {
 	return all
 }
 
-// proofs are what measurements beside the lanes in force say of their objectives.
+// proofs returns what measurements of the lanes in force say about their objectives.
 func proofs(ctx context.Context, l *lanes.Lanes) (all []api.Proof, err error) {
 	if !slices.ContainsFunc(l.Placement.Lanes, func(p plan.Lane) bool {
 		return len(p.Spec.Objective.Bounds()) > 0
 	}) {
-		return nil, nil // Status reads much
+		return nil, nil // Status reads many files
 	}
 	s, err := l.Status(ctx)
 	for _, in := range s.Lanes {
@@ -220,11 +221,11 @@ func proofs(ctx context.Context, l *lanes.Lanes) (all []api.Proof, err error) {
 	return all, err
 }
 
-// lastChanges is how many of the last events of a host the hub is told.
+// lastChanges is how many of a host's last events the hub is told.
 const lastChanges = 20
 
-// changes are those of what has happened on the host that are of its lanes and settings: time that something
-// took from a lane's CPU is told by `isolane history` there.
+// changes returns the events of the host's lanes and settings. Intrusions, which are time taken from a lane's
+// CPU, are left out: `isolane history` shows them on the host.
 func changes(dir string) ([]api.Change, error) {
 	events, err := history.Read(dir, history.Query{})
 	var all []api.Change
@@ -237,26 +238,26 @@ func changes(dir string) ([]api.Change, error) {
 	return all[max(0, len(all)-lastChanges):], err
 }
 
-// often is how often details are told at least that change all the time.
+// often is the longest pause between reports of details that change all the time.
 const often = 10 * time.Minute
 
-// details are what a host says beside the numbers of CPUs.
+// details are what a host reports beside its counts of CPUs.
 type details struct {
 	machine  json.RawMessage
 	findings []api.Finding
 	changes  []api.Change
-	planned  string // what a planner counts on, of machine
+	planned  string // what a planner needs of machine
 	found    string // findings and changes
 }
 
-// dear is how many times as long as a look at the details has taken of a CPU it is left alone then: on a
-// large machine an audit reads many thousand files.
+// dear times the CPU time of a look at the details is how long they are then left alone: on a large machine
+// an audit reads many thousand files.
 const dear = 1000
 
-// rest is how long the details are left alone after a look.
-func (a *Agent) rest() time.Duration { return max(glance*9/10, dear*a.cost) } // the next glance is to look
+// rest returns how long the details are left alone after a look.
+func (a *Agent) rest() time.Duration { return max(glance*9/10, dear*a.cost) } // so the next glance looks
 
-// spent is the CPU time of this process: a look costs more than what its own thread takes.
+// spent returns the CPU time of the whole process: a look costs more than the time of its own thread.
 func spent() time.Duration {
 	var of unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &of) != nil {
@@ -273,14 +274,14 @@ func (a *Agent) look(ctx context.Context, l *lanes.Lanes) (d details, err error)
 	if err != nil {
 		return d, err
 	}
-	live = live.Allowing(host.Allowance{CPUs: a.o.Lanes.CPUs}) // this process may keep off those of lanes
+	live = live.Allowing(host.Allowance{CPUs: a.o.Lanes.CPUs}) // this process may keep off lanes' CPUs
 	m, err := l.Machine(live)
 	if err != nil {
 		return d, err
 	}
 	d.findings = findings(live, l)
 	if d.changes, err = changes(history.Place()); err != nil {
-		a.o.Log.WarnContext(ctx, "history", "error", err) // the rest is told
+		a.o.Log.WarnContext(ctx, "history", "error", err) // the rest is still reported
 	}
 	if d.machine, err = json.Marshal(m); err != nil {
 		return d, err
@@ -293,7 +294,8 @@ func (a *Agent) look(ctx context.Context, l *lanes.Lanes) (d details, err error)
 	return d, err
 }
 
-// counted is a machine with its lanes as text, without what changes all the time and plans nothing.
+// counted returns a machine with its lanes as text, without what changes all the time and does not matter to
+// a planner.
 func counted(m lanes.Machine) (string, error) {
 	m.Warnings, m.Kernel.Steal = nil, nil
 	m.Interrupts = slices.Clone(m.Interrupts)
@@ -312,13 +314,13 @@ func counted(m lanes.Machine) (string, error) {
 	return string(text), err
 }
 
-// untold says whether details are to be told, so long after the last ones.
+// untold reports whether details are to be sent, so long after the last ones.
 func (a *Agent) untold(d details, since time.Duration) bool {
 	return a.planned.news(d.planned, since) || a.found.news(d.found, since)
 }
 
-// detail is what was told last of something. What is new is told within a minute; what changes all the time
-// less and less often.
+// detail is what was last sent of one kind of detail. News is sent within a minute; a detail that changes all
+// the time is sent less and less often.
 type detail struct {
 	text  string
 	pause time.Duration
@@ -328,7 +330,7 @@ func (d *detail) news(text string, since time.Duration) bool {
 	return text != d.text && since >= max(d.pause, glance)
 }
 
-// told is that a text was told, alone: as nothing else was new that is told at once.
+// told records that a text was sent. alone means that nothing else called for sending at once.
 func (d *detail) told(text string, alone bool) {
 	switch {
 	case text == d.text:

@@ -14,8 +14,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// What is on the host is told anew when it is no longer what was told: what is free at once, the rest a minute after the
-// last time.
+// A change on the host is reported: what is free at once, the rest a minute after the last report.
 func TestMoved(t *testing.T) {
 	a := &Agent{o: Options{Lanes: lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}}}
 	l, err := lanes.Look(a.o.Lanes)
@@ -36,7 +35,7 @@ func TestMoved(t *testing.T) {
 	for _, row := range []struct {
 		name, free, planned string
 		since               time.Duration
-		dear                time.Duration // what the last look has taken, just now
+		dear                time.Duration // what the last look, just now, has cost
 		moved               bool
 	}{
 		{"as it was", room.CPUs.String(), is.planned, glance, 0, false},
@@ -45,7 +44,7 @@ func TestMoved(t *testing.T) {
 		{"just after", room.CPUs.String(), "no devices", 0, 0, false},
 		{"on a large machine", room.CPUs.String(), "no devices", glance, time.Second, false},
 	} {
-		// Other programs of this machine may change what an audit finds meanwhile: it is not in the way here.
+		// Other programs on this machine may change what an audit finds: that must not matter here.
 		a.free, a.planned.text, a.told = row.free, row.planned, time.Now().Add(-row.since)
 		a.looked, a.cost = time.Now().Add(-5*glance), row.dear
 		a.found = detail{text: "anything", pause: often}
@@ -55,7 +54,7 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// What a look has found is told by the report that comes of it, which does not look again; one that comes late does.
+// What a look has found is reported without another look, unless the report comes late.
 func TestSeen(t *testing.T) {
 	a := &Agent{o: Options{Lanes: lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}, Log: slog.New(slog.DiscardHandler)}}
 	l, err := lanes.Look(a.o.Lanes)
@@ -80,7 +79,7 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// The hub plans on all of a machine but what changes all the time.
+// The hub plans with everything about a machine except what changes all the time.
 func TestCounted(t *testing.T) {
 	machine := func() lanes.Machine {
 		m := lanes.Machine{Lanes: []plan.Lane{{Name: "a", CPUs: cpuset.Of(1)}}}
@@ -122,7 +121,7 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// What changes all the time is told less and less often, and what does not again within a minute.
+// What changes all the time is reported less and less often, and other changes within a minute.
 func TestDetail(t *testing.T) {
 	var d detail
 	d.told("first", true)
@@ -142,7 +141,7 @@ func TestDetail(t *testing.T) {
 	}
 }
 
-// What a look at the details of this machine, an audit above all, takes of a CPU.
+// BenchmarkLook measures the CPU time of a look at the details of this machine, above all of an audit.
 func BenchmarkLook(b *testing.B) {
 	a := &Agent{o: Options{Lanes: lanes.Options{Dir: filepath.Join(b.TempDir(), "lanes")}, Log: slog.New(slog.DiscardHandler)}}
 	l, err := lanes.Look(a.o.Lanes)

@@ -15,21 +15,21 @@ import (
 )
 
 // reservation is a lane in force in which nothing runs yet: the hub has asked whether this host takes it, and
-// has not confirmed it. It is on disk too, so that the next agent knows it.
+// has not confirmed it. It is also on disk, so that the next agent knows it.
 type reservation struct {
 	name  string
 	since time.Time
-	said  api.InstanceStatus // to the hub; nothing by this agent
+	said  api.InstanceStatus // to the hub; zero if an earlier agent reserved it
 }
 
-// How long a reservation is kept for the hub to confirm it, and how long it is kept where the hub cannot be
-// told that it ends.
+// lapse is how long a reservation waits for the hub to confirm it. forsaken is how long it is kept if the hub
+// cannot be told that it ends.
 const (
 	lapse    = 30 * time.Second
 	forsaken = 5 * time.Minute
 )
 
-// recall knows the reservations that the last agent has left.
+// recall loads the reservations that the last agent has left.
 func (a *Agent) recall() error {
 	left, err := a.instances.Reserved()
 	a.reserved = map[string]reservation{}
@@ -39,8 +39,8 @@ func (a *Agent) recall() error {
 	return err
 }
 
-// reserve answers what the hub asks: whether this host takes a lane. It answers by what is true on the host
-// now, when what was withdrawn has ended: it may be asked for by the same name.
+// reserve answers the hub's question whether this host takes a lane, by what is true on the host now. It
+// first ends what the hub has withdrawn, because the hub may ask for the same name again.
 func (a *Agent) reserve(ctx context.Context) error {
 	failed := a.settle(ctx)
 	for uid, i := range a.server.asked {
@@ -56,10 +56,10 @@ func (a *Agent) reserve(ctx context.Context) error {
 	return failed
 }
 
-// decide is what there is to say to one Instance that is to be reserved.
+// decide returns the answer to one Instance that is to be reserved.
 func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.InstanceStatus, error) {
 	if r, mine := a.reserved[uid]; mine {
-		return r.said, nil // it was not understood
+		return r.said, nil // the hub did not get the answer
 	}
 	for _, r := range a.reserved {
 		if r.name == i.Name {
@@ -67,7 +67,7 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 				Message: "an earlier one of that name has not ended here yet"}, nil
 		}
 	}
-	if a.known(i.Name) { // here it may run without a lane for a moment, as after a reboot
+	if a.known(i.Name) { // it may run here without a lane for a moment, as after a reboot
 		return api.InstanceStatus{Phase: api.Refused, Message: "an Instance of that name runs here"}, nil
 	}
 	if hold := a.state().Hold; hold != nil {
@@ -92,7 +92,7 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 	return said, err
 }
 
-// known says whether this host is to run an Instance of that name.
+// known reports whether this host is to run an Instance of that name.
 func (a *Agent) known(name string) bool {
 	for _, i := range a.state().Instances {
 		if i.Name == name {
@@ -102,7 +102,7 @@ func (a *Agent) known(name string) bool {
 	return false
 }
 
-// answerOf is what is said of a reservation that was tried.
+// answerOf returns the status that tells the hub how an attempt to reserve went.
 func answerOf(i api.Instance, placed plan.Placement, tried error) (s api.InstanceStatus, err error) {
 	s = api.InstanceStatus{Phase: api.Reserved, Generation: i.Generation}
 	if placed.Host.Hostname != "" || tried == nil {
@@ -123,18 +123,18 @@ func answerOf(i api.Instance, placed plan.Placement, tried error) (s api.Instanc
 	return s, err
 }
 
-// tell writes the status of an Instance that is as it was read.
+// tell writes the status of an Instance if the hub still has it as it was read.
 func (a *Agent) tell(ctx context.Context, i api.Instance) error {
 	_, err := api.WriteStatus(ctx, a.server.resource("instances"), i)
 	return err
 }
 
-// settle ends reservations that were withdrawn or that nobody has confirmed in time. The hub is told first
-// that one ends: it confirms only what is reserved as it was read, so that both cannot happen. Where the hub
-// is away one ends anyway, later.
+// settle ends reservations that the hub has withdrawn, or has not confirmed in time. It tells the hub first
+// that a reservation ends: the hub confirms one only as it was read, so it cannot be both confirmed and
+// ended. If the hub is away, a reservation ends anyway, later.
 func (a *Agent) settle(ctx context.Context) (failed error) {
 	for uid, r := range a.reserved {
-		confirmed := a.known(r.name) // whichever it is: what is in the lane is that one's
+		confirmed := a.known(r.name) // by any Instance of that name, which then owns the lane
 		i, listed := a.server.asked[uid]
 		age := time.Since(r.since)
 		switch {
@@ -165,7 +165,7 @@ func (a *Agent) settle(ctx context.Context) (failed error) {
 		}
 		failed = errors.Join(failed, a.instances.Unmark(r.name))
 		delete(a.reserved, uid)
-		a.hear() // to say that there is room again
+		a.hear() // to report that there is room again
 	}
 	return failed
 }

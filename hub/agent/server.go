@@ -20,19 +20,19 @@ import (
 	"isolane.dev/isolane/hub/desired"
 )
 
-// server is the hub as this host reaches it: its own namespace.
+// server is the hub as this host reaches it: the host's own namespace.
 type server struct {
 	core   kubernetes.Interface
 	client dynamic.Interface
 	name   string // of this host
 	lease  *coordinationv1.Lease
 
-	host      *unstructured.Unstructured // as it was read last
+	host      *unstructured.Unstructured // as last read
 	instances map[string]*unstructured.Unstructured
-	bare      []string                // UIDs of Instances without the finalizer: they would vanish untold
+	bare      []string                // UIDs of Instances without our finalizer: they would vanish unnoticed
 	asked     map[string]api.Instance // Instances that are only to be reserved, by their UIDs
-	heard     time.Time               // when this was read
-	urls      []string                // by which the hub is reached, as it says
+	heard     time.Time               // when this view was read
+	urls      []string                // by which the hub says that it is reached
 	list      string                  // resourceVersion of the list, to watch from
 }
 
@@ -40,7 +40,7 @@ func (s *server) resource(name string) dynamic.ResourceInterface {
 	return s.client.Resource(api.Resource(name)).Namespace(api.Namespace(s.name))
 }
 
-// View reads all that the hub says to this host.
+// View reads everything that the hub says to this host.
 func (s *server) View(ctx context.Context) (v desired.View, err error) {
 	from := time.Now()
 	system, err := s.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
@@ -95,15 +95,15 @@ func object(u *unstructured.Unstructured) (o desired.Object, err error) {
 	}
 	o = desired.Object{UID: string(i.UID), Name: i.Name, Generation: i.Generation,
 		Deleted: i.DeletionTimestamp != nil, Adopts: i.Spec.Adopts}
-	if i.Spec.Tenant == "" { // a person has made it here
+	if i.Spec.Tenant == "" { // a person has made it in this host's namespace
 		i.Spec.Tenant = i.Namespace
 	}
-	i.Spec.Adopts, i.Spec.Reserve = "", false // they say whose place it takes and since when, and not what runs
+	i.Spec.Adopts, i.Spec.Reserve = "", false // they say whose place it takes and since when, not what runs
 	o.Spec, err = json.Marshal(i.Spec)
 	return o, err
 }
 
-// claim gives finalizers to the Instances that have none, of a hub that is trusted, and says whether there
+// claim adds the finalizer to the Instances that lack it, if the hub is trusted, and reports whether there
 // were any.
 func (s *server) claim(ctx context.Context) (bool, error) {
 	for _, uid := range s.bare {
@@ -116,7 +116,7 @@ func (s *server) claim(ctx context.Context) (bool, error) {
 	return len(s.bare) > 0, nil
 }
 
-// Acknowledge leaves a mark in the status of the Host, where that is as it was read.
+// Acknowledge writes a mark into the status of the Host if that is still as it was read.
 func (s *server) Acknowledge(ctx context.Context, _ desired.View, mark string) error {
 	u := s.host.DeepCopy()
 	if err := unstructured.SetNestedField(u.Object, mark, "status", "mark"); err != nil {
@@ -129,11 +129,11 @@ func (s *server) Acknowledge(ctx context.Context, _ desired.View, mark string) e
 	return err
 }
 
-// Release takes the finalizer off an Instance that has a tombstone, so that it vanishes.
+// Release removes the finalizer from an Instance that has a tombstone, so that it vanishes.
 func (s *server) Release(ctx context.Context, uid string) error {
 	u := s.instances[uid]
 	if u == nil || u.GetDeletionTimestamp() == nil {
-		return nil // of another view
+		return nil // it belongs to another view
 	}
 	others := slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == api.Finalizer })
 	err := api.SetFinalizers(ctx, s.resource("instances"), u, others)

@@ -19,20 +19,20 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// What people at the site say to the agent and hear of it is in files of its folder: it need not run for
-// that. "hub" is a link to the folder of the hub that the host has joined.
+// People at the site talk to the agent through files in its folder, so it need not run for that. "hub" is a
+// link to the folder of the hub that the host has joined.
 const (
 	wishFile = "hold.json" // a desired.Hold that the agent has not taken over yet
-	saidFile = "said.txt"  // what the agent said last of its hub
+	saidFile = "said.txt"  // what the agent said last about its hub
 	lockFile = "agent.lock"
 )
 
-// lock has the folder for one agent, also where it is on a disk that takes nothing any more.
+// lock claims the folder for one agent. It also works if the disk is read-only.
 func (o Options) lock() (*os.File, error) {
 	whole := unix.Flock_t{Type: unix.F_WRLCK}
 	lock, err := os.Create(o.file(lockFile))
 	if errors.Is(err, unix.EROFS) {
-		whole.Type = unix.F_RDLCK // a file that cannot be written has no other
+		whole.Type = unix.F_RDLCK // a file that cannot be written takes no write lock
 		lock, err = os.Open(o.file(lockFile))
 	}
 	if err != nil {
@@ -48,7 +48,7 @@ func (o Options) lock() (*os.File, error) {
 	return lock, nil
 }
 
-// lockedByOther fails with EAGAIN where somebody else has locked a file.
+// lockedByOther fails with EAGAIN if somebody else has locked the file.
 func lockedByOther(lock *os.File) error {
 	whole := unix.Flock_t{Type: unix.F_WRLCK}
 	err := unix.FcntlFlock(lock.Fd(), unix.F_OFD_GETLK, &whole)
@@ -58,8 +58,8 @@ func lockedByOther(lock *os.File) error {
 	return err
 }
 
-// runs says whether an agent has the folder. It takes no lock for that, so that an agent which begins just
-// now finds none.
+// runs reports whether an agent has claimed the folder. It takes no lock itself, so an agent that starts at
+// that moment is not turned away.
 func (o Options) runs() bool {
 	lock, err := os.Open(o.file(lockFile))
 	if err != nil {
@@ -69,7 +69,7 @@ func (o Options) runs() bool {
 	return errors.Is(lockedByOther(lock), unix.EAGAIN)
 }
 
-// read reads what a host knows of its hub.
+// read returns what a host knows about its hub.
 func (o Options) read() (j joined, err error) {
 	data, err := os.ReadFile(o.hub("joined.json"))
 	if err == nil {
@@ -89,8 +89,8 @@ func (j joined) write(file string) error {
 	return desired.WriteFile(file, append(data, '\n'))
 }
 
-// Rehome brings this host to another hub, or to this one as it is now. What runs stays as it is; an agent
-// that runs follows within seconds.
+// Rehome brings this host to another hub, or to the present state of the same one. What runs stays as it is;
+// a running agent follows within seconds.
 func Rehome(ctx context.Context, o Options, hub Hub) (name string, err error) {
 	was, err := o.read()
 	if err != nil {
@@ -99,8 +99,8 @@ func Rehome(ctx context.Context, o Options, hub Hub) (name string, err error) {
 	return was.Name, o.join(ctx, hub, was.Name)
 }
 
-// Hold has changes of the hub put off for so much time in which the host runs, or no longer with 0. The
-// first result says whether an agent has taken that over; one that does not run does so when it begins.
+// Hold puts off changes by the hub for that much time in which the host runs; 0 ends the hold. The first
+// result reports whether an agent has taken the hold over. If none runs, the next one does when it starts.
 func Hold(ctx context.Context, o Options, left time.Duration, reason string) (bool, error) {
 	if _, err := o.read(); err != nil {
 		return false, err
@@ -125,10 +125,10 @@ func Hold(ctx context.Context, o Options, left time.Duration, reason string) (bo
 	return false, nil
 }
 
-// wish takes over what people at the site have asked for, and looks how much is left of it.
+// wish takes over a hold that people at the site have asked for, and counts down what is left of it.
 func (a *Agent) wish(context.Context) error {
 	err := a.asked()
-	if a.state().Hold == nil { // of nothing there is nothing left
+	if a.state().Hold == nil { // there is nothing to count down
 		return err
 	}
 	now, merr := moment()
@@ -157,11 +157,11 @@ func (a *Agent) asked() error {
 	if err = a.desired.Hold(wanted); err != nil {
 		return err
 	}
-	a.hear() // what it was put off for may be done
+	a.hear() // the changes that were put off may be made
 	return os.Remove(a.o.file(wishFile))
 }
 
-// moment is now, by the clock of the host that nobody sets.
+// moment returns the present moment by the monotonic clock, which nobody sets.
 func moment() (m desired.Moment, err error) {
 	var now unix.Timespec
 	if err = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err == nil {
@@ -171,7 +171,7 @@ func moment() (m desired.Moment, err error) {
 	return m, err
 }
 
-// note keeps what there is to say of the hub, and why ("": nothing), where that has changed.
+// note records what there is to say about the hub, and why ("": no reason), if that has changed.
 func (a *Agent) note(text, why string) {
 	if why != "" {
 		text += ": " + why
@@ -186,7 +186,7 @@ func (a *Agent) note(text, why string) {
 	}
 }
 
-// Status says what this host is to run, and of which hub. It asks no hub, and needs no agent.
+// Status prints what this host is to run, and for which hub. It asks no hub, and needs no agent.
 func Status(ctx context.Context, o Options, w io.Writer) error {
 	j, err := o.read()
 	if err != nil {

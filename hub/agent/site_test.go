@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	hosttest.Main(m, func() (bool, error) { return lanes.Entry(context.Background(), lanes.Options{}, os.Args) })
 }
 
-// What is left of a reservation, as by a kill, ends nothing of an Instance that has its name.
+// The remains of a reservation, as after a kill, do not end an Instance of the same name.
 func TestReservationOfAnInstance(t *testing.T) {
 	o := Options{Dir: t.TempDir()}
 	mark, record := o.file("running/router.reserved"), o.file("running/router.json")
@@ -60,7 +60,7 @@ func TestReservationOfAnInstance(t *testing.T) {
 	}
 }
 
-// Who asks whether an agent runs is in the way of none.
+// Asking whether an agent runs keeps no agent from starting.
 func TestRuns(t *testing.T) {
 	o := Options{Dir: t.TempDir()}
 	if o.runs() {
@@ -101,8 +101,7 @@ func TestRuns(t *testing.T) {
 	<-asked
 }
 
-// What a measurement has found beside a lane is told with the bound that it is of, and no longer as held when another
-// lane has come.
+// A measurement beside a lane is reported with its bound, and no longer as held when another lane has come.
 func TestProofs(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	o := lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")}
@@ -153,7 +152,7 @@ func TestProofs(t *testing.T) {
 	told(lane.Unproven)
 }
 
-// An agent has its folder alone also where that is on a disk that takes nothing any more.
+// An agent claims its folder even if that is on a read-only disk.
 func TestLockOfReadOnlyDisk(t *testing.T) {
 	hosttest.OwnMounts(t)
 	o := Options{Dir: t.TempDir()}

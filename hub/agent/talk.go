@@ -28,7 +28,7 @@ func (a *Agent) speak(ctx context.Context) {
 	}
 }
 
-// talk speaks with the hub, or says only that this host is there, when it is time for that.
+// talk speaks with the hub when that is due. Otherwise it sends a sign of life, if one is due.
 func (a *Agent) talk(ctx context.Context) {
 	now := time.Now()
 	brief, cancel := context.WithTimeout(ctx, limit)
@@ -42,9 +42,9 @@ func (a *Agent) talk(ctx context.Context) {
 			return err
 		})
 		a.next, a.pulse, a.glance = now.Add(call), now.Add(sites.Pulse()), now.Add(glance)
-		if heard { // else the watch may wait for long
+		if heard { // otherwise the watch may wait for long
 			a.watch(ctx)
-			debug.FreeOSMemory() // what a talk needs of memory is not needed again for long
+			debug.FreeOSMemory() // the memory of a talk is not needed again for long
 		}
 		if heard && a.watching.Load() {
 			a.next = now.Add(max(call, min(sites.Calm(), a.due.Sub(a.clock.hub()))))
@@ -62,14 +62,14 @@ func (a *Agent) talk(ctx context.Context) {
 	}
 }
 
-// unreached is that a hub says nothing, or not to this host, in words for people at the site.
+// unreached means that a hub does not answer, or not to this host, in words for people at the site.
 type unreached struct {
 	error
 	said, why string
 }
 
-// reach speaks with the hub: by another of its URLs where one does not answer. Where the time is over then,
-// the next talk, at once, is by that one.
+// reach speaks with the hub, and tries another of its URLs if one does not answer. If there is no time left
+// for that, the next talk follows at once and uses the other URL.
 func (a *Agent) reach(ctx context.Context) error {
 	err := a.sync(ctx)
 	for range a.joined.Others {
@@ -92,7 +92,7 @@ func (a *Agent) reach(ctx context.Context) error {
 	return err
 }
 
-// remember keeps the URLs by which a hub that this host trusts says that it is reached.
+// remember stores the URLs by which a trusted hub says that it is reached.
 func (a *Agent) remember(urls []string) error {
 	var others []string
 	for _, url := range urls {
@@ -109,7 +109,7 @@ func (a *Agent) remember(urls []string) error {
 	return a.joined.write(a.o.hub("joined.json"))
 }
 
-// unheard is why the hub says nothing to this host, which renews its certificate where that has run out.
+// unheard explains why the hub does not answer this host. If the certificate has expired, it renews it.
 func (a *Agent) unheard(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err):
@@ -122,8 +122,8 @@ func (a *Agent) unheard(ctx context.Context, err error) error {
 	return unreached{err, "does not reach the hub", estranged(err)}
 }
 
-// sync takes over what the hub says, and reports. That this host is there it says also where it can do
-// nothing else, as on a disk that takes nothing any more.
+// sync takes over what the hub says, and reports. It sends the sign of life even if the host can do nothing
+// else, for example because its disk takes no more writes.
 func (a *Agent) sync(ctx context.Context) error {
 	f, err := a.take(ctx)
 	_, unkept := errors.AsType[*desired.UnkeptError](err)
@@ -155,7 +155,7 @@ func (a *Agent) sync(ctx context.Context) error {
 	return errors.Join(err, a.report(ctx, f), a.renew(ctx))
 }
 
-// take takes over what the hub says, and has it done, for which it does not wait.
+// take takes over what the hub says, and has it done without waiting for that.
 func (a *Agent) take(ctx context.Context) (f desired.Findings, err error) {
 	if a.joined.New || a.state().Hub.ID == "" {
 		if err = a.desired.Rehome(ctx, a.server); err != nil {
@@ -172,14 +172,14 @@ func (a *Agent) take(ctx context.Context) (f desired.Findings, err error) {
 	return f, err
 }
 
-// state is what this host is to run by now.
+// state returns what this host is to run at present.
 func (a *Agent) state() desired.State {
 	a.desired.Lock()
 	defer a.desired.Unlock()
 	return a.desired.State
 }
 
-// hear has the hub spoken with at once.
+// hear makes the agent speak with the hub at once.
 func (a *Agent) hear() {
 	select {
 	case a.news <- struct{}{}:
@@ -187,7 +187,7 @@ func (a *Agent) hear() {
 	}
 }
 
-// watch has changes of Instances heard at once.
+// watch makes the agent hear changes of Instances at once.
 func (a *Agent) watch(ctx context.Context) {
 	if a.server.list == "" || a.watching.Load() {
 		return
@@ -196,7 +196,7 @@ func (a *Agent) watch(ctx context.Context) {
 	ctx, a.unwatch = context.WithCancel(ctx)
 	w, err := a.server.resource("instances").Watch(ctx, metav1.ListOptions{ResourceVersion: a.server.list})
 	if err != nil {
-		return // the next call sees them
+		return // the next call sees the changes
 	}
 	a.watching.Store(true)
 	go func() {
@@ -209,7 +209,7 @@ func (a *Agent) watch(ctx context.Context) {
 	}()
 }
 
-// names are those of Instances of this host.
+// names returns the names of those Instances of this host.
 func (a *Agent) names(uids []string) string {
 	var names []string
 	all := a.state().Instances

@@ -1,4 +1,4 @@
-// Package api has what Isolane adds to the Kubernetes API of a hub, as documents and as Go types.
+// Package api has what Isolane adds to a hub's Kubernetes API, as manifests and as Go types.
 package api
 
 import (
@@ -17,7 +17,7 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// Manifests are the kinds of resources, and the rights of hosts that join and that have joined.
+// Manifests defines the kinds of resources, and the rights of hosts that join and of hosts that have joined.
 //
 //go:embed manifests.yaml
 var Manifests []byte
@@ -29,38 +29,39 @@ const (
 	Finalizer = "isolane.dev/host"             // of an Instance that a host has taken over
 	Signer    = "isolane.dev/host"             // of the certificates of hosts
 	Hosts     = "isolane:hosts"                // the group of hosts that have joined
-	Renewing  = "isolane:renewing"             // the group of hosts by what they may only renew with
+	Renewing  = "isolane:renewing"             // the group of hosts that use the renewal certificate
 	URLs      = "isolane.dev/hub"              // annotation of namespace kube-system: all URLs of the hub
-	Joining   = "system:bootstrappers:isolane" // before : and a site: of hosts that join
+	Joining   = "system:bootstrappers:isolane" // group of joining hosts, followed by ":" and a site
 	KeyOf     = "isolane.dev/key"              // annotation of a Host: the digest of its key
-	AppOf     = "isolane.dev/app"              // label of an Instance: NAMESPACE.NAME of its App; its finalizer
+	AppOf     = "isolane.dev/app"              // label of an Instance: NAMESPACE.NAME of its App; App finalizer
 	TenantOf  = "isolane.dev/tenant"           // label of an Instance: the namespace of its App
 )
 
-// What is said of an Instance that is only reserved, InstanceSpec.Reserve: these and no others.
+// The only phases of an Instance that is to be reserved (InstanceSpec.Reserve).
 const (
 	Reserved = "Reserved" // its lane is in force, for half a minute; status.placement has it
-	Refused  = "Refused"  // status.refusal or the message says why; status.placement is what the host has
-	Lapsed   = "Lapsed"   // it was not confirmed in time, and the lane was taken back
+	Refused  = "Refused"  // status.refusal or the message says why; status.placement is what the host has now
+	Lapsed   = "Lapsed"   // the hub did not confirm it in time, so its lane was released
 )
 
-// NotYet is why what has begun on a host is not there yet. It may come up by itself.
+// NotYet says why something that has begun on a host is not up yet. It may still come up by itself.
 type NotYet string
 
 func (n NotYet) Error() string { return string(n) }
 
-// Resource names a kind's resource.
+// Resource returns the resource of a kind.
 func Resource(name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: name}
 }
 
-// Namespace is where all of a host is, and nothing else.
+// Namespace returns the namespace of a host, which holds everything of that host and nothing else.
 func Namespace(host string) string { return "host-" + host }
 
-// User is who a host is for the hub.
+// User returns the user name of a host at the hub.
 func User(host string) string { return "isolane:host:" + host }
 
-// Renewer is who a host is by the certificate with which it may get another one, and nothing else.
+// Renewer returns the user name of a host that uses its renewal certificate. It may only ask for another
+// certificate.
 func Renewer(host string) string { return "isolane:renew:" + host }
 
 // Host is a machine that has joined.
@@ -71,27 +72,27 @@ type Host struct {
 	Status            HostStatus `json:"status,omitzero"`
 }
 
-// HostSpec is what the hub says of a host.
+// HostSpec is what the hub says about a host.
 type HostSpec struct {
 	Site string `json:"site"`
 }
 
-// HostStatus is what a host says of itself.
+// HostStatus is what a host says about itself.
 type HostStatus struct {
-	Mark       string             `json:"mark,omitempty"` // by which the host knows the hub again
+	Mark       string             `json:"mark,omitempty"` // by which the host recognizes its hub
 	CPUs       int                `json:"cpus,omitempty"`
 	Free       string             `json:"free,omitempty"`    // a cpulist
 	Kernel     string             `json:"kernel,omitempty"`  // its release
 	Agent      string             `json:"agent,omitempty"`   // the version of isolane-hub there
 	Root       []string           `json:"root,omitempty"`    // tenants whose commands may be root there
-	Machine    json.RawMessage    `json:"machine,omitempty"` // as isolane host -o json
+	Machine    json.RawMessage    `json:"machine,omitempty"` // as printed by isolane host -o json
 	Findings   []Finding          `json:"findings,omitempty"`
 	Proofs     []Proof            `json:"proofs,omitempty"`
-	Changes    []Change           `json:"changes,omitempty"` // the last ones of isolane history, the newest last
+	Changes    []Change           `json:"changes,omitempty"` // last events of isolane history, newest last
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Finding is what an audit of a host has found, by the rule that says it.
+// Finding is a finding of an audit of a host, named by its rule.
 type Finding struct {
 	Rule     string `json:"rule"`
 	Severity string `json:"severity"`
@@ -99,30 +100,30 @@ type Finding struct {
 	CPUs     string `json:"cpus,omitempty"` // a cpulist; "": the whole machine
 }
 
-// Change is what has happened to a host's lanes and settings.
+// Change is an event of a host's lanes and settings.
 type Change struct {
 	At   metav1.Time `json:"at"`
-	Kind string      `json:"kind"` // of isolane history: applied, released, drift, put back, proof, boot
+	Kind string      `json:"kind"` // as in isolane history: applied, released, drift, put back, proof, boot
 	Lane string      `json:"lane,omitempty"`
 	What string      `json:"what"`
-	By   string      `json:"by,omitempty"` // what did it, where that is known and no command of Isolane
+	By   string      `json:"by,omitempty"` // who did it, if that is known and was no command of Isolane
 }
 
-// Proof says whether a lane of a host keeps a bound of its objective, by the last measurement beside it.
+// Proof says whether a lane keeps one bound of its objective, by the last measurement beside the lane.
 type Proof struct {
 	Lane       string       `json:"lane"`
 	Metric     string       `json:"metric"` // rtt or throughput
 	Percentile string       `json:"percentile,omitempty"`
 	Bound      string       `json:"bound"` // "rtt p99.9 at most 50us"
 	Verdict    lane.Verdict `json:"verdict"`
-	Reason     string       `json:"reason,omitempty"` // of a verdict other than held
+	Reason     string       `json:"reason,omitempty"` // of any verdict but held
 }
 
-// Proved begins the labels that the hub gives its copy of a host by what was proved there: of rtt-p99.9,
-// "held" where a lane keeps such a bound and none misses one, "missed" where one does.
+// Proved is the prefix of the labels that the hub gives its copy of a host for the proofs there. The label
+// rtt-p99.9 is "held" if a lane keeps such a bound and none misses one, and "missed" if one does.
 const Proved = "proved.isolane.dev/"
 
-// ProvedLabels are these.
+// ProvedLabels returns these labels.
 func (s HostStatus) ProvedLabels() map[string]string {
 	labels := map[string]string{}
 	for _, p := range s.Proofs {
@@ -137,7 +138,7 @@ func (s HostStatus) ProvedLabels() map[string]string {
 	return labels
 }
 
-// Instance is what runs on one host in a lane.
+// Instance is a workload that runs on one host in a lane.
 type Instance struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -145,35 +146,36 @@ type Instance struct {
 	Status            InstanceStatus `json:"status,omitzero"`
 }
 
-// InstanceSpec is what is to run.
+// InstanceSpec declares what is to run.
 type InstanceSpec struct {
 	Lane     json.RawMessage `json:"lane"` // the spec of a lane
 	Workload `json:",inline"`
-	Tenant   string `json:"tenant,omitempty"` // the namespace whose user it is on the host; "": its own
+	Tenant   string `json:"tenant,omitempty"` // the namespace whose user runs it on the host; "": its own
 	Adopts   string `json:"adopts,omitempty"`
-	Reserve  bool   `json:"reserve,omitempty"` // only the lane, and not for long: nothing runs yet
+	Reserve  bool   `json:"reserve,omitempty"` // reserve the lane only, for a short time: nothing runs yet
 }
 
-// Workload is what runs in a lane: a command, a service, or a container with its image's command or another.
+// Workload is what runs in a lane: a command, a service, or a container with the command of its image or
+// another.
 type Workload struct {
-	Command []string `json:"command,omitempty"` // a program and its arguments, of the host or of the image
-	Service string   `json:"service,omitempty"` // a unit of systemd that the host has, "router.service"
-	Image   string   `json:"image,omitempty"`   // of a container, which Podman has on the host already
-	Root    bool     `json:"root,omitempty"`    // it is to be root there; a service is, whatever user it has
+	Command []string `json:"command,omitempty"` // a program and its arguments, on the host or in the image
+	Service string   `json:"service,omitempty"` // a systemd unit that the host has, "router.service"
+	Image   string   `json:"image,omitempty"`   // of a container; Podman on the host must have it already
+	Root    bool     `json:"root,omitempty"`    // it runs as root; a service must say so, whatever its user
 }
 
-// InstanceStatus is what the host says of it.
+// InstanceStatus is what the host says about an Instance.
 type InstanceStatus struct {
 	Phase      string          `json:"phase,omitempty"` // Starting, Running, Failed, Waiting, Ending
 	CPUs       string          `json:"cpus,omitempty"`  // a cpulist
 	Message    string          `json:"message,omitempty"`
-	Brief      string          `json:"brief,omitempty"` // what of the message the App's tenant may read
+	Brief      string          `json:"brief,omitempty"` // the part of the message that the App's tenant may read
 	Generation int64           `json:"observedGeneration,omitempty"`
-	Placement  json.RawMessage `json:"placement,omitempty"` // of all lanes of the host: the answer to Reserve
+	Placement  json.RawMessage `json:"placement,omitempty"` // of all lanes of the host, as the answer to Reserve
 	Refusal    json.RawMessage `json:"refusal,omitempty"`
 }
 
-// App is what runs in a lane on as many hosts as it says. Its namespace is its tenant's.
+// App is a workload to run in a lane on as many hosts as it says. Its namespace belongs to its tenant.
 type App struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -181,26 +183,26 @@ type App struct {
 	Status            AppStatus `json:"status,omitzero"`
 }
 
-// AppSpec is what is to run, and where.
+// AppSpec declares what is to run, and where.
 type AppSpec struct {
 	Lane     json.RawMessage `json:"lane"` // the spec of a lane; lanes that it names are of its namespace
 	Workload `json:",inline"`
 	Where    Where `json:"where,omitzero"`
-	Replicas int   `json:"replicas"` // each on another host
+	Replicas int   `json:"replicas"` // each on a different host
 }
 
-// Where says which hosts may be chosen. What is empty leaves all.
+// Where says which hosts may be chosen. An empty field does not restrict them.
 type Where struct {
 	Sites  []string          `json:"sites,omitempty"`  // one of these
-	Zones  []string          `json:"zones,omitempty"`  // its site is in one of these
+	Zones  []string          `json:"zones,omitempty"`  // its site must be in one of these
 	Hosts  []string          `json:"hosts,omitempty"`  // one of these
-	Labels map[string]string `json:"labels,omitempty"` // of the Host: all of these
+	Labels map[string]string `json:"labels,omitempty"` // of the Host: it must have all of these
 }
 
-// AppStatus is what became of an App. Its tenant reads it: it names nobody else's lanes.
+// AppStatus is the state of an App. Its tenant reads it, so it names no lane of anybody else.
 type AppStatus struct {
 	Phase      string   `json:"phase,omitempty"` // Running, Starting, Pending, Refused or Ending
-	Running    int      `json:"running"`         // of the replicas
+	Running    int      `json:"running"`         // how many of the replicas run
 	Hosts      []string `json:"hosts,omitempty"`
 	Message    string   `json:"message,omitempty"`
 	Generation int64    `json:"observedGeneration,omitempty"`
@@ -208,24 +210,24 @@ type AppStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"` // Ready: the phase, for programs that wait
 }
 
-// Tenant limits what the Apps of the namespace of its name have together.
+// Tenant limits what all Apps of the namespace of its name may have together.
 type Tenant struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              TenantSpec `json:"spec"`
 }
 
-// TenantSpec has nil where there is no limit.
+// TenantSpec has the limits. A nil field is no limit.
 type TenantSpec struct {
-	CPUs      *int     `json:"cpus,omitempty"`      // of their lanes, as declared
+	CPUs      *int     `json:"cpus,omitempty"`      // of the lanes, as declared
 	Memory    string   `json:"memory,omitempty"`    // "64Gi"; "": no limit
 	Hugepages string   `json:"hugepages,omitempty"` // of all sizes together
 	Functions *int     `json:"functions,omitempty"` // virtual functions that lanes ask for
 	Instances *int     `json:"instances,omitempty"`
-	Sites     []string `json:"sites,omitempty"` // none: all
+	Sites     []string `json:"sites,omitempty"` // none: all sites
 }
 
-// Quota is what a tenant reads of its Tenant, and what its Apps have, in its own namespace.
+// Quota shows a tenant, in its own namespace, the limits of its Tenant and what its Apps use.
 type Quota struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -233,7 +235,7 @@ type Quota struct {
 	Status            QuotaStatus `json:"status,omitzero"`
 }
 
-// QuotaStatus is what a hub says of a Quota.
+// QuotaStatus is what the hub says about a Quota.
 type QuotaStatus struct {
 	Used Used `json:"used"`
 }
@@ -247,7 +249,7 @@ type Used struct {
 	Instances int    `json:"instances"`
 }
 
-// Lane is the lane of an Instance of that name.
+// Lane returns the lane of the Instance of that name.
 func Lane(name string, spec json.RawMessage) (lane.Lane, error) {
 	declared, err := json.Marshal(map[string]any{"apiVersion": lane.APIVersion, "kind": lane.Kind,
 		"metadata": map[string]any{"name": name}, "spec": spec})
@@ -264,7 +266,7 @@ func Lane(name string, spec json.RawMessage) (lane.Lane, error) {
 	return want[0], nil
 }
 
-// From reads one of these types from what the dynamic client returns.
+// From converts an object of the dynamic client to one of these types.
 func From[T any](u *unstructured.Unstructured) (T, error) {
 	var t T
 	data, err := u.MarshalJSON()
@@ -277,7 +279,7 @@ func From[T any](u *unstructured.Unstructured) (T, error) {
 	return t, err
 }
 
-// To is the way back.
+// To is the inverse of From.
 func To(object any) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(object)
 	if err != nil {
@@ -290,7 +292,7 @@ func To(object any) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: runtime.DeepCopyJSON(normal(content).(map[string]any))}, nil
 }
 
-// normal makes whole numbers what the client expects.
+// normal gives whole numbers the type that the dynamic client expects.
 func normal(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Each kind, and each field that people declare, says what it is: `kubectl explain` has nothing else to show.
+// Each kind, and each field that people declare, has a description: `kubectl explain` has nothing else to
+// show.
 func TestExplained(t *testing.T) {
 	kinds := 0
 	for documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(Manifests), 4096); ; {

@@ -8,7 +8,7 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// One lane that misses its bound says more of a host than one that keeps it; what is not proved says nothing.
+// A lane that misses its bound decides over one that keeps it. What is not proved does not count.
 func TestProvedLabels(t *testing.T) {
 	s := HostStatus{Proofs: []Proof{
 		{Lane: "a", Metric: "rtt", Percentile: "p99.9", Verdict: lane.Held}, {Lane: "b", Metric: "rtt", Percentile: "p99.9", Verdict: lane.Unproven},

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// SetFinalizers gives an object other finalizers, if it is as it was read.
+// SetFinalizers replaces the finalizers of an object if the object is still as it was read.
 func SetFinalizers(ctx context.Context, r dynamic.ResourceInterface, u *unstructured.Unstructured,
 	all []string) error {
 	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(),
@@ -21,8 +21,8 @@ func SetFinalizers(ctx context.Context, r dynamic.ResourceInterface, u *unstruct
 	return err
 }
 
-// WriteStatus writes the status of an object of one of these types, if it is as it was read, and returns it
-// as it is then.
+// WriteStatus writes the status of an object of one of these types if the object is still as it was read. It
+// returns the written object.
 func WriteStatus(ctx context.Context, r dynamic.ResourceInterface, object any) (
 	*unstructured.Unstructured, error) {
 	u, err := To(object)

@@ -1,5 +1,5 @@
-// Package apps has Apps run: it chooses a host for each Instance, has the host reserve the lane, and confirms
-// that. It ends what it has begun only for an App that a person deletes or makes smaller.
+// Package apps runs Apps: for each Instance it chooses a host, has the host reserve the lane, and confirms
+// the reservation. It ends an Instance only if a person deletes the App or makes it smaller.
 package apps
 
 import (
@@ -27,7 +27,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Controller looks after Apps, one at a time: what one is given is not promised to another.
+// Controller looks after Apps, one at a time, so that no room is promised to two of them.
 type Controller struct {
 	Core   kubernetes.Interface
 	Client dynamic.Interface
@@ -40,17 +40,17 @@ type Controller struct {
 	queue             workqueue.TypedRateLimitingInterface[string]
 	noes              map[string]map[string]no // by App and host
 	mutes             mutes
-	told              map[string]string // what was said last of an App that is not placed
+	told              map[string]string // the last message about each App that is not placed
 
-	since time.Time // from when on Leases could be listed each time
+	since time.Time // since when each listing of Leases has succeeded
 
 	lock    sync.Mutex
-	changed map[string]bool      // hosts, as NAMESPACE/NAME, whose copies are old
-	silent  map[string]time.Time // hosts whose Leases have run out, and when they were last there
+	changed map[string]bool      // hosts, as NAMESPACE/NAME, whose copies are out of date
+	silent  map[string]time.Time // hosts whose Leases have expired, and when they were last seen
 }
 
-// no is that a host does not take an App. It is not asked again until it has something new to say, or for a
-// while.
+// no records that a host does not take an App. The host is not asked again until it has reported something
+// new, or for a while.
 type no struct {
 	kind       place.Kind
 	why        string
@@ -59,8 +59,8 @@ type no struct {
 	until      time.Time
 }
 
-// How long a host that has said no, and one that has said nothing, is not asked again for the same. Hosts
-// hear a hub that was away within ten seconds.
+// For how long a host is not asked again for the same: rest if it has said no, quiet if it has not answered.
+// Hosts notice a hub that was away within ten seconds.
 const (
 	rest  = time.Minute
 	quiet = 15 * time.Second
@@ -131,24 +131,24 @@ func handler(heard func(*unstructured.Unstructured)) cache.ResourceEventHandler 
 
 func key(u *unstructured.Unstructured) string { return u.GetNamespace() + "." + u.GetName() }
 
-// limited says whether a namespace is that of a Tenant.
+// limited reports whether a namespace belongs to a Tenant.
 func (c *Controller) limited(space string) bool {
 	store, is := c.tenants.Load().(cache.Store)
-	if !is { // Tenants are heard of later, and each wakes what is of it
+	if !is { // Tenants come later, and each wakes its own
 		return false
 	}
 	_, there, err := store.GetByKey(space)
 	return there && err == nil
 }
 
-// wake has an App looked after, NAMESPACE.NAME, or the Quota of a namespace, which has no dot in its name.
+// wake queues an App, NAMESPACE.NAME, or the Quota of a namespace, whose name has no dot.
 func (c *Controller) wake(app string) {
 	if app != "" {
 		c.queue.Add(app)
 	}
 }
 
-// hostChanged has the copy of a host made anew, and Apps tried again that have no host yet.
+// hostChanged has the copy of a host renewed, and wakes the Apps that still lack a host.
 func (c *Controller) hostChanged(u *unstructured.Unstructured) {
 	c.lock.Lock()
 	c.changed[u.GetNamespace()+"/"+u.GetName()] = true
@@ -162,7 +162,7 @@ func (c *Controller) hostChanged(u *unstructured.Unstructured) {
 	}
 }
 
-// next looks after one App, or one Quota.
+// next looks after one App or one Quota.
 func (c *Controller) next(ctx context.Context) bool {
 	app, down := c.queue.Get()
 	if down {
@@ -189,7 +189,7 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// refresh makes the copies of hosts that have changed.
+// refresh renews the copies of the hosts that have changed.
 func (c *Controller) refresh(ctx context.Context) {
 	c.lock.Lock()
 	changed := c.changed
@@ -216,10 +216,11 @@ func (c *Controller) refresh(ctx context.Context) {
 	}
 }
 
-// errSilent is that a host has said nothing yet.
+// errSilent means that a host has not reported yet.
 var errSilent = errors.New("it has not said yet what it is like")
 
-// pack keeps of a Host what the hub needs, and its machine as text: as maps it is ten times as large.
+// pack keeps only what the hub needs of a Host, with the machine as text: as maps it takes ten times as much
+// memory.
 func pack(object any) (any, error) {
 	u, is := object.(*unstructured.Unstructured)
 	if !is {
@@ -241,7 +242,7 @@ func pack(object any) (any, error) {
 	return u, err
 }
 
-// copyOf is the hub's copy of a host, by what it has said last.
+// copyOf returns the hub's copy of a host, by its last report.
 func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	h, err := api.From[api.Host](u)
 	if err != nil {
@@ -252,7 +253,7 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	}
 	copied := place.Host{Name: h.Name, Site: h.Spec.Site, Labels: h.Status.ProvedLabels(), Root: h.Status.Root}
 	for key, value := range h.Labels {
-		if !strings.HasPrefix(key, api.Proved) { // nobody says that by hand
+		if !strings.HasPrefix(key, api.Proved) { // nobody may set these labels by hand
 			copied.Labels[key] = value
 		}
 	}
@@ -264,7 +265,7 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	if err == nil {
 		err = json.Unmarshal([]byte(machine), &lanes)
 	}
-	if err == nil { // what a host says is not what it has read: the planner counts on it
+	if err == nil { // the planner relies on it: a reported machine is not one that was read
 		err = copied.Machine.Validate()
 	}
 	if err != nil {

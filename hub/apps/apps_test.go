@@ -23,7 +23,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// A host may write any machine into its status: one that cannot be gets no Apps, with the reason, and ends nothing.
+// A host may write any machine into its status. An impossible one gets no Apps, with the reason, and ends
+// nothing.
 func TestUntrueHosts(t *testing.T) {
 	text, err := json.Marshal(hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t))
 	if err != nil {
@@ -71,7 +72,8 @@ func TestUntrueHosts(t *testing.T) {
 	}
 }
 
-// An App runs as far as its hosts are there and say so of what it is now, and is looked after when a host goes or is back.
+// An App counts as running as far as its hosts are there and report its present spec, and is looked after
+// when a host goes or comes back.
 func TestStatusOf(t *testing.T) {
 	lease := func(host string, ago time.Duration) *coordinationv1.Lease {
 		at := metav1.NewTime(time.Now().Add(-ago))
@@ -137,7 +139,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// An Instance is an App's by its name too: a label alone makes it no other App's, and hides nothing from its tenant's quota.
+// The name of an Instance also decides to which App it belongs: a label alone makes it no other App's, and
+// hides nothing from its tenant's quota.
 func TestOf(t *testing.T) {
 	object := func(host, name, app string) runtime.Object {
 		u, err := api.To(api.Instance{TypeMeta: metav1.TypeMeta{APIVersion: "isolane.dev/v1alpha1", Kind: "Instance"},

@@ -13,17 +13,18 @@ import (
 	"isolane.dev/isolane/hub/place"
 )
 
-// Each host that does not answer costs two seconds, in which no App is looked after. So no App asks it again
-// for a while, nor others at its site where several in a row did not answer: that is the link to the site. It
-// is the shorter while, so that another host of the site is asked then.
+// Each host that does not answer costs two seconds, in which no App is looked after. So for a while no App
+// asks that host again. If several hosts of a site in a row do not answer, the link to the site is down, and
+// no host of the site is asked for a while. That while is shorter, so that another host of the site is asked
+// next.
 const (
 	several  = 3 // hosts of a site in a row
 	muteHost = time.Minute
 	muteSite = 15 * time.Second
-	listened = 5 * time.Second // between looks whether such a host has said that it is there
+	listened = 5 * time.Second // between looks whether such a host has sent a sign of life
 )
 
-// mutes are the hosts and sites that have not answered, whichever App they were asked for.
+// mutes has the hosts and sites that have not answered, for whichever App they were asked.
 type mutes struct {
 	hosts map[string]mute
 	sites map[string]int       // in a row
@@ -33,14 +34,14 @@ type mutes struct {
 // mute is a host that has not answered.
 type mute struct {
 	site          string
-	since, looked time.Time // when it did not, and when its Lease was read last
+	since, looked time.Time // when it did not answer, and when its Lease was last read
 }
 
 func newMutes() mutes {
 	return mutes{map[string]mute{}, map[string]int{}, map[string]time.Time{}}
 }
 
-// silent remembers that a host has not answered.
+// silent records that a host has not answered.
 func (m mutes) silent(host, site string, now time.Time) {
 	m.hosts[host] = mute{site, now, now}
 	if m.sites[site]++; m.sites[site] >= several {
@@ -48,14 +49,14 @@ func (m mutes) silent(host, site string, now time.Time) {
 	}
 }
 
-// heard is that a host has answered, or has said that it is there.
+// heard records that a host has answered or sent a sign of life.
 func (m mutes) heard(host, site string) {
 	delete(m.hosts, host)
 	delete(m.sites, site)
 	delete(m.until, site)
 }
 
-// leave has hosts that are mute left out of the choice.
+// leave excludes mute hosts from the choice.
 func (m mutes) leave(w *place.Where, now time.Time) {
 	for host, was := range m.hosts {
 		if now.Sub(was.since) >= muteHost {
@@ -73,7 +74,7 @@ func (m mutes) leave(w *place.Where, now time.Time) {
 	}
 }
 
-// hear looks whether hosts that are mute have said since then that they are there.
+// hear looks whether mute hosts have since sent a sign of life.
 func (c *Controller) hear(ctx context.Context, now time.Time) {
 	for _, host := range slices.Sorted(maps.Keys(c.mutes.hosts)) {
 		was := c.mutes.hosts[host]
@@ -83,13 +84,13 @@ func (c *Controller) hear(ctx context.Context, now time.Time) {
 		was.looked = now
 		c.mutes.hosts[host] = was
 		lease, err := c.Core.CoordinationV1().Leases(api.Namespace(host)).Get(ctx, host, metav1.GetOptions{})
-		if err == nil && !renewed(lease).Before(was.since.Truncate(time.Second)) { // as Leases have it
+		if err == nil && !renewed(lease).Before(was.since.Truncate(time.Second)) { // Leases have whole seconds
 			c.mutes.heard(host, was.site)
 		}
 	}
 }
 
-// siteOf is that of a host.
+// siteOf returns the site of a host.
 func (c *Controller) siteOf(host string) string {
 	object, _, _ := c.hosts.GetByKey(api.Namespace(host) + "/" + host)
 	if u, is := object.(*unstructured.Unstructured); is {

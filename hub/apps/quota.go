@@ -12,10 +12,11 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// quota is the name of the one Quota of a namespace.
+// quota is the name of the only Quota in a namespace.
 const quota = "tenant"
 
-// used is what Instances of a namespace's Apps have together, without those of one App, "": of all.
+// used returns what all Instances of a namespace's Apps use together, except those of the App without ("": no
+// exception).
 func (c *Controller) used(ctx context.Context, space, without string) (all amounts, err error) {
 	has, err := c.labelled(ctx, api.TenantOf, space)
 	if err != nil {
@@ -24,7 +25,7 @@ func (c *Controller) used(ctx context.Context, space, without string) (all amoun
 	return sum(slices.DeleteFunc(has, func(i api.Instance) bool { return i.Name == without }))
 }
 
-// sum is what Instances have together.
+// sum returns what Instances use together.
 func sum(instances []api.Instance) (all amounts, err error) {
 	for _, i := range instances {
 		has, err := api.Lane(i.Name, i.Spec.Lane)
@@ -36,7 +37,7 @@ func sum(instances []api.Instance) (all amounts, err error) {
 	return all, nil
 }
 
-// tell says to a tenant, in its own namespace, what it may have and what it has, and when to look again.
+// tell writes a tenant's limits and what it uses into its own namespace, and returns when to look again.
 func (c *Controller) tell(ctx context.Context, space string) (time.Duration, error) {
 	own := c.Client.Resource(api.Resource("quotas")).Namespace(space)
 	u, err := c.Client.Resource(api.Resource("tenants")).Get(ctx, space, metav1.GetOptions{})

@@ -22,17 +22,18 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// What the phase of an App is.
+// The phases of an App.
 const (
-	Running  = "Running"  // all its Instances do
+	Running  = "Running"  // all its Instances run
 	Starting = "Starting" // all have a host
-	Pending  = "Pending"  // some have none yet
-	Refused  = "Refused"  // it cannot be, whatever the hosts are like
+	Pending  = "Pending"  // some have no host yet
+	Refused  = "Refused"  // no host could ever run it
 	Ending   = "Ending"
 )
 
-// When an App is tried again for which no host was found: soon where some have not been asked. Of one App so
-// many are placed in a turn; the next is when the others that wait had theirs.
+// When an App without a host is tried again: soon if some hosts have not been asked, else after retry. At
+// most turn Instances of one App are placed at a time; after next it goes on, when the other waiting Apps
+// have had their turn.
 const (
 	soon  = time.Second
 	retry = 10 * time.Second
@@ -40,7 +41,8 @@ const (
 	next  = time.Millisecond
 )
 
-// reconcile brings one App nearer to what it says, and says when to look again; 0: when something changes.
+// reconcile brings one App nearer to its declaration. It returns when to look again; 0: when something
+// changes.
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	space, short, _ := strings.Cut(name, ".")
 	all := c.ofTenant(space)
@@ -76,14 +78,14 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return c.scale(ctx, app, has)
 }
 
-// of are the Instances of an App on all hosts, as they are now. One of another name is none, however it is
-// labelled.
+// of returns the present Instances of an App on all hosts. An Instance of another name does not count,
+// whatever its labels.
 func (c *Controller) of(ctx context.Context, app string) ([]api.Instance, error) {
 	all, err := c.labelled(ctx, api.AppOf, app)
 	return slices.DeleteFunc(all, func(i api.Instance) bool { return i.Name != app }), err
 }
 
-// labelled are the Instances that have a label.
+// labelled returns the Instances that have a label.
 func (c *Controller) labelled(ctx context.Context, label, value string) (all []api.Instance, err error) {
 	list, err := c.Client.Resource(api.Resource("instances")).List(ctx,
 		metav1.ListOptions{LabelSelector: label + "=" + value})
@@ -102,12 +104,13 @@ func (c *Controller) labelled(ctx context.Context, label, value string) (all []a
 
 func hostOf(i api.Instance) string { return strings.TrimPrefix(i.Namespace, api.Namespace("")) }
 
-// ofTenant are the Apps of a namespace.
+// ofTenant returns the client for the Apps of a namespace.
 func (c *Controller) ofTenant(space string) dynamic.ResourceInterface {
 	return c.Client.Resource(api.Resource("apps")).Namespace(space)
 }
 
-// end gives the Instances of a deleted App their tombstones, and lets go of it when hosts have ended them.
+// end deletes the Instances of a deleted App, which gives them tombstones, and removes the App's finalizer
+// when the hosts have ended them.
 func (c *Controller) end(ctx context.Context, u *unstructured.Unstructured, app api.App,
 	has []api.Instance) error {
 	if len(has) == 0 {
@@ -131,7 +134,7 @@ func (c *Controller) end(ctx context.Context, u *unstructured.Unstructured, app 
 	return errors.Join(failed, c.say(ctx, app, s))
 }
 
-// scale brings the Instances of an App to its number, and to its spec.
+// scale brings the Instances of an App to the declared number and spec.
 func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance) (time.Duration, error) {
 	spec, l, err := declared(app)
 	var t tenant
@@ -163,7 +166,7 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 	r := &asking{Controller: c, app: app, spec: spec, sites: t.quota.Sites}
 	r.spec.Reserve = true
 	var d place.Decision
-	var over error // what of the quota is in the way of more
+	var over error // which limit of the quota forbids more
 	decided := map[string]string{}
 	for n := 0; n < turn && len(live) < app.Spec.Replicas; n++ {
 		if over = t.takes(len(live) + 1); over != nil {
@@ -187,8 +190,8 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 	return c.conclude(ctx, app, live, d, l)
 }
 
-// keep returns the Instances that an App still wants, and ends the others: those too many, and what a hub
-// that has ended has asked for and not confirmed.
+// keep returns the Instances that an App still wants, and ends the others: the surplus, and reservations that
+// an earlier run of the hub has asked for and not confirmed.
 func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) (
 	live []api.Instance, err error) {
 	for _, i := range has {
@@ -203,10 +206,10 @@ func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) 
 	return live, err
 }
 
-// nameOf is that of an App's Instances.
+// nameOf returns the name of an App's Instances.
 func nameOf(app api.App) string { return app.Namespace + "." + app.Name }
 
-// declared is what an App is on each host: an Instance, and its lane by the name that it has there.
+// declared returns what an App is on each host: an Instance, and its lane by the name that it has there.
 func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
 	spec := api.InstanceSpec{Workload: app.Spec.Workload, Tenant: app.Namespace}
 	l, err := api.Lane(nameOf(app), app.Spec.Lane)
@@ -216,7 +219,7 @@ func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
 	if l.Spec.Cgroup.Path != "" {
 		return spec, l, errors.New("spec.lane.cgroup.path: expected none: what an App runs has one of its own")
 	}
-	if l.Spec.Near.Lane != "" { // of the same tenant: nobody learns what others have by naming it
+	if l.Spec.Near.Lane != "" { // of the same tenant: naming a lane must not reveal what others have
 		l.Spec.Near.Lane = app.Namespace + "." + l.Spec.Near.Lane
 	}
 	for n, o := range l.Spec.Apart.Lanes {
@@ -226,8 +229,8 @@ func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
 	return spec, l, err
 }
 
-// change has an Instance follow its App. Why it got the CPUs that it had is not why it has those of another
-// lane, which the host itself chooses.
+// change makes an Instance follow its App. If the lane changes, the kept reason for its place is replaced:
+// the host itself chooses the CPUs of the new lane.
 func (c *Controller) change(ctx context.Context, i api.Instance, spec api.InstanceSpec) error {
 	is, err := api.Lane(i.Name, i.Spec.Lane)
 	want, werr := api.Lane(i.Name, spec.Lane)
@@ -251,8 +254,8 @@ func (c *Controller) change(ctx context.Context, i api.Instance, spec api.Instan
 	return err
 }
 
-// placeOne chooses a host that has none of these Instances, and has it reserve the lane. It remembers who has
-// said no.
+// placeOne chooses a host that has no Instance of this App, and has it reserve the lane. It remembers which
+// hosts refused.
 func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, except map[string]string) (
 	place.Decision, error) {
 	name := l.Metadata.Name
@@ -286,7 +289,7 @@ func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, excep
 	return d, err
 }
 
-// version is that of what a host has said last.
+// version returns the resourceVersion of a host's last report.
 func (c *Controller) version(host string) string {
 	object, _, _ := c.hosts.GetByKey(api.Namespace(host) + "/" + host)
 	if u, is := object.(*unstructured.Unstructured); is {
@@ -295,7 +298,8 @@ func (c *Controller) version(host string) string {
 	return ""
 }
 
-// conclude says what an App has. What would help one that has no host is looked for when the answer is given.
+// conclude writes the status of an App. For an App without a host it looks, at that time, for what would
+// help.
 func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Instance, d place.Decision,
 	l lane.Lane) (time.Duration, error) {
 	s := c.statusOf(app, live)
@@ -315,7 +319,7 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 		return v.Kind == place.Refused && !v.Before
 	})
 	if was := c.told[l.Metadata.Name]; was == s.Message && !asked && app.Status.Phase == Pending {
-		s.Message = app.Status.Message // it was explained then
+		s.Message = app.Status.Message // it was explained before
 		return retry, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, nil))
 	}
 	c.told[l.Metadata.Name] = s.Message
@@ -327,12 +331,12 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 	return retry, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
 }
 
-// briefOf is what a tenant reads of a decision, with fields where its App has them.
+// briefOf returns what a tenant may read of a decision, with fields named as in an App.
 func briefOf(d place.Decision) string {
 	return strings.ReplaceAll(d.Brief(), "; cheapest change: spec.", "; cheapest change: spec.lane.")
 }
 
-// refuse says that no more of an App can be. What runs of it goes on.
+// refuse reports that an App can get no more Instances. Those that run go on.
 func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance, why error) error {
 	s := c.statusOf(app, has)
 	s.Phase, s.Message = Refused, why.Error()
@@ -340,7 +344,7 @@ func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance
 	return errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, nameOf(app), has, &text))
 }
 
-// ready are the conditions of an App, after those that it had.
+// ready returns the conditions of an App, given those that it had.
 func ready(s api.AppStatus, had []metav1.Condition) []metav1.Condition {
 	is := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: s.Phase, Message: s.Message,
 		ObservedGeneration: s.Generation}
@@ -352,7 +356,7 @@ func ready(s api.AppStatus, had []metav1.Condition) []metav1.Condition {
 	return had
 }
 
-// say writes the status of an App, where that is something new.
+// say writes the status of an App if it has changed.
 func (c *Controller) say(ctx context.Context, app api.App, s api.AppStatus) error {
 	slices.Sort(s.Hosts)
 	all := c.ofTenant(app.Namespace)

@@ -29,7 +29,7 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// bench is a controller with hosts that answer, but for those of site "dead".
+// bench is a controller with hosts that answer, except for those of site "dead".
 type bench struct {
 	*Controller
 	core   *fake.Clientset
@@ -76,7 +76,7 @@ func leaseOf(who string, at time.Time) *coordinationv1.Lease {
 		Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: new(int32(300))}}
 }
 
-// reserved is what a host without lanes says of what it is asked for.
+// reserved returns the answer of a host without lanes.
 func (b *bench) reserved(t *testing.T, machine host.Host, space string) *unstructured.Unstructured {
 	t.Helper()
 	object, err := b.client.Tracker().Get(api.Resource("instances"), space, "default.web") // the client is busy
@@ -106,7 +106,7 @@ func (b *bench) reserved(t *testing.T, machine host.Host, space string) *unstruc
 	return u
 }
 
-// declare has an App be so, and returns what is said of it after a turn.
+// declare declares an App, and returns its status after a turn.
 func (b *bench) declare(t *testing.T, replicas, cpus int) (api.AppStatus, time.Duration) {
 	t.Helper()
 	all := b.ofTenant("default")
@@ -137,8 +137,8 @@ func (b *bench) declare(t *testing.T, replicas, cpus int) (api.AppStatus, time.D
 	return app.Status, again
 }
 
-// A large App is placed in turns, so that others have theirs; and why it is where it is says nothing of where it is no
-// more, or of a lane that it no longer has.
+// A large App is placed in turns, so that others have theirs. The kept reasons do not mention hosts that it
+// has left, or a lane that it no longer has.
 func TestTurns(t *testing.T) {
 	b := newBench(t, "east", "h0", "h1", "h2", "h3", "h4", "h5")
 	why := func() string {
@@ -173,7 +173,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Of many hosts the own lines of the reasons are kept, and it is said of how many none are.
+// With many hosts only the own lines of reasons are kept, and it is said for how many hosts there are none.
 func TestManyReasons(t *testing.T) {
 	b := newBench(t, "east")
 	var live []api.Instance
@@ -199,8 +199,8 @@ func TestManyReasons(t *testing.T) {
 	}
 }
 
-// A host that does not answer is waited for once, and not by each App, and of a site where nobody does not each host is;
-// until one says that it is there.
+// A host that does not answer is waited for once, and not for each App. At a site where nobody answers, not
+// each host is waited for, until one sends a sign of life.
 func TestMute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -234,7 +234,7 @@ func TestMute(t *testing.T) {
 	})
 }
 
-// Programs that wait for an App have the condition Ready, which keeps since when it is so.
+// Programs that wait for an App get the condition Ready, which keeps the time of its last change.
 func TestReady(t *testing.T) {
 	pending := ready(api.AppStatus{Phase: Pending, Message: "no host takes it", Generation: 1}, nil)
 	pending[0].LastTransitionTime = metav1.NewTime(time.Unix(1, 0))

@@ -20,7 +20,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// answer is how long a host may take to say whether it takes a lane, unless the controller says otherwise.
+// answer is how long a host may take to say whether it takes a lane, unless Controller.Answer says otherwise.
 const answer = 2 * time.Second
 
 // asking asks hosts for one Instance of an App.
@@ -28,7 +28,7 @@ type asking struct {
 	*Controller
 	app      api.App
 	spec     api.InstanceSpec
-	sites    []string                   // of its tenant's quota, none: all
+	sites    []string                   // that the tenant's quota allows; none: all
 	reserved *unstructured.Unstructured // the Instance that a host has reserved
 }
 
@@ -36,8 +36,8 @@ func (c *Controller) instances(host string) dynamic.ResourceInterface {
 	return c.Client.Resource(api.Resource("instances")).Namespace(api.Namespace(host))
 }
 
-// Reserve makes an Instance that is only to be reserved, and waits for what the host says of it. What is not
-// reserved is withdrawn.
+// Reserve makes an Instance that is only to be reserved, and waits for the host's answer. It withdraws what
+// the host does not reserve.
 func (r *asking) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Placement, error) {
 	if err := r.present(ctx, host); err != nil {
 		return plan.Placement{}, err
@@ -73,7 +73,7 @@ func (r *asking) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Pl
 	return plan.Placement{}, errors.Join(err, r.withdraw(ctx, host, u.GetName(), u.GetUID()))
 }
 
-// present says whether a host is there: it need not be asked where its Lease has run out.
+// present checks that a host is there: a host whose Lease has expired need not be asked.
 func (c *Controller) present(ctx context.Context, host string) error {
 	lease, err := c.Core.CoordinationV1().Leases(api.Namespace(host)).Get(ctx, host, metav1.GetOptions{})
 	if err != nil || lease.Spec.LeaseDurationSeconds == nil {
@@ -85,7 +85,7 @@ func (c *Controller) present(ctx context.Context, host string) error {
 	return nil
 }
 
-// renewed is when a Lease was, by the clock of the API server: what a host says of the time may be wrong.
+// renewed returns when a Lease was last renewed, by the clock of the API server: a host's clock may be wrong.
 func renewed(lease *coordinationv1.Lease) (at time.Time) {
 	for _, by := range lease.ManagedFields {
 		if by.Time != nil && by.Time.After(at) {
@@ -95,12 +95,12 @@ func renewed(lease *coordinationv1.Lease) (at time.Time) {
 	return at
 }
 
-// noAnswer is how long a host was waited for.
+// noAnswer is the error if a host has not answered; its value is how long the hub waited.
 type noAnswer time.Duration
 
 func (n noAnswer) Error() string { return fmt.Sprintf("no answer within %s", time.Duration(n)) }
 
-// wait waits until a host has said something of an Instance. The error is a noAnswer where it has not.
+// wait waits for a host's answer about an Instance. The error is a noAnswer if none came.
 func (r *asking) wait(ctx context.Context, host string, u *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	limit := cmp.Or(r.Answer, answer)
@@ -131,7 +131,7 @@ func (r *asking) wait(ctx context.Context, host string, u *unstructured.Unstruct
 	}
 }
 
-// answered is what a host has placed after its answer; the error is a *plan.Refusal where that is no.
+// answered returns what a host has placed after its answer. The error is a *plan.Refusal if the answer is no.
 func answered(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, err error) {
 	i, err := api.From[api.Instance](u)
 	if err != nil {
@@ -155,7 +155,7 @@ func answered(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, err 
 	return p, refusal
 }
 
-// withdraw takes back what was asked. Where that fails, the reservation ends by itself.
+// withdraw takes back a request. If that fails, the reservation ends by itself.
 func (c *Controller) withdraw(ctx context.Context, host, name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answer)
 	defer cancel()
@@ -167,8 +167,8 @@ func (c *Controller) withdraw(ctx context.Context, host, name string, uid types.
 	return err
 }
 
-// confirm makes an Instance of what a host has reserved, if that is as the host has said it: one that has
-// lapsed meanwhile is not confirmed.
+// confirm turns a reservation into an Instance, if it is still as the host answered: a lapsed one is not
+// confirmed.
 func (r *asking) confirm(ctx context.Context, host string) (i api.Instance, err error) {
 	change, err := json.Marshal(map[string]any{"spec": map[string]any{"reserve": nil},
 		"metadata": map[string]any{"uid": r.reserved.GetUID(), "resourceVersion": r.reserved.GetResourceVersion()}})

@@ -14,14 +14,14 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// sweep is how often it is looked which hosts are there, and back how long hosts have to say so where the hub
-// itself was away: they hear that within ten seconds.
+// sweep is how often the hub looks which hosts are there. back is how long hosts have to report after the hub
+// itself was away: they notice its return within ten seconds.
 const (
 	sweep = 30 * time.Second
 	back  = 20 * time.Second
 )
 
-// away says when a host was last there, and whether its Lease has run out since.
+// away returns when a host was last there, and whether its Lease has expired since.
 func away(lease *coordinationv1.Lease) (at time.Time, is bool) {
 	if lease.Spec.LeaseDurationSeconds == nil {
 		return at, true
@@ -30,7 +30,7 @@ func away(lease *coordinationv1.Lease) (at time.Time, is bool) {
 	return at, time.Since(at) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second
 }
 
-// listen looks which hosts are there until the context ends.
+// listen looks which hosts are there, until the context ends.
 func (c *Controller) listen(ctx context.Context) {
 	for ticker := time.NewTicker(sweep); ; {
 		select {
@@ -43,8 +43,8 @@ func (c *Controller) listen(ctx context.Context) {
 	}
 }
 
-// roll finds the hosts whose Leases have run out, and has Apps looked after on those that have gone or are
-// back: no object tells that.
+// roll finds the hosts whose Leases have expired, and wakes the Apps of hosts that have gone or come back: no
+// change of an object tells that.
 func (c *Controller) roll(ctx context.Context) {
 	leases, err := c.Core.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -84,8 +84,8 @@ func (c *Controller) roll(ctx context.Context) {
 	}
 }
 
-// statusOf is what Instances of an App say together. Those of hosts that are away, and of what the App was
-// before, do not count as running.
+// statusOf sums up the Instances of an App. An Instance whose host is away, or that runs an earlier spec of
+// the App, does not count as running.
 func (c *Controller) statusOf(app api.App, live []api.Instance) api.AppStatus {
 	s := api.AppStatus{Phase: Starting, Generation: app.Generation}
 	gone := map[string]string{}

@@ -15,7 +15,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// amounts are what lanes ask for together.
+// amounts is what lanes ask for together.
 type amounts struct {
 	cpus, functions, instances uint64
 	memory, hugepages          quantity.Bytes
@@ -39,16 +39,16 @@ func (a amounts) plus(b amounts, times int) amounts {
 		a.memory + quantity.Bytes(n)*b.memory, a.hugepages + quantity.Bytes(n)*b.hugepages}
 }
 
-// tenant is what limits one App: its quota, what its other Apps have, and what each Instance would add.
+// tenant is what limits one App: its quota, what its other Apps use, and what each Instance would add.
 type tenant struct {
 	name         string
 	quota        api.TenantSpec
 	others, each amounts
-	ending       []string // hosts that have not ended an Instance of the App yet: others has it too
+	ending       []string // hosts that still end an Instance of the App; others includes it
 }
 
-// end has those Instances of an App counted that it does not want any more, for as long as they are there.
-// What was only reserved is gone when it is withdrawn.
+// end counts the Instances that an App no longer wants, as long as they exist. A mere reservation is gone as
+// soon as it is withdrawn.
 func (t *tenant) end(has, live []api.Instance) error {
 	ending := slices.DeleteFunc(slices.Clone(has), func(i api.Instance) bool {
 		return i.Spec.Reserve && len(i.Finalizers) == 0 ||
@@ -62,7 +62,7 @@ func (t *tenant) end(has, live []api.Instance) error {
 	return err
 }
 
-// tenant is that of an App's namespace.
+// tenant returns the tenant of an App's namespace.
 func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tenant, error) {
 	t := tenant{name: app.Namespace, each: of(l.Spec)}
 	u, err := c.Client.Resource(api.Resource("tenants")).Get(ctx, app.Namespace, metav1.GetOptions{})
@@ -86,7 +86,7 @@ func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tena
 	return t, err
 }
 
-// takes says what of the quota is in the way of so many Instances of the App, nil: nothing.
+// takes says which limits of the quota forbid so many Instances of the App; nil: none.
 func (t tenant) takes(instances int) error {
 	all := t.others.plus(t.each, instances)
 	var over []error

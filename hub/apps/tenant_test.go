@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// A quota counts what the other Apps have and what this one would add, and names what is in the way.
+// A quota counts what the other Apps use and what this one would add, and names what is in the way.
 func TestQuota(t *testing.T) {
 	lane := func(spec string) amounts {
 		l, err := api.Lane("a.b", []byte(spec))
@@ -32,8 +32,8 @@ func TestQuota(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		quota api.TenantSpec
-		most  int    // so many Instances are taken
-		says  string // of one more
+		most  int    // so many Instances are admitted
+		says  string // about one more
 	}{
 		{"CPUs", api.TenantSpec{CPUs: &two}, 1, "2 CPUs, and this App would make it 3"},
 		{"memory", api.TenantSpec{Memory: "3Gi"}, 3, "3Gi memory"},
@@ -57,8 +57,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// A referee that adds plain numbers: of 100,000 requests of tenants that come and go none exceeds a quota, and none is
-// refused that would not.
+// A referee that adds plain numbers: of 100,000 requests of tenants that come and go, none that is admitted
+// exceeds a quota, and none is refused that would not.
 func TestQuotaReferee(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	type ask struct {
@@ -109,7 +109,7 @@ func TestQuotaReferee(t *testing.T) {
 	}
 }
 
-// What an App does not want any more counts for as long as a host has not ended it.
+// What an App no longer wants counts until the host has ended it.
 func TestQuotaOfEnding(t *testing.T) {
 	four := 4
 	instance := func(host string) api.Instance {
@@ -118,11 +118,11 @@ func TestQuotaOfEnding(t *testing.T) {
 		return i
 	}
 	has := []api.Instance{instance("one")}
-	reserved := instance("two") // as of a hub that has ended
+	reserved := instance("two") // as by a hub that has ended
 	reserved.Spec.Reserve = true
 	for _, row := range []struct {
 		has, live []api.Instance
-		says      string // of one Instance
+		says      string // about one Instance
 	}{{has, has, ""}, {[]api.Instance{reserved}, nil, ""}, {has, nil, "and this App would make it 8, with what has not ended yet on one"}} {
 		tn := tenant{name: "a", quota: api.TenantSpec{CPUs: &four}, each: amounts{cpus: 4}}
 		if err := tn.end(row.has, row.live); err != nil {

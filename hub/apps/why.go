@@ -15,19 +15,20 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// Reasons are in ConfigMaps of a namespace that no tenant reads, as they name lanes of others: one for each
-// App, with a text for each of its hosts, and others by names that no host has. Of hosts after the first only
-// the own line of a text is kept: a ConfigMap has room for that of about a thousand.
+// Reasons are in ConfigMaps of a namespace that no tenant reads, because they name lanes of others. There is
+// one ConfigMap for each App, with a text for each of its hosts, and further texts under names that no host
+// has. After the first `most` hosts only a host's own line is kept: then a ConfigMap has room for about a
+// thousand hosts.
 const (
 	reasons = "isolane-hub"
-	pending = "_pending" // of what has no host
-	without = "_without" // of hosts of which none is kept
-	most    = 16         // hosts whose texts are whole
+	pending = "_pending" // for Instances without a host
+	without = "_without" // for hosts whose texts are not kept
+	most    = 16         // hosts whose texts are kept whole
 	longest = 50000      // bytes of a text
 	whole   = 500000     // bytes of all of them
 )
 
-// keepWhy keeps the texts of decisions for hosts.
+// keepWhy stores the texts of decisions, by host.
 func (c *Controller) keepWhy(ctx context.Context, app string, decided map[string]string) error {
 	if len(decided) == 0 {
 		return nil
@@ -50,8 +51,8 @@ func (c *Controller) keepWhy(ctx context.Context, app string, decided map[string
 	})
 }
 
-// settleWhy keeps the texts of hosts that an App is on, and with them text: why it is on no
-// more, "": it need not be, nil: as before. Why it was on a host is not why it is where it is.
+// settleWhy keeps the texts of the hosts that an App is on, and drops the others. text says why the App is on
+// no more hosts; "": there is nothing to say, nil: keep the present one.
 func (c *Controller) settleWhy(ctx context.Context, app string, live []api.Instance, text *string) error {
 	return c.editWhy(ctx, app, func(texts map[string]string) {
 		if text == nil {
@@ -109,7 +110,7 @@ func (c *Controller) forgetWhy(ctx context.Context, app string) error {
 	return err
 }
 
-// Why says why an App, NAMESPACE/NAME or a name of the namespace default, is where it is.
+// Why returns why an App is where it is. The App is NAMESPACE/NAME, or a name in the namespace default.
 func Why(ctx context.Context, core kubernetes.Interface, app string) (string, error) {
 	space, name, given := strings.Cut(app, "/")
 	if !given {

@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/hub/desired"
 )
 
-// actions are all that may happen. Each clears the faults of the one before.
+// actions returns everything that may happen. Each clears the faults of the one before.
 func (w *world) actions() map[string]func(*rapid.T) {
 	all := map[string]func(){
 		"declare": w.declare, "change": w.change, "delete": w.bury, "strip the finalizer": w.strip,
@@ -23,7 +23,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"act":          func() { w.act() }, "act, with faults": func() { w.act("start", "end", "disk") },
 		"cut the link":     func() { w.linked = -1 },
 		"give a link back": func() { w.linked = w.any(len(w.hubs)) },
-		"the agent is killed": func() { // in the midst of a step: with the faults of sync it stops at each one
+		"the agent is killed": func() { // in the middle of a step: with the faults of sync it stops at each one
 			w.load()
 		},
 		"reboot": func() {
@@ -109,7 +109,7 @@ func (w *world) act(faults ...string) {
 	}
 }
 
-// draw draws which of the faults there are in this step.
+// draw draws the faults of this step.
 func (w *world) draw(faults []string) {
 	w.faults, w.saves = map[string]bool{}, 0
 	if len(faults) > 0 {
@@ -122,7 +122,7 @@ func (w *world) draw(faults []string) {
 	}
 }
 
-// pick is one of the objects of a hub.
+// pick returns one of the objects of a hub.
 func (w *world) pick() (*store, desired.Object) {
 	h := w.anyHub()
 	if len(h.objects) == 0 {
@@ -144,7 +144,7 @@ func (w *world) spec() json.RawMessage {
 	return data
 }
 
-// declare makes an object, where the hub has none of that name.
+// declare makes an object, unless the hub has one of that name.
 func (w *world) declare() {
 	h, name := w.anyHub(), rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(w.t, "name")
 	for _, o := range h.objects {
@@ -169,14 +169,14 @@ func (w *world) bury() {
 	w.put(h, o)
 }
 
-// strip is what an impatient person does to an object that does not vanish.
+// strip removes an object that does not vanish, as an impatient person does.
 func (w *world) strip() {
 	h, o := w.pick()
 	delete(h.objects, o.UID)
 	h.revision++
 }
 
-// adopt names what the host runs in the place of an object.
+// adopt makes an object take the place of what the host runs.
 func (w *world) adopt() {
 	h, o := w.pick()
 	for uid, i := range w.agent.State.Instances {
@@ -189,7 +189,7 @@ func (w *world) adopt() {
 	}
 }
 
-// restore puts a backup in the place of a hub.
+// restore replaces a hub by a backup.
 func (w *world) restore() {
 	if len(w.backups) == 0 {
 		w.t.Skip("no backup")

@@ -10,39 +10,40 @@ import (
 	"time"
 )
 
-// Server is the hub, as one host reaches it.
+// Server is the hub as one host reaches it.
 type Server interface {
 	View(ctx context.Context) (View, error)
-	// Acknowledge leaves a mark, where nobody has left one since the view.
+	// Acknowledge leaves a mark at the hub, unless somebody has left another one since the view.
 	Acknowledge(ctx context.Context, v View, mark string) error
-	// Release lets go of an object that has a tombstone: it may vanish.
+	// Release removes this host's finalizer from an object with a tombstone, so that the object may vanish.
 	Release(ctx context.Context, uid string) error
 }
 
-// Runtime is what runs on the host. Both may be called again for what they have done already.
+// Runtime runs Instances on the host. Both methods may be called again for what they have already done.
 type Runtime interface {
-	Ensure(ctx context.Context, uid string, i Instance) error // it runs, and as its spec says
-	End(ctx context.Context, uid string, i Instance) error    // nothing of it is left
+	Ensure(ctx context.Context, uid string, i Instance) error // makes it run as its spec says
+	End(ctx context.Context, uid string, i Instance) error    // leaves nothing of it
 }
 
-// Agent follows a hub, and goes on alone where there is none. Its methods may be called beside each other:
-// State and Runtime are of who has the lock. Nobody has it while a hub is asked, which may never answer.
+// Agent follows a hub, and works on alone if there is none. Its methods may be called concurrently. State and
+// Runtime belong to whoever holds the lock. Nobody holds it while a hub is asked, because the hub may never
+// answer.
 type Agent struct {
 	sync.Mutex
 
 	State   State
 	Save    func(State) error // to disk, whole or not at all
 	Runtime Runtime
-	NewMark func() string // one that was never there
+	NewMark func() string // one that has never been used
 }
 
-// mostAsked is how many marks may be without an answer: a store of the hub that takes writes and never
-// answers must not fill the disk of the host.
+// mostAsked is how many marks may lack an answer: if the hub's store takes writes and never answers, that
+// must not fill the host's disk.
 const mostAsked = 64
 
-// Sync takes over what the hub says. Its order is what makes it safe: the mark is written down, then left at
-// the hub, then the change is written down, and only then Reconcile does it. So what a host has done stands
-// behind a mark, and a hub without that mark is older than what was done.
+// Sync takes over what the hub says. Its order makes it safe: it writes the mark to disk, leaves the mark at
+// the hub, writes the change to disk, and only then may Reconcile carry the change out. So whatever a host
+// has done is behind a mark, and a hub without that mark is older than what was done.
 func (a *Agent) Sync(ctx context.Context, hub Server) (Findings, error) {
 	v, err := hub.View(ctx)
 	if err != nil {
@@ -64,7 +65,7 @@ func (a *Agent) Sync(ctx context.Context, hub Server) (Findings, error) {
 	return f, err
 }
 
-// ask looks what a view changes, and writes down the mark that the hub is to have before that.
+// ask finds what a view changes, and first writes to disk the mark that the hub will get.
 func (a *Agent) ask(v View, mark string) (Findings, error) {
 	a.Lock()
 	defer a.Unlock()
@@ -73,7 +74,7 @@ func (a *Agent) ask(v View, mark string) (Findings, error) {
 		return f, nil
 	}
 	asking := a.State.clone()
-	if v.Mark != asking.Hub.Mark { // an answer that had got lost
+	if v.Mark != asking.Hub.Mark { // the hub has it: its answer was lost
 		asking.Hub.Mark, asking.Hub.Asked = v.Mark, nil
 	}
 	if len(asking.Hub.Asked) == mostAsked {
@@ -83,8 +84,8 @@ func (a *Agent) ask(v View, mark string) (Findings, error) {
 	return f, a.keep(asking)
 }
 
-// follow takes over what a view changes, now that the hub has the mark: of the state as it is by now, as
-// something may have ended, or people may have put changes off, while the hub was asked.
+// follow takes over what a view changes, now that the hub has the mark. It starts from the present state:
+// while the hub was asked, something may have ended, or people may have put changes off.
 func (a *Agent) follow(v View, mark string) (Findings, error) {
 	a.Lock()
 	defer a.Unlock()
@@ -95,15 +96,15 @@ func (a *Agent) follow(v View, mark string) (Findings, error) {
 	return f, a.keep(next)
 }
 
-// UnkeptError is that the host cannot write down what it is to run.
+// UnkeptError means that the host cannot write to disk what it is to run.
 type UnkeptError struct{ Err error }
 
 func (e *UnkeptError) Error() string { return "what is to run is not written down: " + e.Err.Error() }
 
-// Unwrap is for the package errors.
+// Unwrap returns the cause.
 func (e *UnkeptError) Unwrap() error { return e.Err }
 
-// keep writes a state to disk, and then holds it.
+// keep writes a state to disk, and then makes it the present one.
 func (a *Agent) keep(s State) error {
 	if err := a.Save(s); err != nil {
 		return &UnkeptError{err}
@@ -112,7 +113,7 @@ func (a *Agent) keep(s State) error {
 	return nil
 }
 
-// Rehome makes the hub the one that the host follows, as it is now.
+// Rehome makes the host follow the hub, in the hub's present state.
 func (a *Agent) Rehome(ctx context.Context, hub Server) error {
 	v, err := hub.View(ctx)
 	if err != nil {
@@ -123,7 +124,7 @@ func (a *Agent) Rehome(ctx context.Context, hub Server) error {
 	return a.keep(a.State.Rehome(v))
 }
 
-// Hold puts changes off, or no longer (nil).
+// Hold puts changes off; nil ends that.
 func (a *Agent) Hold(h *Hold) error {
 	a.Lock()
 	defer a.Unlock()
@@ -132,8 +133,8 @@ func (a *Agent) Hold(h *Hold) error {
 	return a.keep(next)
 }
 
-// Pass has a hold last no longer than it is to. What is left of it is written down each minute, so a reboot
-// makes it longer by that at most; a new start of the agent does not.
+// Pass counts a hold down. It writes what is left to disk each minute, so a reboot lengthens the hold by a
+// minute at most, and a restart of the agent does not.
 func (a *Agent) Pass(now Moment) error {
 	a.Lock()
 	defer a.Unlock()
@@ -144,8 +145,8 @@ func (a *Agent) Pass(now Moment) error {
 	return a.keep(next)
 }
 
-// Reconcile brings the host to its state, and returns what is not done, an error for each Instance. It asks
-// no hub. Between two Instances others may have the lock.
+// Reconcile brings the host to its state. It returns an error for each Instance that is not as it should be.
+// It asks no hub. Others may take the lock between two Instances.
 func (a *Agent) Reconcile(ctx context.Context) (failed []error) {
 	a.Lock()
 	all := slices.Sorted(maps.Keys(a.State.Instances))
@@ -158,7 +159,7 @@ func (a *Agent) Reconcile(ctx context.Context) (failed []error) {
 	return failed
 }
 
-// bring brings one Instance to what it is to be, if it is still there.
+// bring brings one Instance to its state, if the Instance still exists.
 func (a *Agent) bring(ctx context.Context, uid string) error {
 	a.Lock()
 	defer a.Unlock()

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// version is that of the states which this program reads and writes.
+// version is the version of the state files that this program reads and writes.
 const version = 1
 
-// Load reads a state from its file; a file that is not there is a state without a hub.
+// Load reads a state from its file. A missing file is a state without a hub.
 func Load(file string) (State, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +48,7 @@ func parse(data []byte) (State, error) {
 	return s.clone(), nil
 }
 
-// Write writes a state to its file: all of it, or what was there stays, also when the power fails.
+// Write writes a state to its file. After a power failure the file has the old or the new content, whole.
 func (s State) Write(file string) error {
 	s.Version = version
 	data, err := json.Marshal(s)
@@ -58,8 +58,8 @@ func (s State) Write(file string) error {
 	return WriteFile(file, append(data, '\n'))
 }
 
-// WriteFile writes a file that only root reads: all of it, or what was there stays, also when the power
-// fails.
+// WriteFile writes a file that only root reads. After a power failure the file has the old or the new
+// content, whole.
 func WriteFile(file string, data []byte) error {
 	made, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
@@ -76,7 +76,7 @@ func WriteFile(file string, data []byte) error {
 	return Sync(filepath.Dir(file))
 }
 
-// Sync has what was made, renamed or removed in a folder on the disk.
+// Sync flushes a folder to disk: which files were made, renamed or removed in it.
 func Sync(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

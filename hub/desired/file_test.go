@@ -41,7 +41,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// What is read can be written, and is read as the same.
+// What can be read can be written, and is then read as the same.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"version":1,"hub":{"id":"h","revision":3,"mark":"m"},"instances":{"u":{"name":"a","spec":{}}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

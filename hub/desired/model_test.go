@@ -15,12 +15,12 @@ import (
 	"isolane.dev/isolane/hub/desired"
 )
 
-// store is a hub of the model: its objects, and what this host has left there.
+// store is a hub of the model: its objects, and the marks that this host has left there.
 type store struct {
 	id       string
-	history  int // another one after each restore: who follows this host's past does not follow the other's
+	history  int // differs after each restore: following this host's past does not mean following the other's
 	revision uint64
-	marks    []string // all that this host has left, the last one last
+	marks    []string // all that this host has left, the latest last
 	objects  map[string]desired.Object
 }
 
@@ -45,7 +45,7 @@ func (s *store) view() desired.View {
 	return v
 }
 
-// old is what a hub has said once.
+// old is what a hub has said at some time.
 type old struct {
 	history int
 	view    desired.View
@@ -53,37 +53,37 @@ type old struct {
 
 var errFault = errors.New("a fault of the model")
 
-// world is a host, the hubs that it may reach, and an account of what happened that knows nothing of how the
+// world is a host, the hubs that it may reach, and a record of what happened that is independent of how the
 // host decides.
 type world struct {
 	t       *rapid.T
 	hubs    []*store
 	backups []*store
 	linked  int             // index of the hub; -1: the link is cut
-	stale   []old           // answers that were true once, by a cache that lags
-	late    []func()        // marks that are still on their way
+	stale   []old           // answers that were once true, from a lagging cache
+	late    []func()        // marks that are still under way
 	faults  map[string]bool // what goes wrong in this step
 
 	agent *desired.Agent
-	disk  []byte // what is on it
+	disk  []byte // its content
 	last  desired.State
 
-	running   map[string]string // name of what runs, its UID
-	runsAs    map[string]string // name of what runs, its spec
-	ends      map[string]bool   // UIDs that have had a tombstone, at any hub
-	adopted   map[string]string // UID, and whom it took over
-	acted     []string          // marks behind which something was done, since the host came to its hub
+	running   map[string]string // UID of what runs, by name
+	runsAs    map[string]string // spec of what runs, by name
+	ends      map[string]bool   // UIDs that have had a tombstone at any hub
+	adopted   map[string]string // by UID: whom it has taken over
+	acted     []string          // marks before things that were done since the host came to its hub
 	history   int               // that the host follows
 	home      string            // the hub to which people have brought it
 	vanished  map[string]bool   // UIDs that were ended for that hub
-	homed     bool              // it was brought to another hub by a person in this step
+	homed     bool              // a person has brought it to another hub in this step
 	made      int
 	saves     int              // in this step
 	declared  map[string]int64 // generation of each object when the host came to this hub
 	held      time.Duration    // for which people at the site put changes off
-	more      time.Duration    // by which reboots may make that longer
+	more      time.Duration    // by which reboots may lengthen that
 	now       desired.Moment   // by the host's own clock
-	wallClock time.Duration    // what the clocks of hub and host show: nothing may ask them
+	wallClock time.Duration    // the wall clocks of hub and host: nothing may ask them
 }
 
 func newWorld(t *rapid.T) *world {
@@ -96,7 +96,7 @@ func newWorld(t *rapid.T) *world {
 	return w
 }
 
-// pass has time pass, and the agent look how much: changes are put off for as long as people have said.
+// pass makes time pass, and the agent count it: changes are put off for as long as people have said.
 func (w *world) pass(d time.Duration) {
 	w.now.At, w.held = w.now.At+d, w.held-d
 	if err := w.agent.Pass(w.now); err != nil {
@@ -121,7 +121,7 @@ func (w *world) hold(since desired.Moment) {
 	}
 }
 
-// meanwhile is what goes on at the host while its hub is asked.
+// meanwhile is what happens at the host while its hub is asked.
 func (w *world) meanwhile() {
 	if !w.faults["meanwhile"] {
 		return
@@ -144,7 +144,7 @@ func (w *world) newHub() *store {
 	return &store{id: w.name("hub"), history: w.made, objects: map[string]desired.Object{}}
 }
 
-// hub is the one that is linked.
+// hub returns the linked hub.
 func (w *world) hub() *store {
 	if w.linked < 0 {
 		w.t.Skip("the link is cut")
@@ -152,8 +152,8 @@ func (w *world) hub() *store {
 	return w.hubs[w.linked]
 }
 
-// save is the disk. A change of what runs stands behind a mark that the hub has, and the hub has all before
-// it.
+// save is the disk. It checks that a change of what runs comes after a mark that the hub has, with all marks
+// before it.
 func (w *world) save(s desired.State) error {
 	w.saves++
 	if w.faults["disk"] && w.saves == 1 || w.faults["disk, later"] && w.saves == 2 {
@@ -181,7 +181,7 @@ func (w *world) save(s desired.State) error {
 	return nil
 }
 
-// untouched looks whether something changes that is to stay: in a hold, and of what ran already when the host
+// untouched checks that nothing changes that must stay: anything during a hold, and what ran before the host
 // came to this hub.
 func (w *world) untouched(s desired.State, h *store) {
 	if w.held > 0 {
@@ -196,7 +196,7 @@ func (w *world) untouched(s desired.State, h *store) {
 	}
 }
 
-// changes says whether something is begun, changed or to be ended.
+// changes reports whether something is begun, changed or to be ended.
 func changes(before, after desired.State) bool {
 	for uid, i := range after.Instances {
 		b, was := before.Instances[uid]
@@ -207,7 +207,7 @@ func changes(before, after desired.State) bool {
 	return false
 }
 
-// View is of the hub, perhaps cut short, or old.
+// View returns the hub's view, perhaps cut short, or an old one.
 func (w *world) View(context.Context) (desired.View, error) {
 	h := w.hub()
 	defer w.meanwhile()
@@ -229,7 +229,7 @@ func (w *world) View(context.Context) (desired.View, error) {
 	return v, nil
 }
 
-// Acknowledge leaves a mark; the answer may get lost, and the mark may come late.
+// Acknowledge leaves a mark. Its answer may get lost, and the mark may arrive late.
 func (w *world) Acknowledge(_ context.Context, v desired.View, mark string) error {
 	h := w.hub()
 	defer w.meanwhile()
@@ -274,7 +274,7 @@ func (w *world) Release(_ context.Context, uid string) error {
 	return nil
 }
 
-// Ensure starts what does not run, or runs it as its spec says now.
+// Ensure starts what does not run, or makes it run as its spec now says.
 func (w *world) Ensure(_ context.Context, uid string, i desired.Instance) error {
 	if w.faults["start"] {
 		return errFault
@@ -306,7 +306,7 @@ func (w *world) End(_ context.Context, uid string, i desired.Instance) error {
 	return nil
 }
 
-// stands says whether an object has taken over, perhaps by way of others, what was started for another.
+// stands reports whether an object has taken over, perhaps through others, what was started for another.
 func (w *world) stands(uid, started string) bool {
 	for range w.adopted { // two may have taken over one another
 		if uid == started {
@@ -317,7 +317,7 @@ func (w *world) stands(uid, started string) bool {
 	return uid == started
 }
 
-// ended says whether a tombstone stands for what was started for an object.
+// ended reports whether what was started for an object has a tombstone.
 func (w *world) ended(started string) bool {
 	for uid := range w.ends {
 		if w.stands(uid, started) {
@@ -327,7 +327,7 @@ func (w *world) ended(started string) bool {
 	return false
 }
 
-// load is what an agent does that starts: all it knows is on disk.
+// load does what a starting agent does: it knows only what is on disk.
 func (w *world) load() {
 	var s desired.State
 	if err := json.Unmarshal(w.disk, &s); err != nil {
@@ -336,7 +336,7 @@ func (w *world) load() {
 	w.agent.State = s
 }
 
-// rehome is what a person at the site does.
+// rehome does what a person at the site does.
 func (w *world) rehome() {
 	h := w.hub()
 	w.homed = true
@@ -352,7 +352,7 @@ func (w *world) rehome() {
 	}
 }
 
-// settle gives the host its hub back, without faults, and looks whether all is as declared there.
+// settle gives the host its hub back, without faults, and checks that everything is as declared there.
 func (w *world) settle() {
 	w.faults = nil
 	w.pass(1000 * time.Hour)
@@ -374,7 +374,7 @@ func (w *world) settle() {
 	}
 	h := w.hub()
 	if h.history != w.history {
-		return // it is not the hub that this host follows: nothing is promised, but that nothing ends
+		return // this host does not follow that hub: the only promise is that nothing ends
 	}
 	view := h.view()
 	_, f := w.agent.State.Take(view, "unused")
@@ -420,8 +420,8 @@ func TestModel(t *testing.T) {
 	t.Logf("%d steps", steps)
 }
 
-// remains looks whether all runs on that ran before the step, but for what has a tombstone, or fell with the
-// host and is to run again.
+// remains checks that what ran before the step still runs, except for what has a tombstone, or stopped with
+// the host and is to run again.
 func (w *world) remains(before map[string]string) {
 	var onDisk desired.State
 	if err := json.Unmarshal(w.disk, &onDisk); err != nil {

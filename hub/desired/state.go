@@ -1,9 +1,9 @@
-// Package desired is what one host is to run, as its agent keeps it on disk, and what a hub may change of it.
+// Package desired is what one host is to run, as its agent keeps it on disk, and what a hub may change in it.
 //
-// A host goes on with what it has, whatever its hub is like. The hub of which it has taken over something is
-// known by an identity and by a mark that the host has left there; what does not carry both is another hub,
-// or an older state of this one, and changes nothing. What a hub no longer lists runs on: only a tombstone
-// ends an Instance. No wall clock decides anything here, as clocks jump.
+// A host goes on with what it has, whatever happens to its hub. It recognizes the hub whose changes it has
+// taken over by an identity, and by a mark that the host has left there. Anything without both is another
+// hub, or an older state of this one, and changes nothing. An Instance that a hub no longer lists runs on:
+// only a tombstone ends it. No wall clock decides anything here, because clocks jump.
 package desired
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// State is what a host is to run. It is written to disk before anything is done for it.
+// State is what a host is to run. It is written to disk before anything is done about it.
 type State struct {
 	Version   int                 `json:"version"`
 	Hub       Hub                 `json:"hub"`
@@ -21,22 +21,22 @@ type State struct {
 	Instances map[string]Instance `json:"instances"`      // by the UID of their object at the hub
 }
 
-// Hub is how a host knows its hub again.
+// Hub is how a host recognizes its hub.
 type Hub struct {
-	ID       string   `json:"id"`              // UID that no other hub has; "": none is known
-	Revision uint64   `json:"revision"`        // of its store, when something was last taken over
-	Mark     string   `json:"mark"`            // that this host has left there last; "": none yet
-	Asked    []string `json:"asked,omitempty"` // marks that may be there: no answer has come
+	ID       string   `json:"id"`              // a UID that no other hub has; "": no hub is known
+	Revision uint64   `json:"revision"`        // of its store, when the host last took something over
+	Mark     string   `json:"mark"`            // the last mark that this host has left there; "": none yet
+	Asked    []string `json:"asked,omitempty"` // marks that the hub may have: it has not answered
 }
 
 // Hold puts all changes off, for people at the site.
 type Hold struct {
-	Left   time.Duration `json:"leftNanoseconds"` // of time in which the host runs: no wall clock is asked
+	Left   time.Duration `json:"leftNanoseconds"` // time in which the host runs; independent of the wall clock
 	Reason string        `json:"reason"`
-	Since  Moment        `json:"since"` // when so much was left; none: when the agent looks next
+	Since  Moment        `json:"since"` // when that much was left; zero: from the agent's next look
 }
 
-// Moment is one of a boot, by the clock that counts from there.
+// Moment is a moment of a boot, by the clock that counts from the boot.
 type Moment struct {
 	Boot string        `json:"boot"` // boot_id
 	At   time.Duration `json:"atNanoseconds"`
@@ -44,21 +44,21 @@ type Moment struct {
 
 // Instance is what runs on the host for one object of the hub.
 type Instance struct {
-	Name       string          `json:"name"`       // on this host: no two have the same
-	Generation int64           `json:"generation"` // that was taken over; Foreign: of another hub
+	Name       string          `json:"name"`       // unique on this host
+	Generation int64           `json:"generation"` // taken over last; Foreign: by another hub
 	Spec       json.RawMessage `json:"spec"`
 	Ending     bool            `json:"ending,omitempty"` // its tombstone was seen
 }
 
-// Foreign is the generation of an Instance of which the present hub has not said anything: what it says first
-// is where it counts from, and changes nothing.
+// Foreign is the generation of an Instance about which the present hub has not said anything. The first
+// generation that this hub names is taken as the present one, and changes nothing.
 const Foreign = -1
 
 // View is what a hub says to a host.
 type View struct {
 	Hub      string // its identity
 	Revision uint64 // of its store
-	Mark     string // that this host has left there last
+	Mark     string // the last mark that this host has left there
 	Objects  []Object
 }
 
@@ -66,28 +66,28 @@ type View struct {
 type Object struct {
 	UID, Name  string
 	Generation int64
-	Deleted    bool   // it has a deletionTimestamp: the tombstone
-	Adopts     string // UID of an Instance of the host whose place it takes, as it runs
+	Deleted    bool   // it has a deletionTimestamp, the tombstone
+	Adopts     string // UID of the Instance whose place it takes while that runs on
 	Spec       json.RawMessage
 }
 
-// Findings are what a host has to say to a view. Each names UIDs.
+// Findings are what a host finds in a view. The lists have UIDs.
 type Findings struct {
-	Regressed string            // why nothing of the view counts; "": it does
-	Changed   bool              // the state has changed: the hub gets a mark before it holds
+	Regressed string            // why nothing of the view counts; "": it counts
+	Changed   bool              // the state changes: the hub must have a mark before that
 	Waiting   []string          // changes that a hold puts off
-	Unknown   []string          // Instances of the host that the view does not have; they run on
+	Unknown   []string          // Instances that the view lacks; they run on
 	Refused   map[string]string // objects that are not taken over, and why
-	Differs   []string          // Instances that run by what another hub has said, and not by this view
-	Gone      []string          // objects with a tombstone of which nothing runs: their finalizer may go
+	Differs   []string          // Instances that run as another hub has said, not as this view says
+	Gone      []string          // objects with a tombstone of which nothing runs: drop their finalizer
 }
 
-// remedy is what people can do about a hub that is not trusted.
+// remedy tells people what to do about a hub that is not trusted.
 const remedy = "; nothing of it is taken over and what runs goes on: isolane-hub rehome, with a new token, " +
 	"has this host follow it"
 
-// Take returns the state after a view of a hub. mark is a new one, for the hub to remember this host by. It
-// changes nothing by itself: see Agent.
+// Take returns the state after a view of a hub. mark is a new mark, to be left at the hub. Take itself
+// changes nothing: see Agent.
 func (s State) Take(v View, mark string) (State, Findings) {
 	if reason := s.distrust(v); reason != "" {
 		return s, Findings{Regressed: reason + remedy}
@@ -127,7 +127,8 @@ func (s State) Take(v View, mark string) (State, Findings) {
 	return next, f
 }
 
-// distrust says why a view is not of the hub that the host knows, or older than what it knows of it.
+// distrust says why a view is not of the hub that the host knows, or is older than what the host knows of it.
+// It returns "" for a view to trust.
 func (s State) distrust(v View) string {
 	switch {
 	case v.Hub != s.Hub.ID:
@@ -140,7 +141,7 @@ func (s State) distrust(v View) string {
 	return ""
 }
 
-// take takes over one object, and says whether that changes something.
+// take takes over one object, and reports whether that changes the state.
 func (s *State) take(o Object, f *Findings) bool {
 	i, known := s.Instances[o.UID]
 	switch {
@@ -190,13 +191,13 @@ func (s *State) admit(o Object, f *Findings) bool {
 	return true
 }
 
-// Rehome returns the state for another hub, or for this one as it is now. What runs stays as it is.
+// Rehome returns the state for another hub, or for this one in its present state. What runs stays as it is.
 func (s State) Rehome(v View) State {
 	next := s.clone()
 	asked := next.Hub.Asked
 	next.Hub = Hub{ID: v.Hub, Revision: v.Revision, Mark: v.Mark}
 	if v.Hub == s.Hub.ID {
-		next.Hub.Asked = asked // they may still come
+		next.Hub.Asked = asked // they may still arrive
 	}
 	for uid, i := range next.Instances {
 		i.Generation = Foreign
@@ -205,7 +206,7 @@ func (s State) Rehome(v View) State {
 	return next
 }
 
-// Elapsed returns the state at a later moment. How long the host was off between two boots does not count.
+// Elapsed returns the state at a later moment. Time in which the host was off does not count.
 func (s State) Elapsed(now Moment) State {
 	if s.Hold == nil {
 		return s

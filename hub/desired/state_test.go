@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Of a hub that is not trusted people read why, and what they can do.
+// For a hub that is not trusted, people can read why, and what they can do.
 func TestDistrust(t *testing.T) {
 	s := State{Hub: Hub{ID: "h", Revision: 7, Mark: "m"}}.clone()
 	for says, v := range map[string]View{

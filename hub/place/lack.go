@@ -11,18 +11,19 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// On how many hosts Explain looks for a change that would help, which takes long: on those that lack least,
-// and on one for each other thing that hosts lack, as the cheapest change may be of any.
+// Explain looks for a change that would help on few hosts, because that takes long: on the hosts that lack
+// least, and on one for each other combination of things that hosts lack, since the cheapest change may be of
+// any kind.
 const (
 	explained = 3
 	atMost    = 4
 )
 
-// lack is what a host has too little of for a lane, as far as that is seen without planning.
+// lack is what a host has too little of for a lane, as far as that can be seen without planning.
 type lack struct {
-	what string  // "cpus, memory": of these
-	many int     // how many these are
-	part float64 // of what the lane asks for, of each
+	what string  // "cpus, memory, ": each thing that is short
+	many int     // how many things are short
+	part float64 // the missing parts of what the lane asks for, added up
 }
 
 func (k *lack) add(what string, asked, has uint64) {
@@ -33,39 +34,40 @@ func (k *lack) add(what string, asked, has uint64) {
 	}
 }
 
-// lackOf sums over a host: where nothing is lacking, a wish or a place keeps the lane out.
+// lackOf compares totals over a host. If nothing is short, it is a wish or the place of things that keeps the
+// lane out.
 func lackOf(e *entry, l lane.Lane) (k lack) {
 	s := l.Spec
 	if bounded(l) {
 		k.add("cpus", uint64(s.CPUs.Count), uint64(shape(e, l).CPUs))
 	}
-	if total := e.Machine.MemoryBytes; total > 0 { // else it does not say how much it has
-		k.addMemory(e, s.Memory, e.memory-min(e.memory, total/8, 512<<20)) // that much stays housekeeping's
+	if total := e.Machine.MemoryBytes; total > 0 { // else the total is unknown
+		k.addMemory(e, s.Memory, e.memory-min(e.memory, total/8, 512<<20)) // that much stays for housekeeping
 	}
 	if s.Network.VFs > 0 {
 		k.add("functions", uint64(s.Network.VFs), uint64(functions(e, s.Network.Device)))
 	}
 	missing := func(device string) bool { return device != "" && e.Machine.FindDevice(device) < 0 }
 	_, soft := s.Preferred["near"]
-	card := s.Network.Path == "" && s.Network.VFs == 0 // else it may be a bridge, or functions are counted
+	card := s.Network.Path == "" && s.Network.VFs == 0 // else it may be a bridge, or VFs are counted above
 	if missing(s.Near.Device) && !soft || missing(s.Network.Device) && card {
 		k.add("device", 1, 0)
 	}
 	return k
 }
 
-// addMemory counts hugepages, which come from the pools first, and what is left for other memory.
+// addMemory counts hugepages, which come from the pools first, and then other memory from what is left.
 func (k *lack) addMemory(e *entry, m lane.Memory, free uint64) {
 	var pages uint64
 	for name, amount := range m.Hugepages {
-		size, _ := quantity.ParseBytes(name) // a lane's are valid
+		size, _ := quantity.ParseBytes(name) // valid in a lane
 		pages += uint64(amount) - min(uint64(amount), e.pages[uint64(size)]*uint64(size))
 	}
 	k.add("hugepages", pages, free)
 	k.add("memory", uint64(m.Size), free-min(free, pages))
 }
 
-// functions is how many free virtual functions a device has, or with "" that which has most.
+// functions counts the free virtual functions of a device; with "", of the network device that has most.
 func functions(e *entry, device string) (most int) {
 	named := e.Machine.FindDevice(device)
 	for d, dev := range e.Machine.PCIDevices {
@@ -86,7 +88,7 @@ func taken(p plan.Placement, dev host.PCIDevice, function int) bool {
 	})
 }
 
-// keep sums what is free on the nodes of a host.
+// keep adds up what is free on the nodes of a host.
 func (e *entry) keep(nodes []solver.NodeRoom) {
 	e.pages = map[uint64]uint64{}
 	for _, n := range nodes {
@@ -97,7 +99,7 @@ func (e *entry) keep(nodes []solver.NodeRoom) {
 	}
 }
 
-// nearest are the hosts of those on which a lane does not fit that Explain looks at.
+// nearest returns the hosts on which Explain looks, among those on which a lane does not fit.
 func nearest(full []*entry, l lane.Lane) (some []*entry) {
 	lacks := map[*entry]lack{}
 	for _, e := range full {

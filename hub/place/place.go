@@ -1,6 +1,6 @@
-// Package place chooses a host for a lane among many. The hub narrows by what is free, plans on its copy of
-// the best hosts with the real planner, and asks the first: only the host itself knows what is true there,
-// and says yes or no. It reads and writes nothing; the host is asked by an interface.
+// Package place chooses a host for a lane among many. It narrows the choice by what is free, runs the real
+// planner on its copies of the best hosts, and asks the first of those: only the host knows its true state,
+// and says yes or no. The package reads and writes nothing; it asks hosts through an interface.
 package place
 
 import (
@@ -27,42 +27,42 @@ type Host struct {
 	Placed           plan.Placement
 }
 
-// Where says which hosts may be chosen. What is empty leaves all.
+// Where says which hosts may be chosen. An empty field does not restrict them.
 type Where struct {
-	Tenant []string           // one of these sites: of hosts at others the tenant learns nothing
+	Tenant []string           // one of these sites; the tenant learns nothing about others
 	Sites  []string           // one of these
 	Zones  []string           // one of these
 	Hosts  []string           // one of these
 	Labels map[string]string  // all of these
-	Except map[string]string  // not these hosts, and why
-	Said   map[string]Verdict // these are not asked again yet, by what they have said
-	Mute   map[string]string  // those at these sites are not asked yet, and why
-	Root   string             // one that lets this tenant's commands be root
+	Except map[string]string  // none of these hosts, with the reason
+	Said   map[string]Verdict // not asked again yet, with their last verdict
+	Mute   map[string]string  // hosts at these sites are not asked yet, with the reason
+	Root   string             // only hosts that let this tenant's commands be root
 }
 
 // Asker asks hosts.
 type Asker interface {
-	// Reserve asks a host to reserve a lane. It returns what the host has placed after its answer; the error is
-	// a *plan.Refusal where the answer is no, and another one where there is none.
+	// Reserve asks a host to reserve a lane. It returns what the host has placed after its answer. The error is
+	// a *plan.Refusal if the answer is no, and another error if there is no answer.
 	Reserve(ctx context.Context, name string, l lane.Lane) (plan.Placement, error)
 }
 
-// Batch is how many hosts are planned on before the first is asked, and Noes how many may refuse before a
-// lane is pending.
+// Batch is how many hosts are planned on before the first is asked. Noes is how many may refuse before a lane
+// is pending.
 const (
 	Batch = 16
 	Noes  = 3
 )
 
-// Decision is what came of a lane.
+// Decision is the outcome for a lane.
 type Decision struct {
 	Lane      string
-	Host      string         // that has reserved it; "": none has
+	Host      string         // the one that has reserved it; "": none
 	Placement plan.Placement // of all lanes of that host
-	Pending   bool           // hosts that should have taken it have refused: asking again may help
-	Verdicts  []Verdict      // of each host, as in Why
+	Pending   bool           // hosts that seemed to fit have refused: asking again may help
+	Verdicts  []Verdict      // for each host, in the order of Why
 
-	full []*entry // on which the lane would fit if less were there, where most is free first
+	full []*entry // hosts on which the lane would fit if they had less on them, the one with most free first
 }
 
 // Verdict is what speaks for or against a host.
@@ -70,23 +70,23 @@ type Verdict struct {
 	Host, Site string
 	Kind       Kind
 	Why        string     // in words
-	Change     string     // the cheapest that would admit the lane there; "": none is known
-	Own        bool       // the change is one of the lane itself
-	Before     bool       // it said so before, and was not asked again
+	Change     string     // the cheapest that would admit the lane there; "": unknown
+	Own        bool       // the change is to the lane itself
+	Before     bool       // it is an earlier answer; the host was not asked again
 	price      plan.Price // of Change
 }
 
-// Kind is what a verdict is, in a word that says nothing of what else is on a host.
+// Kind names a verdict without revealing what else is on a host.
 type Kind string
 
-// The kinds, in the order in which Why has them.
+// The kinds, in the order in which Why lists them.
 const (
 	Chosen   Kind = "chosen"
-	Refused  Kind = "refused"        // the host itself says no
-	Silent   Kind = "without answer" // it was asked
+	Refused  Kind = "refused"        // by the host itself
+	Silent   Kind = "without answer" // when asked
 	Full     Kind = "too full"
-	Later    Kind = "not needed" // others came first
-	Excluded Kind = "excluded"   // by where the lane may be
+	Later    Kind = "not needed" // others were better
+	Excluded Kind = "excluded"   // by where the lane may go
 	Foreign  Kind = "not the tenant's"
 	Barred   Kind = "not letting it be root (spec.root)"
 )
@@ -95,22 +95,22 @@ func (v Verdict) rank() int {
 	return slices.Index([]Kind{Chosen, Refused, Silent, Full, Later, Barred, Excluded, Foreign}, v.Kind)
 }
 
-// Index is the hub's copy of all hosts, and what is free on each. It is no more than a list: a thousand
-// hosts are looked through in the time of one plan.
+// Index has the hub's copies of all hosts, and what is free on each. A list suffices: looking through a
+// thousand hosts takes as long as one plan.
 type Index struct{ hosts map[string]*entry }
 
 type entry struct {
 	Host
 	shapes []solver.Shape
-	cost   plan.Cost         // of what is placed
-	memory uint64            // bytes that are free, of all nodes
-	pages  map[uint64]uint64 // so too, by their size in bytes
+	cost   plan.Cost         // of the placed lanes
+	memory uint64            // free bytes on all nodes
+	pages  map[uint64]uint64 // free hugepages by page size in bytes
 }
 
-// Put sets the copy of a host, whose machine is valid. The error is a *plan.Mismatch where what is placed is
-// not for its machine.
+// Put sets the copy of a host. It rejects an invalid machine. The error is a *plan.Mismatch if the placement
+// is not for that machine.
 func (x *Index) Put(h Host) error {
-	if err := h.Placed.Validate(); err != nil { // a host may say anything
+	if err := h.Placed.Validate(); err != nil { // a host may report anything
 		return fmt.Errorf("host %s: %w", h.Name, err)
 	}
 	if err := plannable(h.Machine); err != nil {
@@ -133,8 +133,8 @@ func (x *Index) Put(h Host) error {
 	return nil
 }
 
-// plannable says what machine is too large for the planner, which tries the NUMA nodes that have CPUs or
-// memory in all combinations: one host must not keep the Apps of all others waiting.
+// plannable rejects machines that are too large for the planner, which tries all combinations of the NUMA
+// nodes that have CPUs or memory: one host must not hold up the Apps of all others.
 func plannable(h host.Host) error {
 	useful := map[int]bool{}
 	for _, n := range h.NUMANodes {
@@ -160,8 +160,8 @@ func plannable(h host.Host) error {
 // Remove forgets a host.
 func (x *Index) Remove(name string) { delete(x.hosts, name) }
 
-// Place chooses a host for a lane, and has it reserve the lane. The error is of the context only: what hosts
-// say is in the decision.
+// Place chooses a host for a lane, and has it reserve the lane. The error is only that of the context: what
+// hosts say is in the decision.
 func (x *Index) Place(ctx context.Context, l lane.Lane, w Where, ask Asker) (Decision, error) {
 	d := Decision{Lane: l.Metadata.Name}
 	fitting, full := x.narrow(l, w, &d)
@@ -199,15 +199,15 @@ func (d *Decision) sort() {
 	slices.SortStableFunc(d.Verdicts, func(a, b Verdict) int {
 		by := cmp.Or(a.rank()-b.rank(), cmp.Compare(b.Change, "")-cmp.Compare(a.Change, ""),
 			a.price.Compare(b.price))
-		if by != 0 || a.Change != "" { // where most is free first
+		if by != 0 || a.Change != "" { // the host with most free first
 			return by
 		}
 		return cmp.Compare(a.Why, b.Why)
 	})
 }
 
-// Explain says for hosts that are too full, those that lack least, what keeps the lane out there, and the
-// cheapest change that would admit it. It takes longer than the decision.
+// Explain says, for the full hosts that lack least, what keeps the lane out and the cheapest change that
+// would admit it. It takes longer than the decision itself.
 func (d *Decision) Explain(l lane.Lane) {
 	var first []Verdict
 	for _, e := range nearest(d.full, l) {
@@ -228,8 +228,8 @@ func (d *Decision) against(e *entry, kind Kind, why string) {
 	d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Kind: kind, Why: why})
 }
 
-// narrow returns the hosts on which a lane may fit, where it leaves least first, and those that are too full,
-// where most is free first. The others do not match.
+// narrow returns the hosts on which a lane may fit, the one with least room left first, and those that are
+// too full, the one with most free first. It leaves out hosts that do not match.
 func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entry) {
 	for _, name := range slices.Sorted(maps.Keys(x.hosts)) {
 		e := x.hosts[name]
@@ -265,7 +265,7 @@ func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entr
 	return fitting, full
 }
 
-// excludes says why a host may not be chosen, "" where it may.
+// excludes says why a host may not be chosen; "": it may.
 func (w Where) excludes(h Host) string {
 	for _, among := range []struct {
 		what, has string
@@ -283,14 +283,14 @@ func (w Where) excludes(h Host) string {
 	return w.Except[h.Name]
 }
 
-// bounded says whether the free shapes are a limit for a lane. They are of CPUs that nobody shares, without
-// the boot core.
+// bounded reports whether the free shapes limit a lane. They count CPUs that nobody shares, without the boot
+// core.
 func bounded(l lane.Lane) bool {
 	c := l.Spec.CPUs
 	return !c.Boot && c.Share <= 1 && c.List.IsEmpty()
 }
 
-// shape is the largest lane on a host that is like l where l insists on it.
+// shape returns the largest free lane on a host that meets the wishes on which l insists.
 func shape(e *entry, l lane.Lane) solver.Shape {
 	insists := func(wish string) bool { _, soft := l.Spec.Preferred[wish]; return !soft }
 	want := solver.Shape{SMT: lane.Any}
@@ -309,7 +309,7 @@ func shape(e *entry, l lane.Lane) solver.Shape {
 	return e.shapes[i]
 }
 
-// left is how many CPUs of the largest lane of its kind a lane leaves; below zero it does not fit.
+// left returns how many CPUs l leaves of the largest lane of its kind. If it is negative, l does not fit.
 func left(e *entry, l lane.Lane) int { return shape(e, l).CPUs - l.Spec.CPUs.Count }
 
 func lacks(e *entry, l lane.Lane) string {
@@ -319,14 +319,14 @@ func lacks(e *entry, l lane.Lane) string {
 		s.SMT, within, s.CPUs, l.Spec.CPUs.Count)
 }
 
-// candidate is a host whose copy takes the lane.
+// candidate is a host whose copy admits the lane.
 type candidate struct {
 	*entry
 	would plan.Placement
 }
 
-// plan runs the planner on copies of hosts, and returns those that take the lane: where it gets the
-// better place first, and among equals where it leaves least.
+// plan runs the planner on copies of hosts, and returns those that admit the lane: the one with the better
+// place first, and among equals the one with least room left.
 func (x *Index) plan(entries []*entry, l lane.Lane, d *Decision) (able []candidate) {
 	for _, e := range entries {
 		would, err := solver.Try(e.Machine, e.Placed, []lane.Lane{l})
@@ -346,10 +346,10 @@ func (x *Index) plan(entries []*entry, l lane.Lane, d *Decision) (able []candida
 	return able
 }
 
-// adds is what a lane costs beside those that are on the host: a host is no worse for what it has.
+// adds returns the cost of the lane beyond that of the lanes already on the host: they make no host worse.
 func (c candidate) adds() plan.Cost { return c.would.Cost.Minus(c.cost) }
 
-// explain has a refusal's reasons and its cheapest change.
+// explain takes the reasons and the cheapest change from a refusal.
 func (v *Verdict) explain(err error) {
 	r, is := errors.AsType[*plan.Refusal](err)
 	if !is {
@@ -363,7 +363,7 @@ func (v *Verdict) explain(err error) {
 	}
 }
 
-// ask asks a host, and corrects the copy of it by what it answers. It says whether the answer was no.
+// ask asks a host, and updates the copy of it by the answer. It reports whether the answer was no.
 func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d *Decision) (
 	no bool, err error,
 ) {
@@ -381,7 +381,7 @@ func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d 
 	corrected := c.Host
 	corrected.Placed = now
 	if wrong := x.Put(corrected); wrong != nil {
-		x.Remove(c.Name) // until it says anew what it is like
+		x.Remove(c.Name) // until it reports again
 	}
 	if err != nil {
 		v.Kind = Refused

@@ -23,14 +23,14 @@ import (
 
 var requests = flag.Int("requests", 400, "requests of TestReferee")
 
-// fleet are hosts as they truly are. They change behind the hub's back.
+// fleet has the hosts as they really are. They change without the hub's knowledge.
 type fleet struct {
 	hosts map[string]*place.Host
 	names []string
 	asked int
 }
 
-// Reserve is the host's own planner on its live state.
+// Reserve uses the planner on the host's real state.
 func (f *fleet) Reserve(_ context.Context, name string, l lane.Lane) (plan.Placement, error) {
 	f.asked++
 	h := f.hosts[name]
@@ -90,8 +90,8 @@ func ask(name string, n int, smt, within string) lane.Lane {
 	return l
 }
 
-// fits is the referee: it counts cores, and shares no code with the planner. A lane's CPUs are threads of free
-// cores: one of each with isolate, all of each with pack; the core of CPU 0 is nobody's.
+// fits is the referee. It counts cores, and shares no code with the planner. A lane's CPUs are threads of
+// free cores: one of each with isolate, all of each with pack. The core of CPU 0 is not used.
 func fits(h place.Host, n int, smt, within string) bool {
 	taken := map[int]bool{}
 	for _, l := range h.Placed.Lanes {
@@ -144,7 +144,8 @@ func fits(h place.Host, n int, smt, within string) bool {
 	return false
 }
 
-// witnessed is a fleet of which the referee keeps what the hub can know: what hosts have reported and answered.
+// witnessed is a fleet for which the referee records what the hub can know: what hosts have reported and
+// answered.
 type witnessed struct {
 	*fleet
 	known map[string]place.Host
@@ -156,8 +157,8 @@ func (w witnessed) Reserve(ctx context.Context, name string, l lane.Lane) (plan.
 	return p, err
 }
 
-// A referee that tries every host: what is accepted the host can run, nothing is reserved twice, and what is
-// refused everywhere fits nowhere. Hosts change meanwhile, and the hub does not see it.
+// A referee tries every host: an accepted lane can run there, nothing is reserved twice, and what is refused
+// everywhere fits nowhere. Hosts change without the hub's knowledge.
 func TestReferee(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	f := newFleet(t, 24)
@@ -168,12 +169,12 @@ func TestReferee(t *testing.T) {
 	}
 	placed, pending, refused, unknown := 0, 0, 0, 0
 	for i := range *requests {
-		if rng.IntN(3) > 0 { // behind the hub's back
+		if rng.IntN(3) > 0 { // without the hub's knowledge
 			name := f.names[rng.IntN(len(f.names))]
 			if h := f.hosts[name]; len(h.Placed.Lanes) > 0 && rng.IntN(2) == 0 {
 				f.release(name, rng.IntN(len(h.Placed.Lanes)))
 			} else {
-				_, _ = f.Reserve(t.Context(), name, ask(fmt.Sprint("own", i), 1+rng.IntN(6), lane.Any, "")) // or not
+				_, _ = f.Reserve(t.Context(), name, ask(fmt.Sprint("own", i), 1+rng.IntN(6), lane.Any, "")) // fails if there is no room
 			}
 		}
 		if rng.IntN(4) == 0 { // a host reports
@@ -215,7 +216,7 @@ func TestReferee(t *testing.T) {
 				if can && fits(before[name], n, smt, within) {
 					t.Fatalf("%s: refused, and fits on %s\n%s", request, name, d.Why())
 				}
-				late = late || can // there is room that the hub was not told of yet
+				late = late || can // there is room of which the hub was not told yet
 			}
 			if late {
 				unknown++
@@ -232,7 +233,7 @@ func TestReferee(t *testing.T) {
 	}
 }
 
-// once looks whether two lanes have a CPU.
+// once checks that no two lanes have the same CPU.
 func once(t *testing.T, p plan.Placement) {
 	t.Helper()
 	var all cpuset.Set
@@ -244,7 +245,7 @@ func once(t *testing.T, p plan.Placement) {
 	}
 }
 
-// Among hosts where a lane gets as good a place, the one is chosen where it leaves least, and not one that is empty.
+// Among hosts with an equally good place, the one with the least room left is chosen, and not an empty one.
 func TestTightest(t *testing.T) {
 	f := newFleet(t, 8)
 	for _, name := range f.names[4:] { // one of each kind of machine
@@ -264,7 +265,7 @@ func TestTightest(t *testing.T) {
 	}
 }
 
-// A lane whose command is to be root goes only where that is let, and says what would let it elsewhere.
+// A lane whose command is to be root goes only where that is allowed, and says what would allow it elsewhere.
 func TestRoot(t *testing.T) {
 	f := newFleet(t, 2)
 	f.hosts["h0001"].Root = []string{"acme"}
@@ -280,12 +281,12 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// After three noes a lane is pending with all reasons, and the copies are right.
+// After three refusals a lane is pending with all reasons, and the copies are corrected.
 func TestPending(t *testing.T) {
 	f := newFleet(t, 8)
 	x := f.index(t)
 	for _, name := range f.names {
-		for i := 0; ; i++ { // one CPU is free on each, and the hub does not know
+		for i := 0; ; i++ { // one CPU is free on each, without the hub's knowledge
 			if _, err := f.Reserve(t.Context(), name, ask(fmt.Sprint("own", i), 1, lane.Any, "")); err != nil {
 				break
 			}
@@ -314,8 +315,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// Where a lane fits nowhere, the decision is made without looking for a change; Explain looks on the hosts that have
-// most free, and what the owner of the lane reads names no other lane.
+// If a lane fits nowhere, the decision does not look for a change. Explain does, on the hosts with most free,
+// and what the owner of the lane reads names no other lane.
 func TestExplain(t *testing.T) {
 	f := newFleet(t, 8)
 	for _, name := range f.names[:7] {
@@ -341,8 +342,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Where something else than CPUs keeps a lane out, Explain looks on hosts of which each kind of thing keeps it out, and the
-// cheapest change of all is named, wherever it was found.
+// If something other than CPUs keeps a lane out, Explain looks on hosts for each kind of thing, and names the
+// cheapest change of all, wherever it was found.
 func TestExplainLacks(t *testing.T) {
 	const gib = 1 << 30
 	machine := hosttest.Machine{Packages: 1, CoresPerPackage: 8, ThreadsPerCore: 1}.Host(t)
@@ -364,8 +365,8 @@ func TestExplainLacks(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		spec       lane.Spec
-		some, last place.Host // all are like the one, but for one
-		change     string     // which has the last take it
+		some, last place.Host // all hosts but the last are alike
+		change     string     // with which the last takes it
 	}{
 		{"less memory costs more than fewer CPUs", large, with(2*gib, 8, 0, 0), with(whole, 6, 0, 0), "spec.cpus.count: 5"},
 		{"most memory", large, with(2*gib, 8, 0, 0), with(6*gib, 8, 0, 0), "spec.memory.size: 5632Mi"},
@@ -396,13 +397,13 @@ func TestExplainLacks(t *testing.T) {
 	}
 }
 
-// One lane among a thousand hosts, of which each has lanes.
+// BenchmarkPlace places one lane among a thousand hosts that all have lanes.
 func BenchmarkPlace(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 0))
 	f := newFleet(b, 1000)
 	for _, name := range f.names {
 		for i := range rng.IntN(6) {
-			_, _ = f.Reserve(b.Context(), name, ask(fmt.Sprint("own", i), 1+rng.IntN(4), lane.Any, "")) // or it is full
+			_, _ = f.Reserve(b.Context(), name, ask(fmt.Sprint("own", i), 1+rng.IntN(4), lane.Any, "")) // fails if the host is full
 		}
 	}
 	x := f.index(b)
@@ -438,8 +439,8 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-// Nodes with CPUs or memory are tried in all combinations: so many have to be few, also for a lane that needs the memory
-// of most of them. Others may be there, for cards.
+// Nodes with CPUs or memory are tried in all combinations, so they must be few, even for a lane that needs
+// the memory of most of them. Further nodes may exist, for cards.
 func TestPlannable(t *testing.T) {
 	for _, row := range []struct {
 		nodes, own, memory int

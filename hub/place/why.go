@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Why says what a decision was made by, a line a host: the chosen one, those that were asked, those that a
-// change would help; the others by what they have in common. It names lanes of others.
+// Why explains a decision. It has a line for the chosen host, for each host that was asked and for each that
+// a change would help; it groups the others by what they have in common. It names lanes of others.
 func (d Decision) Why() string {
 	var text strings.Builder
 	switch {
@@ -39,14 +39,14 @@ func (d Decision) Why() string {
 	return text.String()
 }
 
-// alike says whether another verdict, so many places after this one, may stand in the same line.
+// alike reports whether another verdict, that many places after this one, may share its line.
 func (v Verdict) alike(o Verdict, after int) bool {
 	return after == 0 || v.Kind == o.Kind && v.Why == o.Why && v.Change == o.Change &&
 		slices.Contains([]Kind{Silent, Full, Later, Barred, Excluded, Foreign}, v.Kind)
 }
 
-// Brief is what the owner of the lane may read of a decision: it says nothing of other lanes, nor of hosts
-// where the owner may have none.
+// Brief is what the owner of the lane may read of a decision. It says nothing about other lanes, or about
+// hosts that the owner may not use.
 func (d Decision) Brief() string {
 	if d.Host != "" {
 		return "on host " + d.Host

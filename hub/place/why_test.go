@@ -8,7 +8,7 @@ import (
 	"isolane.dev/isolane/lane"
 )
 
-// A tenant learns nothing of hosts at sites that its quota leaves out; an operator does.
+// A tenant learns nothing about hosts at sites outside its quota; an operator does.
 func TestTenantSites(t *testing.T) {
 	f := newFleet(t, 6) // two at each of site0, site1, site2
 	x := f.index(t)

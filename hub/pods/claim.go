@@ -24,23 +24,23 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// What the module of Kubernetes has by these names: its driver, its class, and what it says of a claim.
+// Names in the Kubernetes module: its driver, its class, and its answers to a claim.
 const (
 	driver  = "isolane.dev"
 	class   = "lane.isolane.dev"
 	placed  = "Placed"
 	refused = "Refused"
-	request = "lane" // of the claim, and its name in the pod
+	request = "lane" // of the claim, and the claim's name in the pod
 )
 
 func (p Pod) claimsOf() typedresource.ResourceClaimInterface {
 	return p.Client.ResourceV1().ResourceClaims(p.Namespace)
 }
 
-// Reserve has the lane placed: it makes the pod and the claim, gives the claim a device of this node, and
-// waits for what isolane-kube says of it: first that of the NUMA node where the planner would have the lane
-// now, then the others, as lanes that were promised and are not in force may have that one. The error is a
-// *plan.Refusal where the answer is no each time, and nothing is left.
+// Reserve has the lane placed. It makes the pod and the claim, gives the claim a device of this node, and
+// waits for the answer of isolane-kube. It first tries the device of the NUMA node on which the planner would
+// place the lane now, then the others, because lanes that are promised but not yet in force may need that
+// node. If each answer is no, the error is a *plan.Refusal and nothing is left behind.
 func (p Pod) Reserve(ctx context.Context) (l plan.Lane, err error) {
 	want, err := api.Lane(p.Name, p.Spec.Lane)
 	if err != nil {
@@ -71,7 +71,7 @@ func (p Pod) Reserve(ctx context.Context) (l plan.Lane, err error) {
 	return l, err
 }
 
-// ask is Reserve with one of the devices, without what a no leaves.
+// ask tries one of the devices for Reserve. It does not clean up after a no.
 func (p Pod) ask(ctx context.Context, want lane.Lane, owned int,
 	given resourceapi.DeviceRequestAllocationResult) (plan.Lane, error) {
 	made, err := p.pods().Create(ctx, p.manifest(want, owned), metav1.CreateOptions{})
@@ -94,7 +94,8 @@ func (p Pod) ask(ctx context.Context, want lane.Lane, owned int,
 	return p.Promised(ctx)
 }
 
-// devices are those of this node of which a lane may have a part, that of its NUMA node first.
+// devices returns the devices of this node of which a lane may have a part. That of the lane's NUMA node is
+// first.
 func (p Pod) devices(ctx context.Context, l plan.Lane) (all []resourceapi.DeviceRequestAllocationResult,
 	err error) {
 	offers, err := p.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
@@ -124,8 +125,7 @@ func (p Pod) devices(ctx context.Context, l plan.Lane) (all []resourceapi.Device
 	return all, nil
 }
 
-// claim is that of the Instance: what is counted stands in the capacity, and all of the lane in the
-// parameters.
+// claim returns the claim of the Instance: counted amounts as its capacity, the whole lane as its parameters.
 func (p Pod) claim(want lane.Lane) (*resourceapi.ResourceClaim, error) {
 	parameters, err := json.Marshal(map[string]any{"apiVersion": lane.APIVersion, "kind": lane.Kind,
 		"spec": p.Spec.Lane})
@@ -151,7 +151,7 @@ func (p Pod) claim(want lane.Lane) (*resourceapi.ResourceClaim, error) {
 		}}}, nil
 }
 
-// allocate gives a claim a device and reserves it for a pod, as a scheduler does.
+// allocate gives a claim a device and reserves the claim for a pod, as a scheduler does.
 func (p Pod) allocate(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult,
 	of *corev1.Pod) {
 	c.Status.Allocation = &resourceapi.AllocationResult{
@@ -166,7 +166,7 @@ func (p Pod) allocate(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestA
 		UID: of.UID}}
 }
 
-// Promised is the lane that isolane-kube has answered with, or a *plan.Refusal; it waits for the answer.
+// Promised waits for the answer of isolane-kube, and returns its lane or a *plan.Refusal.
 func (p Pod) Promised(ctx context.Context) (plan.Lane, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -197,7 +197,7 @@ func (p Pod) Promised(ctx context.Context) (plan.Lane, error) {
 	}
 }
 
-// placedBy is the lane of an answer, by the name of the Instance.
+// placedBy returns the lane of an answer, under the name of the Instance.
 func (p Pod) placedBy(data []byte) (plan.Lane, error) {
 	said, err := plan.Read("status.devices", bytes.NewReader(data))
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package pods runs Instances as pods of the Kubernetes of which their host is a node. Their lanes are those
-// of claims, which isolane-kube places and puts in force. It is the scheduler of these pods: it gives a claim
-// a device of its own node when the hub asks, and binds the pod when the hub has confirmed it.
+// Package pods runs Instances as pods of the Kubernetes cluster of which their host is a node. Their lanes
+// belong to claims, which isolane-kube places and puts in force. The package is the scheduler of these pods:
+// it gives a claim a device of its own node when the hub asks, and binds the pod when the hub has confirmed
+// the Instance.
 package pods
 
 import (
@@ -23,34 +24,34 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// Cluster is the Kubernetes of which this host is a node.
+// Cluster is the Kubernetes cluster of which this host is a node.
 type Cluster struct {
 	Client    kubernetes.Interface
 	Node      string // this host's name there
-	Namespace string // of the pods and claims: nobody else has any there
+	Namespace string // of the pods and claims, and of nothing else
 }
 
-// Pod is an Instance there: one container of an image, and its claim.
+// Pod is an Instance in the cluster: one container of an image, and its claim.
 type Pod struct {
 	Cluster
 	Name  string // of the Instance
 	Spec  api.InstanceSpec
-	User  *int64 // of its programs, without capabilities; nil: root, as containers usually are
+	User  *int64 // of its programs, which have no capabilities; nil: root, as is usual in containers
 	Lanes lanes.Options
 }
 
-// scheduler is the name by which no other one takes the pods.
+// scheduler is the scheduler name of the pods, so that no other scheduler takes them.
 const scheduler = "isolane-hub"
 
-// object is the name of pod and claim: other nodes may have an Instance of the same name.
+// object returns the name of the pod and of the claim. Other nodes may have an Instance of the same name.
 func (p Pod) object() string { return p.Name + "." + p.Node }
 
-// Said is how to look for what it has said.
+// Said returns the command that shows the output of the pod.
 func (p Pod) Said() string {
 	return fmt.Sprintf("kubectl logs --namespace %s %s", p.Namespace, p.object())
 }
 
-// Possible says why this node cannot run it.
+// Possible says why this node cannot run the pod.
 func (p Pod) Possible(ctx context.Context) error {
 	if p.Spec.Image == "" {
 		return errors.New("spec.image: expected one: this host is a node of a Kubernetes cluster, where what " +
@@ -67,7 +68,7 @@ func (p Pod) Possible(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("node %s: %w", p.Node, err)
 	}
-	// A kubelet lists no more than 50 images, where it is not told otherwise (nodeStatusMaxImages).
+	// By default a kubelet lists at most 50 images (nodeStatusMaxImages).
 	const most = 50
 	there := slices.ContainsFunc(node.Status.Images, func(i corev1.ContainerImage) bool {
 		return slices.Contains(i.Names, p.Spec.Image)
@@ -81,8 +82,8 @@ func (p Pod) Possible(ctx context.Context) error {
 
 func (p Pod) pods() podsOf { return podsOf{p.Client.CoreV1().Pods(p.Namespace)} }
 
-// Runs says whether the pod is bound and has not ended. The error says why its container does not come up, an
-// api.NotYet where it still may.
+// Runs reports whether the pod is bound and has not ended. The error says why its container does not come up.
+// It is an api.NotYet if the container still may.
 func (p Pod) Runs(ctx context.Context) (bool, error) {
 	is, err := p.pods().find(ctx, p.object())
 	if is == nil || err != nil || is.Spec.NodeName == "" {
@@ -112,7 +113,7 @@ func (p Pod) Runs(ctx context.Context) (bool, error) {
 		"has its events", p.object(), why, p.Namespace))
 }
 
-// Begin binds the pod, which the reservation has made. One that was lost since, or has ended, is made anew.
+// Begin binds the pod that the reservation has made. If that pod was lost or has ended, it makes a new one.
 func (p Pod) Begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -121,7 +122,7 @@ func (p Pod) Begin(ctx context.Context) error {
 		return err
 	}
 	if is == nil || is.Spec.NodeName != "" {
-		if err = p.End(ctx); err == nil { // also what is left of the claim
+		if err = p.End(ctx); err == nil { // also removes what is left of the claim
 			_, err = p.Reserve(ctx)
 		}
 		if err != nil {
@@ -132,10 +133,10 @@ func (p Pod) Begin(ctx context.Context) error {
 		Target: corev1.ObjectReference{Kind: "Node", Name: p.Node}}, metav1.CreateOptions{})
 }
 
-// limit is how long an attempt may take.
+// limit is how long one attempt may take.
 const limit = 10 * time.Second
 
-// End deletes the pod, and its claim when nothing of the pod is left.
+// End deletes the pod, and then, when nothing of the pod is left, its claim.
 func (p Pod) End(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -149,11 +150,11 @@ func (p Pod) End(ctx context.Context) error {
 	return err
 }
 
-// grace is how long a pod may take to end, in seconds, before it is killed.
+// grace is how many seconds a pod has to end before it is killed.
 const grace = 5
 
-// manifest is the pod. The scheduler counts the lane's memory and the CPUs that it owns as its container's,
-// and the kubelet lets that use the hugepages of its limits only.
+// manifest returns the pod. Its container requests the lane's memory and the CPUs that the lane owns, so that
+// the scheduler counts them. The kubelet lets it use only the hugepages of its limits.
 func (p Pod) manifest(want lane.Lane, owned int) *corev1.Pod {
 	requests := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(owned), resource.DecimalSI)}
 	if size := want.Spec.Memory.Size; size > 0 {
@@ -181,7 +182,7 @@ func (p Pod) manifest(want lane.Lane, owned int) *corev1.Pod {
 	}}
 }
 
-// hostname is that of a pod whose name has dots, which a host's may not have, and is longer than that may be.
+// hostname makes a valid host name of a pod's name, which may have dots and be too long.
 func hostname(name string) string {
 	const most = 63 // RFC 1123
 	name = strings.ReplaceAll(name, ".", "-")
@@ -192,10 +193,10 @@ func (p Pod) metadata() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: p.object(), Labels: map[string]string{api.TenantOf: p.Spec.Tenant}}
 }
 
-// podsOf are pods of the namespace.
+// podsOf is the client for the pods of the namespace.
 type podsOf struct{ typedcore.PodInterface }
 
-// find is a pod, nil where there is none.
+// find returns a pod, or nil if there is none.
 func (p podsOf) find(ctx context.Context, name string) (*corev1.Pod, error) {
 	is, err := p.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

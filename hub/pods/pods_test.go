@@ -23,8 +23,8 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// reserve reserves a lane on a made-up node with these devices, whose isolane-kube refuses some of them. Asked are
-// the devices in their order, left what is there afterwards.
+// reserve reserves a lane on an invented node with these devices, whose isolane-kube refuses some of them.
+// asked has the devices in order, left the number of objects that remain.
 func reserve(t *testing.T, devices []resourceapi.Device, refuses ...string) (l plan.Lane, asked []string, left int, err error) {
 	t.Helper()
 	p := Pod{Name: "default.web", Lanes: lanes.Options{Dir: filepath.Join(t.TempDir(), "none")},
@@ -77,7 +77,7 @@ func TestManifestMemory(t *testing.T) {
 	}
 }
 
-// answerFor is what isolane-kube says where a lane has room: here by this machine's own planner.
+// answerFor returns what isolane-kube says if a lane has room: here by this machine's own planner.
 func answerFor(t *testing.T, p Pod, name string) plan.Placement {
 	t.Helper()
 	want, err := api.Lane(name, p.Spec.Lane)
@@ -95,8 +95,8 @@ func answerFor(t *testing.T, p Pod, name string) plan.Placement {
 	return would
 }
 
-// The NUMA node where the planner would have the lane is asked first, another one where isolane-kube refuses that, and what
-// was made for a no is gone.
+// The NUMA node on which the planner would place the lane is asked first, another one if isolane-kube refuses
+// that, and what was made for a refusal is removed.
 func TestReserve(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2))
 	device := func(name string) resourceapi.Device {
@@ -127,7 +127,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// A pod runs when its container has started, and before that the answer says that it has not.
+// A pod runs once its container has started. Before that the answer says that it has not.
 func TestRuns(t *testing.T) {
 	waits := func(reason, message string) []corev1.ContainerStatus {
 		return []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}

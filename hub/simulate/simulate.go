@@ -1,6 +1,6 @@
-// Package simulate has many hosts of one hub on one machine: each with a key, a certificate and a connection
-// of its own, and a machine that was read from a snapshot. They report, read, beat and reserve as hosts do,
-// and run nothing.
+// Package simulate has many hosts of one hub on one machine. Each has its own key, certificate and
+// connection, and a machine that was read from a snapshot. They report, read, beat and reserve as real hosts
+// do, and run nothing.
 package simulate
 
 import (
@@ -37,16 +37,16 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// Like is what all hosts are like.
+// Like is what all simulated hosts report.
 type Like struct {
 	Machine  host.Host
 	Findings []api.Finding // of an audit of some machine
 }
 
-// changes is how many of its last changes a host tells: as many as the agent.
+// changes is how many of its last changes a host reports: as many as the agent.
 const changes = 20
 
-// Host is a host that is none.
+// Host is a simulated host.
 type Host struct {
 	Name   string
 	like   Like
@@ -58,13 +58,13 @@ type Host struct {
 
 	lock    sync.Mutex
 	placed  plan.Placement
-	mine    map[string]bool // UIDs of what has a lane here
-	runs    map[string]bool // names of Instances of which it has said that they run
+	mine    map[string]bool // UIDs of Instances with a lane here
+	runs    map[string]bool // names of Instances that it has reported as running
 	changes []api.Change
-	told    uint64 // how often it has said what it is like
+	told    uint64 // how often it has reported
 }
 
-// Join makes a host known to the hub, without a token: who calls it has the hub's authority.
+// Join makes a host known to the hub without a token, because its caller has the hub's authority.
 func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site string, like Like) (
 	*Host, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -97,10 +97,10 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 	return h, err
 }
 
-// Listens says whether the host hears at once what the hub says to it.
+// Listens reports whether the host is watching the hub.
 func (h *Host) Listens() bool { return h.listening.Load() }
 
-// Runs says whether the hub knows from the host that an Instance runs there.
+// Runs reports whether the host has told the hub that an Instance runs.
 func (h *Host) Runs(instance string) bool {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -111,13 +111,13 @@ func (h *Host) resource(name string) dynamic.ResourceInterface {
 	return h.client.Resource(api.Resource(name)).Namespace(api.Namespace(h.Name))
 }
 
-// changed notes what has happened on the host.
+// changed records an event of the host.
 func (h *Host) changed(kind, name, what string) {
 	h.changes = append(h.changes, api.Change{At: metav1.Now(), Kind: kind, Lane: name, What: what})
 	h.changes = h.changes[max(0, len(h.changes)-changes):]
 }
 
-// Run reports, and answers what the hub asks, until the context ends. ready is called when it has reported.
+// Run reports, and answers what the hub asks, until the context ends. It calls ready after the first report.
 func (h *Host) Run(ctx context.Context, ready func(), failed func(error)) {
 	try := func(err error) bool {
 		if err != nil && ctx.Err() == nil {
@@ -127,12 +127,12 @@ func (h *Host) Run(ctx context.Context, ready func(), failed func(error)) {
 	}
 	for reported := false; ctx.Err() == nil; {
 		if reported {
-			_, err := h.read(ctx) // as the agent does, which has nothing new to say
+			_, err := h.read(ctx) // as an agent with no news does
 			try(errors.Join(err, h.beat(ctx)))
 		} else if reported = try(errors.Join(h.talk(ctx), h.beat(ctx))); reported {
 			ready()
 		}
-		if reported { // else the next try would be after what it hears, perhaps in half an hour
+		if reported { // otherwise the next try might wait for half an hour
 			try(h.listen(ctx))
 		}
 		select {
@@ -142,7 +142,7 @@ func (h *Host) Run(ctx context.Context, ready func(), failed func(error)) {
 	}
 }
 
-// listen answers what comes, and beats, until the watch ends.
+// listen answers the hub, and beats, until the watch ends.
 func (h *Host) listen(ctx context.Context) error {
 	list, err := h.resource("instances").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -160,7 +160,7 @@ func (h *Host) listen(ctx context.Context) error {
 	defer w.Stop()
 	h.listening.Store(true)
 	defer h.listening.Store(false)
-	now, ahead := time.Now(), wait.Jitter(sites.Inventory, 1)-sites.Inventory // hosts are not all as far
+	now, ahead := time.Now(), wait.Jitter(sites.Inventory, 1)-sites.Inventory // spreads the hosts
 	reads, says := now.Add(ahead/2), now.Add(ahead)
 	pulse := time.NewTimer(sites.Pulse())
 	defer pulse.Stop()
@@ -191,7 +191,7 @@ func (h *Host) listen(ctx context.Context) error {
 	}
 }
 
-// read reads what the agent reads each time, and returns the Host.
+// read reads what the agent reads in each talk, and returns the Host.
 func (h *Host) read(ctx context.Context) (*unstructured.Unstructured, error) {
 	_, err := h.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
 	if err != nil {
@@ -210,7 +210,7 @@ func (h *Host) beat(ctx context.Context) (err error) {
 	return err
 }
 
-// talk reads, and says what the host is like.
+// talk reads, and reports the host.
 func (h *Host) talk(ctx context.Context) error {
 	u, err := h.read(ctx)
 	if err != nil {
@@ -227,7 +227,7 @@ func (h *Host) talk(ctx context.Context) error {
 	return err
 }
 
-// status is what there is to say: something else each time, as on a machine, so that it is written.
+// status returns the report. It differs each time, as on a real machine, so that the hub must store it.
 func (h *Host) status(was api.HostStatus) (s api.HostStatus, err error) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -273,20 +273,20 @@ func (h *Host) heard(ctx context.Context, u *unstructured.Unstructured, gone boo
 			err = h.talk(ctx)
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			err = nil // there is more to hear
+			err = nil // other Instances follow
 		}
 	}
 	return err
 }
 
-// has says whether an Instance has a lane here.
+// has reports whether an Instance has a lane here.
 func (h *Host) has(i api.Instance) bool {
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	return h.mine[string(i.UID)]
 }
 
-// take places the lane of an Instance, unless it is.
+// take places the lane of an Instance, unless it is placed.
 func (h *Host) take(i api.Instance) (s api.InstanceStatus, err error) {
 	h.lock.Lock()
 	defer h.lock.Unlock()

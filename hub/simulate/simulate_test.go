@@ -14,7 +14,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// A host that is none writes what an agent does: all of its status when a lane has come, and something else each time.
+// A simulated host writes what an agent does: all of its status when a lane has come, and something different
+// each time.
 func TestReports(t *testing.T) {
 	object := func(kind, name string, o any) runtime.Object {
 		u, err := api.To(o)

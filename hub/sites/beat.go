@@ -15,24 +15,24 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// life is how long the hub believes that a host is there.
+// life is how long the hub believes that a host is there after its last sign of life.
 const life = 5 * time.Minute
 
-// Inventory is how often a host says all that it is like, also where nothing has changed but what always
-// does.
+// Inventory is how often a host reports everything about itself, even if only what always changes has
+// changed.
 const Inventory = time.Hour
 
-// Pulse is after what time a host says again that it is there: each time another one, so that hosts that came
-// back together do not speak together for ever. Two of them are shorter than life:
-// a host that was not heard once still counts as there.
+// Pulse returns how long a host waits until its next sign of life. It varies, so that hosts that came back
+// together do not stay in step. Two pulses take less than life: a host that was not heard once still counts
+// as there.
 func Pulse() time.Duration { return wait.Jitter(2*time.Minute, 0.2) }
 
-// Calm is after what time a host reads what a watch may have missed. The API server ends a watch itself after
-// half an hour to an hour.
+// Calm returns how long a host waits until it reads what its watch may have missed. The API server itself
+// ends a watch after half an hour to an hour.
 func Calm() time.Duration { return wait.Jitter(30*time.Minute, 0.2) }
 
-// Beat renews the Lease by which the hub sees that a host is there, for that host. last is what it returned
-// the time before, nil: nothing; what it returns with an error is nil.
+// Beat renews the Lease by which the hub sees that a host is there. last is what the previous call returned,
+// nil before the first. With an error Beat returns nil.
 func Beat(ctx context.Context, core kubernetes.Interface, host string, last *coordinationv1.Lease) (
 	*coordinationv1.Lease, error) {
 	leases := core.CoordinationV1().Leases(api.Namespace(host))
@@ -52,8 +52,8 @@ func Beat(ctx context.Context, core kubernetes.Interface, host string, last *coo
 	return kept(leases.Update(ctx, last, metav1.UpdateOptions{}))
 }
 
-// Announce tells hosts by which URLs they reach the hub, with commas between them: where they look which hub
-// it is.
+// Announce tells hosts the URLs of the hub, separated by commas. It writes them where hosts look for the
+// identity of the hub.
 func Announce(ctx context.Context, core kubernetes.Interface, urls string) error {
 	change, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{api.URLs: urls}}})

@@ -18,10 +18,10 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// oldest is the first Kubernetes that has what the hub needs: admission rules in CEL.
+// oldest is the first release of Kubernetes with what the hub needs: admission rules in CEL.
 const oldest = "1.30"
 
-// Check says what a Kubernetes that is there lacks for a hub. It changes nothing.
+// Check says what an existing Kubernetes lacks for a hub. It changes nothing.
 func Check(ctx context.Context, core kubernetes.Interface) error {
 	is, err := core.Discovery().ServerVersion()
 	if err != nil {
@@ -58,8 +58,8 @@ func Check(ctx context.Context, core kubernetes.Interface) error {
 	return nil
 }
 
-// ask has the cluster sign the certificate of a host, whose request is passed on as it is: its API server
-// believes no other authority.
+// ask has the cluster sign a host's certificate, because its API server trusts no other authority. It passes
+// the request on unchanged.
 func (s *Signer) ask(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
 	request *x509.CertificateRequest, subject pkix.Name, life time.Duration) ([]byte, error) {
 	if !slices.Equal(request.Subject.Organization, subject.Organization) || len(request.Subject.Names) != 2 ||

@@ -14,7 +14,8 @@ import (
 	"isolane.dev/isolane/hub/sites"
 )
 
-// A Kubernetes that is too old, or a user without rights, is refused with the flag and the remedy, and nothing is made.
+// A Kubernetes that is too old, or a user without rights, is refused with the flag and the remedy, and
+// nothing is made.
 func TestCheck(t *testing.T) {
 	for _, row := range []struct{ name, version, denied, says string }{
 		{"good", "v1.30.0", "", ""},

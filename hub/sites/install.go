@@ -1,5 +1,5 @@
-// Package sites is the hub's part of having sites: what it adds to the Kubernetes API, tokens by which
-// hosts join, and the certificates of those that have.
+// Package sites is the hub's side of sites: what it adds to the Kubernetes API, the tokens by which hosts
+// join, and the certificates of the hosts that have joined.
 package sites
 
 import (
@@ -21,13 +21,13 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// manager is whose fields these are at the API server.
+// manager is the field manager of these fields at the API server.
 const manager = "isolane-hub"
 
-// Own is the namespace of what only the hub needs.
+// Own is the namespace for what only the hub needs.
 const Own = "isolane-hub"
 
-// Install puts the kinds of resources and the rights of hosts in place, and returns when they are served.
+// Install creates the kinds of resources and the rights of hosts, and returns once they are served.
 func Install(ctx context.Context, client dynamic.Interface) error {
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(api.Manifests), 4096)
 	for {
@@ -49,7 +49,7 @@ func Install(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// apply makes a resource of the cluster as u says.
+// apply creates or updates a cluster-wide resource.
 func apply(ctx context.Context, client dynamic.Interface, u *unstructured.Unstructured) error {
 	gvk := u.GroupVersionKind()
 	plural := strings.ToLower(gvk.Kind) + "s"
@@ -65,7 +65,7 @@ func apply(ctx context.Context, client dynamic.Interface, u *unstructured.Unstru
 	return nil
 }
 
-// served waits until the API server serves a resource that was made just now.
+// served waits until the API server serves a resource that was just created.
 func served(ctx context.Context, client dynamic.Interface, resource schema.GroupVersionResource) error {
 	for {
 		_, err := client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})

@@ -21,12 +21,12 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// EndNamespaces does for namespaces that are deleted what a controller manager does elsewhere: deletes what
-// is in them, and lets them go. It ends with the context.
+// EndNamespaces does for deleted namespaces what a controller manager does elsewhere: it deletes their
+// contents, and then lets them go. It ends with the context.
 func EndNamespaces(ctx context.Context, core kubernetes.Interface, client dynamic.Interface,
 	log *slog.Logger) {
 	ending := fields.OneTermEqualSelector("status.phase", string(corev1.NamespaceTerminating)).String()
-	// Each host has a namespace: to list all of them again and again is dear.
+	// Each host has a namespace, so listing all of them again and again is expensive.
 	store, watch := cache.NewInformerWithOptions(cache.InformerOptions{
 		ObjectType: &corev1.Namespace{}, Handler: cache.ResourceEventHandlerFuncs{},
 		ListerWatcher: &cache.ListWatch{
@@ -61,7 +61,8 @@ func EndNamespaces(ctx context.Context, core kubernetes.Interface, client dynami
 	}
 }
 
-// endNamespace does one step: Apps and Instances first, as a host needs its rights until it has ended them.
+// endNamespace does one step. It ends Apps and Instances first, because a host needs its rights until it has
+// ended them.
 func endNamespace(ctx context.Context, core kubernetes.Interface, client dynamic.Interface,
 	n *corev1.Namespace) error {
 	left := 0
@@ -103,7 +104,8 @@ func endNamespace(ctx context.Context, core kubernetes.Interface, client dynamic
 	return err
 }
 
-// empty deletes what there is of a resource in a namespace, and says how much is left until it has ended.
+// empty deletes the objects of a resource in a namespace, and returns how many there were. They are gone when
+// it returns 0.
 func empty(ctx context.Context, r dynamic.ResourceInterface) (int, error) {
 	list, err := r.List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) == 0 {

@@ -16,7 +16,7 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// rights is the RoleBinding of a host in its namespace, and the ClusterRole that it gives.
+// rights names the RoleBinding of a host in its namespace, and the ClusterRole that it grants.
 const rights = "isolane:host"
 
 // grant gives a host its rights.
@@ -32,15 +32,15 @@ func grant(ctx context.Context, core kubernetes.Interface, host string) error {
 	return err
 }
 
-// Revoker takes the rights of hosts whose Host somebody has deleted: their certificates stay valid for as
-// long as they were made for. It ends nothing that runs on them.
+// Revoker takes the rights of hosts whose Host object somebody has deleted, because their certificates stay
+// valid until they expire. It ends nothing that runs on them.
 type Revoker struct {
 	Core  kubernetes.Interface
 	Hosts metadata.Interface
 	Log   *slog.Logger
 }
 
-// Run looks after that until the context ends.
+// Run revokes hosts until the context ends.
 func (r Revoker) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := r.follow(ctx); err != nil && ctx.Err() == nil {
@@ -53,8 +53,8 @@ func (r Revoker) Run(ctx context.Context) {
 	}
 }
 
-// follow revokes the hosts that have gone, and those that go. The bindings are read first: who has one had a
-// Host by then.
+// follow revokes the hosts that have gone, and those that go later. It reads the bindings first: a host with
+// a binding had a Host object by then.
 func (r Revoker) follow(ctx context.Context) error {
 	bindings, err := r.Core.RbacV1().RoleBindings("").List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=" + rights})
@@ -90,7 +90,7 @@ func (r Revoker) follow(ctx context.Context) error {
 			err = r.revoke(ctx, gone.Name)
 		}
 		if err != nil {
-			break // all are looked at again
+			break // to look at all of them again
 		}
 	}
 	return err
@@ -104,12 +104,12 @@ func (r Revoker) revoke(ctx context.Context, host string) error {
 	}
 	bindings := r.Core.RbacV1().RoleBindings(api.Namespace(host))
 	if err = bindings.Delete(ctx, rights, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
-		return nil // with its namespace
+		return nil // it went with its namespace
 	}
 	if err != nil {
 		return err
 	}
-	if is, err = r.host(ctx, host); is { // just now: it took the rights for its own
+	if is, err = r.host(ctx, host); is { // it has just joined, and taken these rights for its own
 		return grant(ctx, r.Core, host)
 	}
 	r.Log.WarnContext(ctx, "a host was revoked: its Host is deleted, and what runs there goes on", "host", host)

@@ -21,8 +21,8 @@ func hostNamed(name string) *metav1.PartialObjectMetadata {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: api.Namespace(name)}}
 }
 
-// A host loses its rights when its Host is deleted, also where no hub looked then, and no other does. One that joins
-// again in that moment keeps them.
+// A host loses its rights when its Host object is deleted, even if no hub was watching, and no other host
+// does. If it joins again at that moment, it keeps them.
 func TestRevoker(t *testing.T) {
 	scheme := metadatafake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {

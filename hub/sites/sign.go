@@ -26,22 +26,23 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// Certificates is how long the certificate of a host is valid, unless the hub was told otherwise; Grace how
-// long after that the host may get another one with the same key, by one that is good for nothing else.
+// Certificates is how long a host's certificate is valid by default. Grace is for how long after that the
+// host may get another one for the same key, with a certificate that serves nothing else.
 const (
 	Certificates = 7 * 24 * time.Hour
 	Grace        = 90 * 24 * time.Hour
 )
 
-// ever is for how long before now a certificate is valid by which hosts get others: where the clock of the
-// hub was ahead when it was signed, and is right again, it must not lock them out.
+// ever is how far before now a renewal certificate becomes valid. If the hub's clock was ahead when it
+// signed, and is right again, that must not lock hosts out.
 const ever = 10 * 365 * 24 * time.Hour
 
-// Signer gives hosts their certificates.
+// Signer signs the certificates of hosts.
 type Signer struct {
 	Core   kubernetes.Interface
 	Client dynamic.Interface
-	// Sign signs a certificate for life from now on, and for so long before; nil: the cluster signs.
+	// Sign signs a certificate that is valid from before now until life from now. If it is nil, the cluster
+	// signs.
 	Sign func(subject pkix.Name, public any, before, life time.Duration) ([]byte, error)
 	Life time.Duration // of a host's certificate
 	Log  *slog.Logger
@@ -63,11 +64,11 @@ func (s *Signer) Run(ctx context.Context) {
 	}
 }
 
-// stay is how long a request stays, with what was said to it. The watch ends each half an hour or hour, and
-// begins with a look at all.
+// stay is how long an answered request is kept. The API server ends the watch after half an hour to an hour,
+// and the next one begins with a look at all requests.
 const stay = time.Hour
 
-// watch answers all requests that are there, and those that come.
+// watch answers the requests that exist, and those that come.
 func (s *Signer) watch(ctx context.Context) error {
 	requests := s.Core.CertificatesV1().CertificateSigningRequests()
 	ours := fields.OneTermEqualSelector("spec.signerName", api.Signer).String()
@@ -96,10 +97,10 @@ func (s *Signer) watch(ctx context.Context) error {
 	return nil
 }
 
-// answer signs one request, or says why not, where that was not done yet.
+// answer signs a request or refuses it, unless that was done before.
 func (s *Signer) answer(ctx context.Context, r *certificatesv1.CertificateSigningRequest) {
 	r, err := s.Core.CertificatesV1().CertificateSigningRequests().Get(ctx, r.Name, metav1.GetOptions{})
-	if err != nil { // what the watch says may be of before it was signed
+	if err != nil { // the watch may show it as it was before it was signed
 		s.Log.WarnContext(ctx, "a request is not read", "error", err)
 		return
 	}
@@ -117,15 +118,15 @@ func (s *Signer) answer(ctx context.Context, r *certificatesv1.CertificateSignin
 	}
 }
 
-// refusal is why a host gets no certificate.
+// refusal says why a host gets no certificate.
 type refusal struct{ reason string }
 
 func (r *refusal) Error() string { return r.reason }
 
 func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
-// admit brings a host in, and signs its certificate. Each step may be done again: a hub that was killed
-// after one goes on there.
+// admit admits a host and signs its certificate. Each step may be repeated, so a hub that was killed in
+// between can go on from there.
 func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
 	request, name, err := parse(r)
 	if err != nil {
@@ -170,7 +171,7 @@ func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigning
 	return err
 }
 
-// parse reads what is asked for: the certificate of one host, or the one by which it gets others.
+// parse reads a request: for a host's certificate, or for its renewal certificate.
 func parse(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, string, error) {
 	block, _ := pem.Decode(r.Spec.Request)
 	if block == nil {
@@ -199,7 +200,7 @@ func keyDigest(request *x509.CertificateRequest) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// join makes what a new host has at the hub, for the one request that uses its token up.
+// join creates what a new host has at the hub, for the one request that uses its token up.
 func (s *Signer) join(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
 	token, name, key string) error {
 	site := ""
@@ -229,7 +230,7 @@ func (s *Signer) join(ctx context.Context, r *certificatesv1.CertificateSigningR
 	return s.Make(ctx, name, site, key)
 }
 
-// Make makes the namespace of a host, the Host, and its rights there.
+// Make creates the namespace of a host, its Host object, and its rights.
 func (s *Signer) Make(ctx context.Context, name, site, key string) error {
 	space := api.Namespace(name)
 	_, err := s.Core.CoreV1().Namespaces().Create(ctx,
@@ -247,10 +248,10 @@ func (s *Signer) Make(ctx context.Context, name, site, key string) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	return grant(ctx, s.Core, name) // the Host first: without one a host has no rights
+	return grant(ctx, s.Core, name) // after the Host, without which a host must have no rights
 }
 
-// renew looks whether a host is still one, and with the key that it joined with.
+// renew checks that a host still exists, and still has the key with which it joined.
 func (s *Signer) renew(ctx context.Context, name, key string) error {
 	h, err := s.host(ctx, name)
 	switch {
@@ -271,7 +272,7 @@ func (s *Signer) host(ctx context.Context, name string) (api.Host, error) {
 	return api.From[api.Host](u)
 }
 
-// decide writes down whether a request is approved.
+// decide records whether a request is approved or denied.
 func (s *Signer) decide(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
 	what certificatesv1.RequestConditionType, why string) (*certificatesv1.CertificateSigningRequest, error) {
 	if decided(r, what) {
@@ -284,7 +285,7 @@ func (s *Signer) decide(ctx context.Context, r *certificatesv1.CertificateSignin
 	return requests.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
 }
 
-// decided says whether a request was decided so.
+// decided reports whether a request was decided this way.
 func decided(r *certificatesv1.CertificateSigningRequest, what certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(r.Status.Conditions,
 		func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == what })

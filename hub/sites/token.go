@@ -18,22 +18,22 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// Life is how long a token can be used: once, within an hour.
+// Life is how long a token is valid. It can be used once.
 const Life = time.Hour
 
-// usedBy is the annotation of a token's secret: the UID of the request that it is used up for.
+// usedBy is the annotation of a token's secret with the UID of the request that has used the token up.
 const usedBy = "isolane.dev/used-by"
 
-// Token is by what a host joins, as one word.
+// Token is what a host needs to join, as one word.
 type Token struct {
 	ID, Secret string // a bootstrap token of Kubernetes
-	Authority  string // digest of the certificate by which the hub is known
+	Authority  string // digest of the certificate by which the host recognizes the hub
 }
 
-// String is the word that people copy.
+// String returns the word that people copy.
 func (t Token) String() string { return t.ID + "." + t.Secret + "." + t.Authority }
 
-// ParseToken reads what String wrote.
+// ParseToken is the inverse of String.
 func ParseToken(text string) (Token, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 || len(parts[0]) != 6 || len(parts[1]) != 16 || len(parts[2]) != 43 {
@@ -43,10 +43,10 @@ func ParseToken(text string) (Token, error) {
 	return Token{parts[0], parts[1], parts[2]}, nil
 }
 
-// Bearer is the token as the API server takes it.
+// Bearer returns the token as the API server expects it.
 func (t Token) Bearer() string { return t.ID + "." + t.Secret }
 
-// NewToken makes a token by which one host joins a site. The site is made where there is none of that name.
+// NewToken makes a token by which one host joins a site. It creates the site if it does not exist.
 func NewToken(ctx context.Context, core kubernetes.Interface, dyn dynamic.Interface, site, authority string) (
 	Token, error) {
 	if wrong := validation.IsDNS1123Label(site); len(wrong) > 0 {
@@ -71,13 +71,12 @@ func NewToken(ctx context.Context, core kubernetes.Interface, dyn dynamic.Interf
 
 func secretOf(id string) string { return "bootstrap-token-" + id }
 
-// word is a random word of lower-case letters and digits.
+// word returns a random word of n lower-case letters and digits.
 func word(n int) string {
-	return strings.ToLower(rand.Text()[:n]) // of 26, 130 random bits
+	return strings.ToLower(rand.Text()[:n]) // the first of 26, which have 130 random bits
 }
 
-// useUp marks a token as used up by a request, and says whether it is this request's: no other one can
-// have it.
+// useUp marks a token as used up by a request, and reports whether that request has it: only one request can.
 func useUp(ctx context.Context, core kubernetes.Interface, id, request string) (bool, error) {
 	secrets := core.CoreV1().Secrets("kube-system")
 	s, err := secrets.Get(ctx, secretOf(id), metav1.GetOptions{})
@@ -89,12 +88,12 @@ func useUp(ctx context.Context, core kubernetes.Interface, id, request string) (
 	}
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, usedBy, request)
 	if _, err = secrets.Update(ctx, s, metav1.UpdateOptions{}); apierrors.IsConflict(err) {
-		return useUp(ctx, core, id, request) // another request was as quick
+		return useUp(ctx, core, id, request) // another request was faster
 	}
 	return err == nil, err
 }
 
-// forget removes a token that was used.
+// forget removes a used token.
 func forget(ctx context.Context, core kubernetes.Interface, id string) error {
 	return core.CoreV1().Secrets("kube-system").Delete(ctx, secretOf(id), metav1.DeleteOptions{})
 }

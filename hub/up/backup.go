@@ -17,10 +17,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// inStore is where the database of a hub's store is in its folder.
+// inStore is the path of the database of a hub's store.
 const inStore = "store/member/snap/db"
 
-// kept are the certificates that make a hub the one that its hosts know. It makes all others anew.
+// kept returns the files of the certificates by which hosts recognize their hub. A hub makes all its other
+// certificates anew.
 func kept() []string {
 	var all []string
 	for _, name := range []string{"hub", "store", "accounts"} {
@@ -29,8 +30,8 @@ func kept() []string {
 	return all
 }
 
-// Backup writes all that a hub is while it runs: its store at one moment, and its authorities. Who has the
-// file and an identity of it is the hub.
+// Backup writes everything that makes up a running hub: its store at one moment, and its authorities. Whoever
+// has the file and one of its identities can be the hub.
 func (o Options) Backup(ctx context.Context, w io.Writer, to ...age.Recipient) error {
 	store, err := os.CreateTemp(o.Dir, ".backup-")
 	if err != nil {
@@ -62,7 +63,7 @@ type content struct {
 	size int64
 }
 
-// authorities are the files of a hub's certificates that are kept.
+// authorities returns the files of a hub's certificates that a backup keeps.
 func (o Options) authorities() (all []content, err error) {
 	for _, name := range kept() {
 		data, rerr := os.ReadFile(o.file(name))
@@ -71,7 +72,7 @@ func (o Options) authorities() (all []content, err error) {
 	return all, err
 }
 
-// seal writes files, encrypted.
+// seal writes files to an encrypted archive.
 func seal(w io.Writer, all []content, to ...age.Recipient) error {
 	sealed, err := age.Encrypt(w, to...)
 	if err != nil {
@@ -90,7 +91,7 @@ func seal(w io.Writer, all []content, to ...age.Recipient) error {
 	return errors.Join(archive.Close(), sealed.Close())
 }
 
-// snapshot asks the store for its database. What it sends ends with a digest, which is checked and left out.
+// snapshot reads the database from the store. The data ends with a digest, which snapshot checks and strips.
 func (o Options) snapshot(ctx context.Context, to *os.File) error {
 	said, err := o.post(ctx, "maintenance/snapshot", struct{}{})
 	if err != nil {
@@ -125,18 +126,18 @@ func (o Options) snapshot(ctx context.Context, to *os.File) error {
 	return nil
 }
 
-// Restore makes the folder of a hub, which must not be there, of what Backup has written. The revision of its
-// store is that of the backup: hosts that have seen a later one do not follow it until they are rehomed.
+// Restore makes the folder of a hub from a backup. The folder must not exist or be empty. The store has the
+// revision of the backup, so hosts that have seen a later one do not follow the hub until they are rehomed.
 func (o Options) Restore(r io.Reader, with ...age.Identity) error {
 	finish := func(dir string) error { return alone(filepath.Join(dir, inStore)) }
 	return o.make(r, append(kept(), inStore), finish, with...)
 }
 
-// make makes the folder of a hub, which must not be there, of the files that seal has written, when finish
-// has looked at them.
+// make makes the folder of a hub from files that seal has written, after finish has processed them. The
+// folder must not exist or be empty.
 func (o Options) make(r io.Reader, names []string, finish func(dir string) error,
 	with ...age.Identity) error {
-	if err := os.Remove(o.Dir); err != nil && !errors.Is(err, os.ErrNotExist) { // an empty one may be
+	if err := os.Remove(o.Dir); err != nil && !errors.Is(err, os.ErrNotExist) { // an empty one is allowed
 		return fmt.Errorf("--dir %s: expected no folder, or an empty one: %w", o.Dir, err)
 	}
 	made, err := os.MkdirTemp(filepath.Dir(o.Dir), ".restore-")
@@ -157,7 +158,7 @@ func (o Options) make(r io.Reader, names []string, finish func(dir string) error
 	return os.Rename(made, o.Dir)
 }
 
-// unpack writes the files of these names, and no others.
+// unpack writes exactly the files of these names.
 func unpack(r io.Reader, dir string, names []string) error {
 	archive := tar.NewReader(r)
 	for _, want := range names {
@@ -187,8 +188,8 @@ func unpack(r io.Reader, dir string, names []string) error {
 	return nil
 }
 
-// alone takes from a database of etcd what it has of its log and its members, so that it begins a store of
-// one member anew with the same keys and revisions; as etcdutl does it.
+// alone removes the log and the members from a database of etcd. The store then begins anew with one member,
+// with the same keys and revisions. etcdutl does the same.
 func alone(file string) error {
 	db, err := bbolt.Open(file, 0o600, nil)
 	if err != nil {

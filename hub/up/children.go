@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// children are programs that run as long as this process does, and are started again when they end. One
-// thread starts them all and lives as long: the kernel ends a child (Pdeathsig) when the thread that
-// started it ends.
+// children are programs that run as long as this process, and are restarted if they end. One thread starts
+// them all and lives as long, because the kernel ends a child (Pdeathsig) when the thread that started it
+// ends.
 type children struct {
-	dir     string // of their records: which process each is
+	dir     string // of the records of which process each is
 	calls   chan func()
-	all     []child     // in the order in which they were started
+	all     []child     // in the order of their start
 	endings chan ending // read until the hub is ready
 	log     *slog.Logger
 }
 
-// child is one of them.
+// child is one of these programs.
 type child struct {
 	end   context.CancelFunc
 	ended chan struct{}
@@ -33,7 +33,7 @@ type child struct {
 func newChildren(dir string, log *slog.Logger) *children {
 	c := &children{dir: dir, calls: make(chan func()), endings: make(chan ending, 2*tries), log: log}
 	go func() {
-		runtime.LockOSThread() // and never unlocked: with this goroutine ends its thread
+		runtime.LockOSThread() // never unlocked: the thread must end with this goroutine
 		for call := range c.calls {
 			call()
 		}
@@ -41,20 +41,20 @@ func newChildren(dir string, log *slog.Logger) *children {
 	return c
 }
 
-// keep starts a program, and again when it ends, until close. What it says goes to a file.
+// keep runs a program, and restarts it when it ends, until close. Its output goes to a file.
 func (c *children) keep(log, program string, args ...string) error {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	var from int64 // where what this process says begins
+	var from int64 // where the output of this process begins
 	start := func() (*exec.Cmd, error) {
 		if is, serr := out.Stat(); serr == nil {
 			from = is.Size()
 		}
 		cmd := exec.Command(program, args...)
 		cmd.Stdout, cmd.Stderr = out, out
-		cmd.Env = append(os.Environ(), "GOGC=50") // most of what they hold stays: less room for what does not
+		cmd.Env = append(os.Environ(), "GOGC=50") // they keep most of what they allocate: leave less for garbage
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		failed := make(chan error)
 		c.calls <- func() { failed <- cmd.Start() }
@@ -85,7 +85,7 @@ func (c *children) keep(log, program string, args ...string) error {
 				case <-time.After(time.Second):
 				}
 				next, err := start()
-				if err != nil { // its file is gone, or the machine has no memory: that may pass
+				if err != nil { // its file is gone, or there is no memory: that may pass
 					c.log.Error("a program was not started", "program", program, "error", err)
 					continue
 				}
@@ -96,7 +96,7 @@ func (c *children) keep(log, program string, args ...string) error {
 	return nil
 }
 
-// tell says that a program has ended, to the log and to who waits until the hub is ready.
+// tell reports the end of a program, to the log and to whoever waits for the hub to be ready.
 func (c *children) tell(e ending, state string) {
 	c.log.Warn("a program has ended, and is started again", "program", e.program, "state", state, "said", e.said)
 	select {
@@ -105,11 +105,11 @@ func (c *children) tell(e ending, state string) {
 	}
 }
 
-// wait waits until a program has ended, and says whether it was to.
+// wait waits until a program has ended, and reports whether it was meant to.
 func (c *children) wait(ctx context.Context, cmd *exec.Cmd) bool {
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // its state says it
+		_ = cmd.Wait() // its state has the result
 		close(ended)
 	}()
 	select {
@@ -117,7 +117,7 @@ func (c *children) wait(ctx context.Context, cmd *exec.Cmd) bool {
 		return false
 	case <-ctx.Done():
 	}
-	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
 	select {
 	case <-ended:
 	case <-time.After(10 * time.Second):
@@ -127,7 +127,8 @@ func (c *children) wait(ctx context.Context, cmd *exec.Cmd) bool {
 	return true
 }
 
-// close ends all, the last first, and waits for each: the store ends when nobody writes to it any more.
+// close ends all programs, the last first, and waits for each, so the store ends when nobody writes to it any
+// more.
 func (c *children) close() {
 	for _, one := range slices.Backward(c.all) {
 		one.end()

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// ending is one of a program of the hub.
+// ending is the unplanned end of a program, with its last words.
 type ending struct{ program, said string }
 
-// tries is how often a program may end before the hub was ever ready: what it says then of what it was given
-// is no accident.
+// tries is how often a program may end before the hub has been ready. A complaint about its options that
+// often is no accident.
 const tries = 3
 
-// cause says which option an ending is about and what was expected of it, "" where that is not known.
+// cause says which option caused an ending and what was expected of it; "": unknown.
 func (o Options) cause(e ending) string {
 	for _, row := range []struct{ program, says, about string }{
 		{"kube-apiserver", "audit policy", "--audit " + o.Audit + ": expected a policy that the API server takes"},
@@ -34,8 +34,8 @@ func (o Options) cause(e ending) string {
 	return ""
 }
 
-// giveUp says that a program ended too often for the hub to wait for it. Where other hubs are a member of the
-// store may have to wait for them, so there only a known cause counts.
+// giveUp returns an error if a program has ended too often for the hub to go on waiting for it. If there are
+// other hubs, a member of the store may have to wait for them, so then only a known cause counts.
 func (o Options) giveUp(e ending, times int, others bool) error {
 	about := o.cause(e)
 	if times < tries || about == "" && others {
@@ -47,7 +47,8 @@ func (o Options) giveUp(e ending, times int, others bool) error {
 	return fmt.Errorf("%s: %s has ended %d times: %s", about, e.program, times, e.said)
 }
 
-// lastWord is what a program says of its end in its log, from a place on: its last fatal line, else its last.
+// lastWord returns what a program says about its end in its log, from an offset on: its last fatal line, else
+// its last line.
 func lastWord(log string, from int64) string {
 	data, err := os.ReadFile(log)
 	if err != nil {
@@ -63,7 +64,8 @@ func lastWord(log string, from int64) string {
 	return fmt.Sprintf("%.300s", last)
 }
 
-// fatal is what a line says by which etcd (zap) or kube-apiserver (klog) ends, "" of other lines.
+// fatal returns the message of a line with which etcd (zap) or kube-apiserver (klog) ends; "" for other
+// lines.
 func fatal(line string) string {
 	var said struct{ Level, Msg, Error string }
 	if json.Unmarshal([]byte(line), &said) == nil && (said.Level == "fatal" || said.Level == "panic") {

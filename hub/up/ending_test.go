@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a program says of its end names the option that it is about; lines of an earlier run count no more.
+// A program's last words name the option that they are about. Lines of an earlier run do not count.
 func TestEnding(t *testing.T) {
 	const trace = "\n\ngoroutine 1 [running]:\nmain.main()\n\tmain.go:31 +0x28\n"
 	o := Options{Dir: "/hub", Audit: "policy.yaml", Authentication: "people.yaml"}

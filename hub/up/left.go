@@ -14,10 +14,10 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// recorded names the records in their folder.
+// recorded returns the file name of a program's record.
 func recorded(program string) string { return program + ".process" }
 
-// identity is a process of this boot, which its id alone is not: ids are used again.
+// identity identifies a process across process ids that are used again: by id, start time and boot.
 func identity(pid int) (string, error) {
 	start, err := task.StartTime(host.Live(), pid)
 	if err != nil {
@@ -36,8 +36,8 @@ func record(dir, program string, pid int) error {
 	return os.WriteFile(filepath.Join(dir, recorded(filepath.Base(program))), []byte(is), 0o600)
 }
 
-// endLeft ends what is left of a hub that was killed, and waits for it. The kernel ends its children with it,
-// but they have their ports for a moment longer.
+// endLeft ends what is left of a hub that was killed, and waits for that. The kernel ends the children of a
+// killed hub, but they keep their ports for a moment.
 func endLeft(ctx context.Context, dir string) error {
 	records, err := filepath.Glob(filepath.Join(dir, recorded("*")))
 	if err != nil {
@@ -58,7 +58,7 @@ func endRecorded(ctx context.Context, file string) error {
 	}
 	var pid int
 	if _, err = fmt.Sscan(string(was), &pid); err != nil {
-		return os.Remove(file) // it was not written to its end
+		return os.Remove(file) // it was not written completely
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -68,13 +68,13 @@ func endRecorded(ctx context.Context, file string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if is, ierr := identity(pid); ierr != nil || is != string(was) { // another process, or none any more
+	if is, ierr := identity(pid); ierr != nil || is != string(was) { // another process, or none
 		return os.Remove(file)
 	}
 	if err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err
 	}
-	for { // it can be read when the process has ended, pidfd_open(2)
+	for { // a pidfd can be read when the process has ended, pidfd_open(2)
 		n, perr := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
 		switch {
 		case n > 0:

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a killed hub has left is ended, and nothing else: not a process that has its id now.
+// What a killed hub has left is ended, and nothing else: not a process that now has its id.
 func TestEndLeft(t *testing.T) {
 	dir := t.TempDir()
 	start := func() *exec.Cmd {
@@ -34,7 +34,7 @@ func TestEndLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := strings.Fields(string(was)) // its id, when it began, the boot
+	words := strings.Fields(string(was)) // its id, its start time, the boot
 	earlier := []byte(words[0] + " 1" + words[1] + " " + words[2])
 	if err = os.WriteFile(file, earlier, 0o600); err != nil {
 		t.Fatal(err)

@@ -20,28 +20,29 @@ import (
 	"isolane.dev/isolane/hub/desired"
 )
 
-// Several hubs are one: their stores are members of one, each has an API server, and one of them controls.
+// Several hubs act as one: their stores are the members of one store, each hub has an API server, and one of
+// them runs the controllers.
 
-// membersFile is what a hub of several knows of the others before its store does. A hub that has none is
-// alone.
+// membersFile has what one of several hubs knows about the others before its store runs. A hub without that
+// file is alone.
 const membersFile = "members.json"
 
-// members are hubs by the addresses at which sites reach them, ADDRESS:PORT.
+// members names hubs by the addresses at which sites reach them, ADDRESS:PORT.
 type members struct {
 	Self   string   `json:"self"`
-	Others []string `json:"others,omitempty"` // when this one was invited
+	Others []string `json:"others,omitempty"` // as of the invitation of this hub
 }
 
 // Member is one of several hubs.
 type Member struct {
-	Name    string // ADDRESS:PORT, by which sites reach it
-	Learner bool   // its store does not count yet: it has not begun, or has not all that the others have
+	Name    string // ADDRESS:PORT at which sites reach it
+	Learner bool   // its store has no vote: it has not begun, or still lacks data
 	id      string
 }
 
 func (o Options) name() string { return net.JoinHostPort(o.Host, strconv.Itoa(o.Port)) }
 
-// peerURL is where the store of a hub is for the other stores, and memberOf the way back.
+// peerURL returns the URL at which the other stores reach the store of a hub. memberOf is its inverse.
 func peerURL(name string) (string, error) {
 	host, port, err := net.SplitHostPort(name)
 	n, perr := strconv.Atoi(port)
@@ -60,7 +61,7 @@ func memberOf(peer string) (string, error) {
 	return net.JoinHostPort(u.Hostname(), strconv.Itoa(port-2)), err
 }
 
-// cluster reads what is known of others; nil: this hub is alone.
+// cluster reads what is known about other hubs; nil: this hub is alone.
 func (o Options) cluster() (*members, error) {
 	data, err := os.ReadFile(o.file(membersFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +80,7 @@ func (o Options) cluster() (*members, error) {
 	return &m, nil
 }
 
-// share makes a hub one of several, if it is to be.
+// share makes this hub one of several, if its options say so.
 func (o Options) share() error {
 	m, err := o.cluster()
 	if err != nil || m != nil || !o.Shared {
@@ -92,7 +93,7 @@ func (o Options) share() error {
 	return desired.WriteFile(o.file(membersFile), data)
 }
 
-// peers are the flags of etcd that say where its members are.
+// peers returns the flags that tell etcd where its members are.
 func (o Options) peers() ([]string, error) {
 	m, err := o.cluster()
 	if err != nil {
@@ -113,14 +114,14 @@ func (o Options) peers() ([]string, error) {
 	if len(m.Others) > 0 {
 		state = "existing"
 	}
-	// Each has a certificate of the store's authority; from which address it comes says nothing.
+	// Members prove themselves by certificates of the store's authority, whatever their address.
 	return []string{"--name=" + m.Self, fmt.Sprintf("--listen-peer-urls=https://%s",
 		net.JoinHostPort(o.everywhere(), strconv.Itoa(o.Port+2))), "--initial-advertise-peer-urls=" + own,
 		"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-state=" + state,
 		"--peer-skip-client-san-verification"}, errors.Join(err, perr)
 }
 
-// ask asks the store of this hub of its members.
+// ask sends the store of this hub a question about its members.
 func (o Options) ask(ctx context.Context, what string, question, answer any) error {
 	said, err := o.post(ctx, "cluster/member/"+what, question)
 	if err != nil {
@@ -130,7 +131,7 @@ func (o Options) ask(ctx context.Context, what string, question, answer any) err
 	return json.NewDecoder(said).Decode(answer)
 }
 
-// Members are all hubs, this one too. The second result is the store's own number of this one.
+// Members returns all hubs, with this one, and the store's own id of this one.
 func (o Options) Members(ctx context.Context) (all []Member, own string, err error) {
 	var said struct {
 		Header struct {
@@ -156,7 +157,7 @@ func (o Options) Members(ctx context.Context) (all []Member, own string, err err
 	return all, said.Header.MemberID, err
 }
 
-// Tend has stores count which have all that this one has, and returns all hubs.
+// Tend promotes the stores that have caught up with this one to voting members, and returns all hubs.
 func (o Options) Tend(ctx context.Context) ([]Member, error) {
 	if m, err := o.cluster(); err != nil || m == nil {
 		return []Member{{Name: o.name()}}, err
@@ -164,19 +165,19 @@ func (o Options) Tend(ctx context.Context) ([]Member, error) {
 	all, own, err := o.Members(ctx)
 	for _, m := range all {
 		switch {
-		case m.id == own && m.Name != o.name(): // it was alone before, and its store on loopback
+		case m.id == own && m.Name != o.name(): // it was alone, with its store on loopback
 			peer, perr := peerURL(o.name())
 			if err = errors.Join(err, perr); err == nil {
 				err = o.ask(ctx, "update", map[string]any{"ID": m.id, "peerURLs": []string{peer}}, &struct{}{})
 			}
-		case m.Learner: // refused until it has
+		case m.Learner: // refused until it has caught up
 			_ = o.ask(ctx, "promote", map[string]any{"ID": m.id}, &struct{}{})
 		}
 	}
 	return all, err
 }
 
-// Remove takes a hub from the others: its store counts no more.
+// Remove removes a hub from the others: its store loses its vote.
 func (o Options) Remove(ctx context.Context, name string) error {
 	all, own, err := o.Members(ctx)
 	if err != nil {
@@ -192,8 +193,8 @@ func (o Options) Remove(ctx context.Context, name string) error {
 	return o.ask(ctx, "remove", map[string]any{"ID": all[n].id}, &struct{}{})
 }
 
-// Invite makes another hub known to the others, and writes what it needs to be one: who has the file and an
-// identity of it can be the hub.
+// Invite makes another hub known to the others, and writes what it needs to become one. Whoever has the file
+// and one of its identities can be the hub.
 func (o Options) Invite(ctx context.Context, w io.Writer, name string, to ...age.Recipient) error {
 	peer, err := peerURL(name)
 	if err != nil {
@@ -230,7 +231,7 @@ func (o Options) Invite(ctx context.Context, w io.Writer, name string, to ...age
 	return nil
 }
 
-// Accept makes the folder of a hub of what Invite has written.
+// Accept makes the folder of a hub from what Invite has written.
 func (o Options) Accept(r io.Reader, with ...age.Identity) error {
 	return o.make(r, append(kept(), membersFile), func(string) error { return nil }, with...)
 }

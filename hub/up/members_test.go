@@ -23,7 +23,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A hub stays one of several, and at its address; one that is alone has its store for itself.
+// A hub stays one of several, at its address. A hub that is alone has its store for itself.
 func TestShare(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Host: "192.0.2.1", Port: 6443}
 	const loopback, all = "--listen-peer-urls=https://127.0.0.1:6445", "--listen-peer-urls=https://0.0.0.0:6445"

@@ -28,10 +28,10 @@ type Authority struct {
 	key  crypto.Signer
 }
 
-// pair are the files of a certificate and its key.
+// pair has the files of a certificate and of its key.
 type pair struct{ cert, key string }
 
-// LoadAuthority reads the authority of a name from a folder.
+// LoadAuthority reads an authority by its name from a folder.
 func LoadAuthority(dir, name string) (*Authority, error) {
 	p := pair{filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")}
 	loaded, err := tls.LoadX509KeyPair(p.cert, p.key)
@@ -46,7 +46,7 @@ func LoadAuthority(dir, name string) (*Authority, error) {
 	return &Authority{cert, key}, err
 }
 
-// ensureAuthority is LoadAuthority that makes what is not there.
+// ensureAuthority reads an authority, and makes it first if it does not exist.
 func ensureAuthority(dir, name string) (*Authority, error) {
 	a, err := LoadAuthority(dir, name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +71,7 @@ func ensureAuthority(dir, name string) (*Authority, error) {
 	return LoadAuthority(dir, name)
 }
 
-// sign signs a certificate, and gives it a number.
+// sign signs a certificate with a random serial number.
 func (a *Authority) sign(cert *x509.Certificate, public any) ([]byte, error) {
 	number, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -81,7 +81,7 @@ func (a *Authority) sign(cert *x509.Certificate, public any) ([]byte, error) {
 	return x509.CreateCertificate(rand.Reader, cert, a.Cert, public, a.key)
 }
 
-// SignClient returns the certificate of a client as PEM, for some time from now on, and for so long before.
+// SignClient returns a client's certificate as PEM. It is valid from before now until life from now.
 func (a *Authority) SignClient(subject pkix.Name, public any, before, life time.Duration) ([]byte, error) {
 	from := time.Now().Add(-before)
 	if from.Before(a.Cert.NotBefore) {
@@ -93,9 +93,9 @@ func (a *Authority) SignClient(subject pkix.Name, public any, before, life time.
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
-// issue makes a key and a certificate for a server or a client of this machine, for a year: each start of
-// the hub makes it anew. A clock that lags takes it where it takes the authority's, which follows it in the
-// file, so that who knows only a digest of that can check it.
+// issue makes a key and a certificate for a server or a client of this machine. It is valid for a year,
+// because each start of the hub makes a new one, and from as early as the authority, for clocks that lag. The
+// authority's certificate follows in the file, so that whoever knows only its digest can check it.
 func (a *Authority) issue(dir, name string, subject pkix.Name, at ...string) (pair, error) {
 	p := pair{filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -119,7 +119,7 @@ func (a *Authority) issue(dir, name string, subject pkix.Name, at ...string) (pa
 	return p, writePair(p, der, key, a.Cert.Raw)
 }
 
-// writePair writes a key that only root reads, and certificates.
+// writePair writes a certificate with those above it, and a key that only root reads.
 func writePair(p pair, cert []byte, key *ecdsa.PrivateKey, others ...[]byte) error {
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -133,7 +133,7 @@ func writePair(p pair, cert []byte, key *ecdsa.PrivateKey, others ...[]byte) err
 	return errors.Join(err, desired.WriteFile(p.cert, text))
 }
 
-// Digest names a certificate in the token by which hosts join.
+// Digest returns the name of a certificate in the token by which hosts join.
 func Digest(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.Raw)
 	return base64.RawURLEncoding.EncodeToString(sum[:])

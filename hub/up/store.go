@@ -11,7 +11,8 @@ import (
 	"net/http"
 )
 
-// post asks the store of this hub, by etcd's JSON gateway, and returns what it says, which the caller closes.
+// post sends the store of this hub a question, through etcd's JSON gateway, and returns its answer. The
+// caller closes it.
 func (o Options) post(ctx context.Context, path string, question any) (io.ReadCloser, error) {
 	client, err := o.storeClient()
 	if err != nil {
@@ -41,7 +42,7 @@ func (o Options) post(ctx context.Context, path string, question any) (io.ReadCl
 	return nil, fmt.Errorf("%s: %s: %s", at, response.Status, bytes.TrimSpace(said))
 }
 
-// storeClient speaks with the store of this hub, one question to a connection.
+// storeClient returns a client for the store of this hub, with one question to a connection.
 func (o Options) storeClient() (*http.Client, error) {
 	cert, err := tls.LoadX509KeyPair(o.file("pki", "store-client.crt"), o.file("pki", "store-client.key"))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package up starts a hub on one machine: etcd and kube-apiserver as children of this process, with
-// certificates of their own, and what Isolane adds to the Kubernetes API. There is no scheduler, no
-// kubelet and no controller manager.
+// Package up starts a hub on one machine: etcd and kube-apiserver as children of this process, with their own
+// certificates, and what Isolane adds to the Kubernetes API. There is no scheduler, no kubelet and no
+// controller manager.
 package up
 
 import (
@@ -24,22 +24,22 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Options say where a hub is.
+// Options say where a hub is and what it runs.
 type Options struct {
-	Dir      string // its files: store, certificates, logs
+	Dir      string // of its store, certificates and logs
 	Programs string // folder with etcd and kube-apiserver
-	Host     string // address by which sites reach it
-	Port     int    // the two that follow are the store's, on loopback
+	Host     string // address at which sites reach it
+	Port     int    // the next two ports belong to the store, on loopback
 	Log      *slog.Logger
 
-	Authentication string // file by which the API server knows people, "": by certificates only
-	Audit          string // file that says what it writes down, "": nothing
-	Shared         bool   // others may be invited: the second port is for them; once so, it stays so
+	Authentication string // file that says how the API server authenticates people; "": by certificates only
+	Audit          string // audit policy file; "": no audit
+	Shared         bool   // hubs may be invited, through the second port; it stays so once set
 }
 
-// Hub is one that runs.
+// Hub is a running hub.
 type Hub struct {
-	Kubeconfig string // file, of an administrator
+	Kubeconfig string // file for an administrator
 	Admin      *rest.Config
 	Authority  *Authority // of clients and the server
 
@@ -48,20 +48,20 @@ type Hub struct {
 	children *children
 }
 
-// URL is where sites reach it.
+// URL returns the URL at which sites reach the hub.
 func (o Options) URL() string { return "https://" + net.JoinHostPort(o.Host, strconv.Itoa(o.Port)) }
 
 func (o Options) file(name ...string) string {
 	return filepath.Join(append([]string{o.Dir}, name...)...)
 }
 
-// PKI is the folder of the certificates, and Kubeconfig an administrator's file.
+// PKI returns the folder of the certificates.
 func (o Options) PKI() string { return o.file("pki") }
 
-// Kubeconfig is the file by which an administrator reaches the hub.
+// Kubeconfig returns the file with which an administrator reaches the hub.
 func (o Options) Kubeconfig() string { return o.file("admin.kubeconfig") }
 
-// validate says which option cannot be, before anything is made.
+// validate checks the options before anything is made.
 func (o Options) validate() error {
 	for _, program := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(o.Programs, program)); err != nil {
@@ -85,7 +85,7 @@ func (o Options) validate() error {
 	return nil
 }
 
-// free says whether the ports of a hub are.
+// free checks that the ports of the hub are free.
 func (o Options) free() error {
 	for i, host := range []string{"", "127.0.0.1", "127.0.0.1"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(o.Port+i)))
@@ -99,13 +99,12 @@ func (o Options) free() error {
 	return nil
 }
 
-// Start starts a hub, and returns when its API answers. It runs until End; the context ends only the
-// waiting.
+// Start starts a hub, and returns when its API answers. It runs until End; the context limits only the wait.
 func Start(ctx context.Context, o Options) (*Hub, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(o.file("log")); errors.Is(err, fs.ErrNotExist) { // no hub of this folder has them
+	if _, err := os.Stat(o.file("log")); errors.Is(err, fs.ErrNotExist) { // no hub of this folder has the ports
 		if err = o.free(); err != nil {
 			return nil, err
 		}
@@ -149,7 +148,7 @@ func (h *Hub) start(ctx context.Context) error {
 	return h.ready(ctx)
 }
 
-// startStore starts etcd, which only the API server reaches, by certificates of an authority of their own.
+// startStore starts etcd, which only the API server may reach, with certificates of an authority of its own.
 func (h *Hub) startStore() error {
 	a, err := ensureAuthority(h.o.PKI(), "store")
 	if err != nil {
@@ -166,17 +165,18 @@ func (h *Hub) startStore() error {
 	url, ca := fmt.Sprintf("https://127.0.0.1:%d", h.o.Port+1), h.o.file("pki", "store.crt")
 	return h.children.keep(h.o.file("log", "etcd.log"), filepath.Join(h.o.Programs, "etcd"), append(peers,
 		"--data-dir="+h.o.file("store"), "--log-level=warn",
-		"--snapshot-count=1000", "--snapshot-catchup-entries=500", // entries, which are as large as reports
-		// As large as etcd advises: 10,000 hosts have reports of 700 MB, and those of the last minutes too.
+		"--snapshot-count=1000", "--snapshot-catchup-entries=500", // entries, each as large as a report
+		// The largest size that etcd advises: the reports of 10,000 hosts take 700 MB, and those of the last
+		// minutes are also kept.
 		"--quota-backend-bytes=8589934592",
-		"--backend-batch-interval=1s", // what was written is in the log before
+		"--backend-batch-interval=1s", // what was written is in the log before that
 		"--listen-client-urls="+url, "--advertise-client-urls="+url,
 		"--cert-file="+server.cert, "--key-file="+server.key, "--client-cert-auth", "--trusted-ca-file="+ca,
 		"--peer-cert-file="+server.cert, "--peer-key-file="+server.key, "--peer-client-cert-auth",
 		"--peer-trusted-ca-file="+ca, "--auto-compaction-mode=periodic", "--auto-compaction-retention=1h")...)
 }
 
-// startAPI starts kube-apiserver, and writes the file by which an administrator reaches it.
+// startAPI starts kube-apiserver, and writes the file with which an administrator reaches it.
 func (h *Hub) startAPI() error {
 	dir := h.o.PKI()
 	a, err := ensureAuthority(dir, "hub")
@@ -221,14 +221,14 @@ func (h *Hub) startAPI() error {
 		"--enable-bootstrap-token-auth", "--service-account-issuer=" + h.o.URL(),
 		"--service-account-key-file=" + h.o.file("pki", "accounts.crt"),
 		"--service-account-signing-key-file=" + h.o.file("pki", "accounts.key"),
-		"--enable-garbage-collector=false", // a delete would wait for the collector, which there is none of
+		"--enable-garbage-collector=false", // a delete would wait for a collector that does not exist
 		"--service-cluster-ip-range=10.0.0.0/24", "--profiling=false",
-		"--watch-cache=false", // hosts watch their own namespaces only, and it has all that they report once more
+		"--watch-cache=false", // hosts watch only their own namespaces, and the cache would hold all reports again
 	})...)
 }
 
-// withoutPods are flags of an API server that has none and neither has what they need: each kind has a cache
-// of its own. Its address for them, which nobody is told, would want a default route.
+// withoutPods returns flags for an API server without pods and what they need: each kind has a cache. The
+// advertise address is for pods only; without the flag, the server needs a default route.
 func withoutPods() []string {
 	const unused = "apps/v1=false,autoscaling/v1=false,autoscaling/v2=false,batch/v1=false," +
 		"node.k8s.io/v1=false,policy/v1=false,resource.k8s.io/v1=false,scheduling.k8s.io/v1=false," +
@@ -239,7 +239,7 @@ func withoutPods() []string {
 		"--etcd-count-metric-poll-period=0", "--etcd-db-metric-poll-interval=0"}
 }
 
-// everywhere are all addresses of this machine, of the kind that the hub's is.
+// everywhere returns the address that stands for all of this machine, IPv6 or IPv4 as the hub's is.
 func (o Options) everywhere() string {
 	if ip := net.ParseIP(o.Host); ip != nil && ip.To4() == nil {
 		return "::"
@@ -247,7 +247,7 @@ func (o Options) everywhere() string {
 	return "0.0.0.0"
 }
 
-// access are the API server's flags for who people are and what is written down of them.
+// access returns the API server's flags for authentication and audit.
 func (h *Hub) access() (flags []string) {
 	if h.o.Authentication != "" {
 		flags = append(flags, "--authentication-config="+h.o.Authentication)
@@ -259,7 +259,7 @@ func (h *Hub) access() (flags []string) {
 	return flags
 }
 
-// writeKubeconfig writes a file that has all that an administrator needs.
+// writeKubeconfig writes a file with everything that an administrator needs.
 func (h *Hub) writeKubeconfig(admin pair) error {
 	c := clientcmdapi.NewConfig()
 	cert, err := os.ReadFile(admin.cert)
@@ -275,8 +275,8 @@ func (h *Hub) writeKubeconfig(admin pair) error {
 	return clientcmd.WriteToFile(*c, h.Kubeconfig)
 }
 
-// ready waits until the API answers, three minutes at most; where there are others, until enough of them run.
-// It does not wait for a program that ends each time.
+// ready waits until the API answers, for three minutes at most; if there are other hubs, until enough of them
+// run. It gives up on a program that keeps ending.
 func (h *Hub) ready(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A hub that cannot be says so with the flag, and makes nothing.
+// A hub with impossible options says so with the flag, and makes nothing.
 func TestStartRefused(t *testing.T) {
 	programs := t.TempDir()
 	for _, name := range []string{"etcd", "kube-apiserver"} {

@@ -20,7 +20,7 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// A service that takes its time to stop holds nobody up. It is stopped also where its record was cut short.
+// A service that stops slowly delays nobody. It is stopped even if its record was cut short.
 func TestServiceEndsSlowly(t *testing.T) {
 	hosttest.OwnMounts(t)
 	dir := t.TempDir()
@@ -64,8 +64,8 @@ func TestServiceEndsSlowly(t *testing.T) {
 	}
 }
 
-// What ends on a host whose disk takes nothing any more is started again, and it is told what is not kept. Nothing
-// that was written down before is lost.
+// What ends on a host whose disk takes no writes is restarted, and the report says what is not stored.
+// Nothing that was stored before is lost.
 func TestDisk(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	hosttest.OwnMounts(t)
@@ -98,15 +98,15 @@ func TestDisk(t *testing.T) {
 			t.Errorf("it says %s, expected %s", kept, says)
 		}
 	}
-	_ = os.WriteFile(filepath.Join(dir, "much"), make([]byte, 1<<20), 0o600) // it is more than there is room for
-	again("")                                                                // whether there is room for its session depends on what was freed
+	_ = os.WriteFile(filepath.Join(dir, "much"), make([]byte, 1<<20), 0o600) // it is larger than the room left
+	again("")                                                                // whether its session can be stored depends on what was freed
 	larger := i
 	larger.Spec = json.RawMessage(strings.Replace(string(i.Spec), `"1000"`, `"2000"`, 1))
 	err := p.keep(larger)
 	if text, rerr := os.ReadFile(p.record(i.Name)); err == nil || rerr != nil || string(text) != string(i.Spec) {
 		t.Errorf("the record is %q after %v, %v", text, err, rerr)
 	}
-	if err = unix.Mount(dir, dir, "", unix.MS_BIND, ""); err == nil { // else the log is in use
+	if err = unix.Mount(dir, dir, "", unix.MS_BIND, ""); err == nil { // otherwise the log is in use
 		err = unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
 	}
 	if err != nil {

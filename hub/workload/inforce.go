@@ -23,14 +23,14 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// placed is what came of putting the lane of an Instance in force.
+// placed is the result of putting the lane of an Instance in force.
 type placed struct {
 	lanes.Applied
-	missing []string // of what it is declared for: pages or CPUs that others have
-	rest    []string // what else was refused, or waits
+	missing []string // declared parts that it lacks: pages or CPUs that others have
+	rest    []string // other steps that were refused, or wait
 }
 
-// fits says why the lane of an Instance cannot be in force in the place of the one that it has.
+// fits says why the lane of an Instance cannot be in force in place of its present one.
 func (p *Instances) fits(name string, spec api.InstanceSpec) error {
 	want, err := api.Lane(name, spec.Lane)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *Instances) fits(name string, spec api.InstanceSpec) error {
 	return err
 }
 
-// place brings the lane of an Instance in force.
+// place puts the lane of an Instance in force.
 func (p *Instances) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) (got placed, err error) {
 	var spec api.InstanceSpec
 	if err = json.Unmarshal(i.Spec, &spec); err != nil {
@@ -54,7 +54,7 @@ func (p *Instances) place(ctx context.Context, l *lanes.Lanes, i desired.Instanc
 		return got, err
 	}
 	next, _, err := l.Want([]lane.Lane{want}, false)
-	if err == nil { // the record first: what is in force and has none is somebody else's
+	if err == nil { // the record first: a lane in force without a record is somebody else's
 		err = p.keep(i)
 	}
 	if err != nil {
@@ -72,8 +72,9 @@ func (p *Instances) place(ctx context.Context, l *lanes.Lanes, i desired.Instanc
 	return got, err
 }
 
-// lack sorts what the lane has not got. Whose partition a kernel makes in another way, or not at all, has its
-// CPUs as far as that kernel lets it.
+// lack sorts the refused steps of a lane. If the kernel makes another kind of partition, or none, the lane
+// still has its CPUs as far as that kernel allows, so only a partition that is not exclusive counts as
+// missing.
 func (got *placed) lack(name string, partitions []enforce.RefusedStep, short []string) {
 	got.missing = short
 	for _, r := range partitions {
@@ -100,14 +101,14 @@ func (got *placed) lack(name string, partitions []enforce.RefusedStep, short []s
 	}
 }
 
-// note keeps what came of putting a lane in force that stays so.
+// note stores what a lane lacks after it was put in force.
 func (p *Instances) note(name string, got placed) error {
 	p.diary.Applied(got.Applied)
 	all := slices.Concat(got.missing, got.rest)
 	text := strings.Join(all, "; ")
 	was, err := p.lacking(name)
 	if err == nil && text == was {
-		return nil // it was noted when it last began
+		return nil // it was noted when the lane was last put in force
 	}
 	for _, what := range all {
 		p.diary.Add(history.Event{Kind: history.Drifted, Lane: name, What: what})
@@ -115,7 +116,7 @@ func (p *Instances) note(name string, got placed) error {
 	return desired.WriteFile(p.lacks(name), []byte(text))
 }
 
-// lacks has what a lane has not got as it came in force, for the next agent too.
+// lacks returns the file of what a lane lacks since it was put in force. The next agent reads it too.
 func (p *Instances) lacks(name string) string { return p.record(name) + ".lacks" }
 
 func (p *Instances) lacking(name string) (string, error) {
@@ -126,8 +127,8 @@ func (p *Instances) lacking(name string) (string, error) {
 	return string(text), err
 }
 
-// pledge is place for a reservation: one that has not what it is declared for is refused. Where it fails the
-// lane is released again, if it came in force.
+// pledge is place for a reservation: it refuses a lane that lacks a declared part. On failure it releases the
+// lane again if it was put in force.
 func (p *Instances) pledge(ctx context.Context, l *lanes.Lanes, i desired.Instance) error {
 	got, err := p.place(ctx, l, i)
 	switch {
@@ -145,11 +146,11 @@ func (p *Instances) pledge(ctx context.Context, l *lanes.Lanes, i desired.Instan
 	return errors.Join(err, p.releaseFrom(ctx, l, i.Name))
 }
 
-// Restore puts the lanes in force again that Instances had before the host went down: together, so that each
-// gets a place that leaves the others theirs. What is left of them is Ensure's, one by one.
+// Restore puts the lanes that Instances had before a reboot in force again. It does so together, so that each
+// gets a place that leaves the others theirs. Ensure does the rest, one by one.
 func (p *Instances) Restore(ctx context.Context, all map[string]desired.Instance) error {
 	if p.cluster != nil {
-		return nil // they are those of claims
+		return nil // their lanes belong to claims
 	}
 	want, err := p.recorded(all)
 	if err != nil || len(want) == 0 {
@@ -167,7 +168,7 @@ func (p *Instances) Restore(ctx context.Context, all map[string]desired.Instance
 	return errors.Join(append(left, l.Close())...)
 }
 
-// recorded are the lanes that this agent has put in force for Instances and that are not so any more.
+// recorded returns the lanes that this agent has put in force for Instances, and that no longer are.
 func (p *Instances) recorded(all map[string]desired.Instance) (want [][]lane.Lane, err error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
@@ -179,14 +180,14 @@ func (p *Instances) recorded(all map[string]desired.Instance) (want [][]lane.Lan
 		if _, gone := l.Lane(i.Name); i.Ending || none != nil || !isNoLane(gone) {
 			continue
 		}
-		if is, wrong := api.Lane(i.Name, was.Lane); wrong == nil { // else the record was cut short
+		if is, wrong := api.Lane(i.Name, was.Lane); wrong == nil { // else the record is incomplete
 			want = append(want, []lane.Lane{is})
 		}
 	}
 	return want, nil
 }
 
-// release takes a lane back; one that has gone meanwhile too.
+// release takes a lane back. A lane that has gone meanwhile is no error.
 func (p *Instances) release(ctx context.Context, name string) error {
 	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
 	if err != nil {
@@ -203,7 +204,7 @@ func (p *Instances) releaseFrom(ctx context.Context, l *lanes.Lanes, name string
 	if err != nil {
 		return err
 	}
-	noted := p.leaves(name, leftovers{Others: others}) // so that what this one leaves is known after a kill
+	noted := p.leaves(name, leftovers{Others: others}) // so that what this release leaves is known after a kill
 	r, err := l.Release(ctx, name)
 	if err != nil {
 		return errors.Join(err, noted)
@@ -217,10 +218,11 @@ func (p *Instances) releaseFrom(ctx context.Context, l *lanes.Lanes, name string
 	return errors.Join(p.leaves(name, leftovers{Left: left}), cmp.Or(r.Unfinished(), notWhole(name)))
 }
 
-// leftovers are steps that releases did not take back. What others have left there holds no Instance back.
+// leftovers are steps that releases could not take back. Those of other Instances do not keep this one from
+// ending.
 type leftovers struct {
-	Others []journal.Step `json:"others,omitempty"` // those from before the release of this Instance
-	Left   []journal.Step `json:"left,omitempty"`   // its own; none while that release goes on
+	Others []journal.Step `json:"others,omitempty"` // from before the release of this Instance
+	Left   []journal.Step `json:"left,omitempty"`   // by this Instance; empty while its release goes on
 }
 
 func (p *Instances) left(name string) string { return p.record(name) + ".left" }
@@ -242,7 +244,7 @@ func notWhole(name string) error {
 		name)
 }
 
-// unfinished are the steps of lanes that were released.
+// unfinished returns the steps that released lanes have left.
 func unfinished(l *lanes.Lanes) ([]journal.Step, error) {
 	w, err := l.Wanted()
 	if err != nil {
@@ -251,10 +253,10 @@ func unfinished(l *lanes.Lanes) ([]journal.Step, error) {
 	return w.Unfinished(), nil
 }
 
-// again is how often it is tried to take back what a lane has left.
+// again is how often the agent tries to take back what a lane has left.
 const again = time.Minute
 
-// takeBack tries again what a lane waits for that was released.
+// takeBack tries again to take back what a released lane has left.
 func (p *Instances) takeBack(ctx context.Context, l *lanes.Lanes, name string) error {
 	text, err := os.ReadFile(p.left(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -274,7 +276,7 @@ func (p *Instances) takeBack(ctx context.Context, l *lanes.Lanes, name string) e
 	if err == nil {
 		left, err = still()
 	}
-	if err == nil && len(left) > 0 && len(of.Left) == 0 { // of others no more, from now on
+	if err == nil && len(left) > 0 && len(of.Left) == 0 { // a kill came before its own were noted
 		of = leftovers{Left: slices.Clone(left)}
 		err = p.leaves(name, of)
 	}

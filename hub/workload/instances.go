@@ -1,5 +1,5 @@
-// Package workload has Instances run on their host, each in its lane: a command, a service of systemd, a
-// container of Podman, or a pod of the cluster of which the host is a node. It asks no hub.
+// Package workload runs Instances on their host, each in its lane: a command, a systemd service, a Podman
+// container, or a pod of the cluster of which the host is a node. It asks no hub.
 package workload
 
 import (
@@ -25,17 +25,17 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// Options say where and as whom Instances run.
+// Options say where Instances run, and as which users.
 type Options struct {
-	Dir   string // of what was started, and what it has printed
+	Dir   string // of records of what was started, and its output
 	Lanes lanes.Options
 	Users Users
-	// Cluster is that of which this host is a node; nil: Instances are processes of the host.
+	// Cluster is the cluster of which this host is a node. If it is nil, Instances are processes of the host.
 	Cluster *pods.Cluster
 }
 
-// Instances are those of this host. What runs outlives the agent: the next one finds it in its cgroup. They
-// are a desired.Runtime: who calls has the lock of that, but for Wake and Ended.
+// Instances are those of this host. Workloads outlive the agent: the next agent finds them in their cgroups.
+// Instances is a desired.Runtime, so callers hold the lock of desired, except for Wake and Ended.
 type Instances struct {
 	lanes   lanes.Options
 	diary   diary.Diary
@@ -43,16 +43,16 @@ type Instances struct {
 	dir     string
 	cluster *pods.Cluster
 	ended   chan struct{}
-	began   map[string]time.Time  // when this agent has started what, by name
-	problem map[string]Outcome    // why an Instance does not run, by its UID
-	retried map[string]time.Time  // when what released lanes wait for was tried again, by name
-	ending  map[string]chan error // gets what came of ending what takes its time, by name
-	unkept  map[string]error      // why something is not written down of what runs, by name
-	seen    map[string]pledged    // of Instances in the cluster, by name
-	mute    time.Time             // when the cluster did not answer
+	began   map[string]time.Time  // when this agent started each, by name
+	problem map[string]Outcome    // why an Instance does not run, by UID
+	retried map[string]time.Time  // when the agent last tried to take back what a lane had left, by name
+	ending  map[string]chan error // receives the result of an end that takes its time, by name
+	unkept  map[string]error      // why something about a running Instance is not stored, by name
+	seen    map[string]pledged    // Instances in the cluster, by name
+	mute    time.Time             // when the cluster last failed to answer
 }
 
-// New returns the Instances of a host of which nothing was looked at yet.
+// New returns the Instances of a host, before any look at them.
 func New(o Options) *Instances {
 	return &Instances{lanes: o.Lanes, users: o.Users, dir: o.Dir, cluster: o.Cluster,
 		diary: diary.Diary{Dir: history.Place(), Who: history.Caller("isolane-hub agent")},
@@ -61,10 +61,10 @@ func New(o Options) *Instances {
 		seen: map[string]pledged{}}
 }
 
-// Ended gets something when a process has ended, or there is else something to do.
+// Ended signals that a process has ended, or that there is something else to do.
 func (p *Instances) Ended() <-chan struct{} { return p.ended }
 
-// Flush writes down what the history of the host has not taken yet.
+// Flush stores the events that the history of the host has not accepted yet.
 func (p *Instances) Flush() error { return p.diary.Flush() }
 
 // pause is how long a process that ends at once is left alone.
@@ -72,11 +72,11 @@ const pause = 5 * time.Second
 
 func (p *Instances) record(name string) string { return filepath.Join(p.dir, name+".json") }
 
-// log has what a command has printed since it began.
+// log returns the file with what a command has printed since it began.
 func (p *Instances) log(name string) string { return p.record(name) + ".log" }
 
-// Ensure starts what does not run. What runs by another spec is ended and started anew. Where this host
-// cannot run what is wanted, what ran before is looked after.
+// Ensure starts an Instance that does not run, and restarts one that runs by another spec. If this host
+// cannot run the wanted spec, Ensure looks after what ran before.
 func (p *Instances) Ensure(ctx context.Context, uid string, i desired.Instance) error {
 	err := p.bring(ctx, i)
 	p.problem[uid] = outcomeOf(i, err)
@@ -126,7 +126,7 @@ func (p *Instances) bring(ctx context.Context, i desired.Instance) error {
 	if same && time.Since(p.began[i.Name]) < pause {
 		return ownOf(fmt.Errorf("it has ended less than %s after it began: see %s", pause, w.said()))
 	}
-	if begun && (p.cluster == nil || !same) { // a pod may be there that waits to be bound
+	if begun && (p.cluster == nil || !same) { // a pod may wait to be bound
 		if err = p.workload(i.Name, was).end(ctx); err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (p *Instances) bring(ctx context.Context, i desired.Instance) error {
 	return p.up(ctx, i.Name, w)
 }
 
-// up says what is not there yet of what has just begun.
+// up says what is not up yet of an Instance that has just begun.
 func (p *Instances) up(ctx context.Context, name string, w workload) error {
 	_, pids, err := p.group(name)
 	if err != nil && !isNoLane(err) {
@@ -150,20 +150,20 @@ func (p *Instances) up(ctx context.Context, name string, w workload) error {
 	return err
 }
 
-// started is what was reserved or started last by the name of an Instance.
+// started returns the spec by which an Instance of that name was last reserved or started.
 func (p *Instances) started(i desired.Instance) (text []byte, spec api.InstanceSpec, err error) {
 	if text, err = os.ReadFile(p.record(i.Name)); err != nil {
 		return nil, spec, err
 	}
-	if json.Unmarshal(text, &spec) != nil { // an older agent has left it cut short: it is what is to run, or was
+	if json.Unmarshal(text, &spec) != nil { // an older agent has left it incomplete: take the declared spec
 		spec = api.InstanceSpec{}
 		_ = json.Unmarshal(i.Spec, &spec) // a reservation has none
 	}
 	return text, spec, nil
 }
 
-// keep writes down what is about to begin by the name of an Instance. A disk that takes nothing any more is
-// not asked where that stands there already.
+// keep writes what is about to begin to disk, under the name of an Instance. It writes nothing if the disk
+// already has it, because the disk may take no more writes.
 func (p *Instances) keep(i desired.Instance) error {
 	was, err := os.ReadFile(p.record(i.Name))
 	if err == nil && bytes.Equal(was, i.Spec) {
@@ -185,9 +185,9 @@ func isNoLane(err error) bool {
 	return is
 }
 
-// start brings the lane in force, and a workload into it.
+// start puts the lane in force, and starts a workload in it.
 func (p *Instances) start(ctx context.Context, i desired.Instance, w workload) error {
-	if p.cluster != nil { // the claim has its lane in force
+	if p.cluster != nil { // the claim has put its lane in force
 		err := p.keep(i)
 		if err == nil {
 			err = w.begin(ctx, nil)
@@ -199,7 +199,7 @@ func (p *Instances) start(ctx context.Context, i desired.Instance, w workload) e
 	if err != nil {
 		return err
 	}
-	got, err := p.place(ctx, l, i) // before it begins: a service has its lane attached
+	got, err := p.place(ctx, l, i) // before the start: a service attaches to its lane
 	if err = errors.Join(err, l.Close()); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (p *Instances) start(ctx context.Context, i desired.Instance, w workload) e
 	return errors.Join(err, noted, p.unkept[i.Name])
 }
 
-// End ends all that is in the lane, and releases it.
+// End ends everything in the lane, and releases it.
 func (p *Instances) End(ctx context.Context, uid string, i desired.Instance) (err error) {
 	defer func() {
 		if delete(p.problem, uid); err != nil {
@@ -222,7 +222,7 @@ func (p *Instances) End(ctx context.Context, uid string, i desired.Instance) (er
 	}()
 	_, was, err := p.started(i)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it has never begun; a lane of its name is somebody else's
+		return nil // it never began; a lane of its name is somebody else's
 	}
 	if err != nil {
 		return err
@@ -245,8 +245,8 @@ func (p *Instances) End(ctx context.Context, uid string, i desired.Instance) (er
 		os.RemoveAll(p.log(i.Name)), os.RemoveAll(before(p.log(i.Name))), os.Remove(p.record(i.Name)))
 }
 
-// group is the cgroup of a lane in force, and what is in it; the error is an *enforce.NoLaneError where
-// there is none.
+// group returns the cgroup of a lane in force, and the processes in it. The error is an *enforce.NoLaneError
+// if there is no such lane.
 func (p *Instances) group(name string) (enforce.LaneGroup, []int, error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) {
 	hosttest.Main(m, func() (bool, error) {
-		if len(os.Args) > 1 && os.Args[1] == "attach" { // as the drop-in of a service says
+		if len(os.Args) > 1 && os.Args[1] == "attach" { // as the drop-in of a service does
 			return true, Attach(context.Background(), lanes.Options{}, os.Args[2:])
 		}
 		return lanes.Entry(context.Background(), lanes.Options{}, os.Args)
@@ -48,7 +48,7 @@ func sleeping(t *testing.T, seconds int) desired.Instance {
 	return desired.Instance{Name: "hub-test", Generation: 1, Spec: json.RawMessage(spec)}
 }
 
-// pid waits until one process is in the lane.
+// pid waits until one process is in the lane, and returns it.
 func pid(t *testing.T, p *Instances, i desired.Instance, other int) int {
 	t.Helper()
 	for {
@@ -68,7 +68,7 @@ func pid(t *testing.T, p *Instances, i desired.Instance, other int) int {
 	}
 }
 
-// ended is what comes of ending an Instance, once that is no longer under way.
+// ended returns the result of ending an Instance, once that is no longer under way.
 func ended(p *Instances, uid string, i desired.Instance) error {
 	for {
 		err := p.End(context.Background(), uid, i)
@@ -84,7 +84,7 @@ func isNotYet(err error) bool {
 	return is
 }
 
-// A process runs in its lane, outlives its agent, is started anew for another spec only, and ends with its lane.
+// A process runs in its lane, outlives its agent, is restarted only for another spec, and ends with its lane.
 func TestProcesses(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestProcesses(t *testing.T) {
 		return name + " of " + user
 	}
 	for end := time.Now().Add(time.Minute); !strings.HasPrefix(comes(), "sleep of 1879048300\t1879048300\t1879048300"); {
-		if time.Now().After(end) { // it has become its program by then
+		if time.Now().After(end) { // by then it has become its program
 			t.Fatalf("it is %s", comes())
 		}
 	}
@@ -128,7 +128,7 @@ func TestProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.began = map[string]time.Time{} // long ago
-	for first = 0; first == 0; {     // what ran before is started again, also now
+	for first = 0; first == 0; {     // what ran before is restarted, even now
 		err = p.Ensure(t.Context(), "u", large)
 		if _, in, gerr := p.group(i.Name); gerr == nil && len(in) == 1 && strings.HasPrefix(err.Error(), "what ran before goes on: ") {
 			first = in[0]
@@ -184,8 +184,8 @@ func byHand(t *testing.T, p *Instances, name string) {
 	}
 }
 
-// Lanes that were in force before a boot come together: one that may have any CPU, and comes first, leaves another
-// one the CPU that this names.
+// Lanes that were in force before a reboot are restored together: the first, which may have any CPU, leaves
+// the CPU to the other that names it.
 func TestRestore(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(3))
 	p := newInstances(t.TempDir())
@@ -220,7 +220,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// A reservation that has not what it is declared for, as others have the pages, is refused, and nothing of it stays.
+// A reservation that lacks a declared part, because others have the pages, is refused, and nothing of it
+// stays.
 func TestReserveShort(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	const pool, size = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", 2 << 20
@@ -275,7 +276,7 @@ func TestReserveShort(t *testing.T) {
 	}
 }
 
-// silent is a path, and how it is set: by a program that may be away.
+// silent is a path whose setting needs a program that may be away.
 type silent struct {
 	away, stuck bool
 	is          string
@@ -351,7 +352,7 @@ func TestEndWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Killed after the lane was released, and before that was noted.
+	// Killed after the lane was released, and before that was stored.
 	if _, err = p.Reserve(t.Context(), "u", i); err == nil {
 		err = p.leaves(i.Name, leftovers{})
 	}
@@ -369,7 +370,7 @@ func TestEndWaits(t *testing.T) {
 	}
 }
 
-// What is about to begin is not said to run before it is there.
+// What has just begun does not count as running before it is there.
 func TestUp(t *testing.T) {
 	p := newInstances(t.TempDir())
 	for _, row := range []struct {
@@ -386,7 +387,7 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// begins is a workload that says so.
+// begins is a workload with a fixed state.
 type begins struct {
 	workload
 	is  bool
@@ -395,7 +396,7 @@ type begins struct {
 
 func (b begins) runs(context.Context, []int) (bool, error) { return b.is, b.err }
 
-// What a command prints is kept up to a bound, the last of it longest; it goes on printing into the same file.
+// A command's output is kept up to a bound, its end longest. The command goes on writing to the same file.
 func TestPrinted(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "router.json.log")
 	if err := trim(log); err != nil {
@@ -430,7 +431,7 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
-// Each tenant is a user of its own, the same each time, and none is root that the host's own flags do not let.
+// Each tenant has its own user, always the same one, and none is root unless the host's own flags allow it.
 func TestUsers(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	p := newInstances(t.TempDir())
@@ -464,7 +465,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// What a lane has not got is told by the next agent too.
+// The next agent also reports what a lane lacks.
 func TestLacking(t *testing.T) {
 	dir := t.TempDir()
 	if err := newInstances(dir).note("web", placed{rest: []string{"governor: why"}}); err != nil {
@@ -485,8 +486,8 @@ func TestLacking(t *testing.T) {
 	}
 }
 
-// An Instance is said to run only when what is to run was looked at since it changed, and what has begun
-// is there. Its tenant is told no reason that has lanes of others in it.
+// An Instance counts as running only if its present spec has been looked at, and what has begun is there. Its
+// tenant reads no reason that contains lanes of others.
 func TestStatusOf(t *testing.T) {
 	i := desired.Instance{Name: "default.web", Generation: 2}
 	before := i

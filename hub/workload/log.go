@@ -7,21 +7,21 @@ import (
 	"os"
 )
 
-// printed is how much a command may have printed, in bytes, before it is put aside: so much is kept of it
-// then, until the next time.
+// printed is how many bytes a command may print before its output is put aside. As much is then kept, until
+// the next time.
 const printed = 8 << 20
 
-// before is where what a command has printed is put aside.
+// before returns the file to which a command's output is put aside.
 func before(log string) string { return log + ".1" }
 
-// trim puts aside what a command has printed, where it is much. The command has the file open and appends to
-// it, so the file stays and is emptied: what is printed in between is lost.
+// trim puts a command's output aside if it is large. The command has the file open and appends to it, so trim
+// keeps the file and truncates it. What is printed in between is lost.
 func trim(log string) error {
 	info, err := os.Stat(log)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // an older agent has started it, or somebody has removed it
+		return nil // started by an older agent, or removed by somebody
 	}
-	if err != nil || info.Size() < printed { // also on a disk that cannot be written
+	if err != nil || info.Size() < printed { // also if the disk is read-only
 		return err
 	}
 	f, err := os.OpenFile(log, os.O_RDWR, 0)
@@ -38,6 +38,6 @@ func trim(log string) error {
 		return err
 	}
 	_, err = io.Copy(aside, io.NewSectionReader(f, end-printed, printed))
-	// Also where the disk is full: it is by this file.
+	// Truncate even if the copy failed because the disk is full: this file has filled it.
 	return errors.Join(err, aside.Close(), f.Truncate(0))
 }

@@ -14,16 +14,17 @@ import (
 	"isolane.dev/isolane/netpath/drivers"
 )
 
-// secret is in the names of all that another tenant has.
+// secret is in all names of another tenant's things.
 const secret = "quetzal"
 
-// look is a script that looks for that: what it finds is between the lines "began" and "over".
+// look is a script that searches for that. What it finds is between the lines "began" and "over".
 const look = `echo began
 B find /sys/fs /sys/class /sys/devices/virtual /sys/kernel /run /dev /tmp /var /etc /proc/sys -name '*quet''zal*' 2>/dev/null | B sed 's/^/found /'
 for f in mountinfo mounts cgroup environ maps net/dev net/unix net/route; do B grep -aqs quet''zal /proc/self/$f && echo reads $f; done
 B grep -as quet''zal /proc/mounts /proc/keys /proc/locks /proc/sysvipc/* /sys/fs/cgroup/cgroup.procs; echo over; exec B sleep 1000`
 
-// others has two lanes of another tenant, one with a network path, and returns what starts more, and what one of these finds.
+// others makes two lanes of another tenant, one with a network path. It returns functions that start more,
+// and that return what one of these finds.
 func others(t *testing.T, p *Instances) (run func(uid, name, workload, more string), finds func(name string) string) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
@@ -44,7 +45,7 @@ func others(t *testing.T, p *Instances) (run func(uid, name, workload, more stri
 				return
 			}
 			if !isNotYet(err) {
-				said, _ := os.ReadFile(p.log(name)) // it may have said nothing
+				said, _ := os.ReadFile(p.log(name)) // there may be no output
 				t.Fatalf("%v: %s", err, said)
 			}
 		}
@@ -66,14 +67,14 @@ func others(t *testing.T, p *Instances) (run func(uid, name, workload, more stri
 	}
 }
 
-// sh is a command that has a shell run a script.
+// sh returns a command that runs a script in a shell.
 func sh(script string) string {
-	argv, _ := json.Marshal([]string{"sh", "-c", strings.ReplaceAll(script, "B ", "")}) // texts have no errors
+	argv, _ := json.Marshal([]string{"sh", "-c", strings.ReplaceAll(script, "B ", "")}) // strings can always be encoded
 	return `"command":` + string(argv)
 }
 
-// A tenant's command finds nothing on its host that has the name of what another tenant has there: no file, and no line of
-// what the kernel says of the command and of the host.
+// A tenant's command finds nothing on its host with the name of another tenant's things: no file, and no line
+// of what the kernel says about the command and the host.
 func TestOthers(t *testing.T) {
 	p := newInstances(t.TempDir())
 	run, finds := others(t, p)
@@ -83,13 +84,13 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// Nor does a tenant's container, which sees of others' only their devices, and only where it is in the host's network.
+// A tenant's container finds only the devices of others, and only if it is in the host's network.
 func TestOthersContainer(t *testing.T) {
 	image := ownPodman(t)
 	p := newInstances(t.TempDir())
 	run, finds := others(t, p)
 	busybox := func(script string) string {
-		argv, _ := json.Marshal([]string{"/bin/busybox", "sh", "-c", strings.ReplaceAll(script, "B ", "/bin/busybox ")}) // texts have no errors
+		argv, _ := json.Marshal([]string{"/bin/busybox", "sh", "-c", strings.ReplaceAll(script, "B ", "/bin/busybox ")}) // strings can always be encoded
 		return fmt.Sprintf(`"image":%q,"command":%s`, image, argv)
 	}
 	run("d", secret+".box", busybox("exec B sleep 1000"), "")

@@ -16,24 +16,24 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// pledged is the lane that isolane-kube has promised to a claim, and when its pod was seen to run.
+// pledged is the lane that isolane-kube has promised to a claim, and when its pod was last seen running.
 type pledged struct {
 	lane plan.Lane
 	at   time.Time
 }
 
-// pod is a workload where this host is a node of a Kubernetes cluster.
+// pod is a workload on a host that is a node of a Kubernetes cluster.
 type pod struct{ command }
 
-// there is the pod in the cluster. Its user is known where it is made.
+// there returns the pod in the cluster. Its user is set only where it is created.
 func (p pod) there() pods.Pod {
 	return pods.Pod{Cluster: *p.cluster, Name: p.name, Spec: p.spec, Lanes: p.lanes}
 }
 
 func (p pod) possible(ctx context.Context, _ bool) error { return p.ask(ctx, p.there().Possible) }
 
-// ask asks the cluster, which may never answer: others are to be looked after, and are not asked about for a
-// while then.
+// ask asks the cluster. The cluster may never answer, and other Instances must be looked after, so after a
+// failure to answer it is not asked again for a while.
 func (p *Instances) ask(ctx context.Context, do func(context.Context) error) error {
 	if time.Since(p.mute) < relook {
 		return errMute
@@ -51,11 +51,11 @@ var errMute = fmt.Errorf("the API server of this host's cluster does not answer 
 
 func (p pod) said() string { return p.there().Said() }
 
-// relook is how often the cluster is asked of what was seen to run there.
+// relook is how often the cluster is asked about a pod that was seen running.
 const relook = 10 * time.Second
 
-// runs asks the cluster less often than this agent looks: the kubelet restarts what ends. It also knows what
-// was promised to a pod that another agent has made.
+// runs asks the cluster less often than the agent looks, because the kubelet restarts what ends. It also
+// finds the lane that was promised to a pod of an earlier agent.
 func (p pod) runs(ctx context.Context, _ []int) (bool, error) {
 	s, known := p.seen[p.name]
 	if known && time.Since(s.at) < relook {
@@ -89,7 +89,7 @@ func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
 	return err
 }
 
-// end lets others have their turn while the kubelet ends the pod.
+// end lets other Instances have their turn while the kubelet ends the pod.
 func (p pod) end(ctx context.Context) error {
 	delete(p.seen, p.name)
 	brief, cancel := context.WithTimeout(ctx, Answer)
@@ -101,7 +101,7 @@ func (p pod) end(ctx context.Context) error {
 	return err
 }
 
-// asUser is the pod with the user of its tenant.
+// asUser returns the pod with the user of its tenant.
 func (p pod) asUser() (pods.Pod, error) {
 	at := p.there()
 	if p.spec.Root {
@@ -112,7 +112,7 @@ func (p pod) asUser() (pods.Pod, error) {
 	return at, err
 }
 
-// reserveThere is reserve where this host is a node of a cluster.
+// reserveThere is Reserve on a host that is a node of a cluster.
 func (p *Instances) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
 	plan.Placement, error) {
 	l, err := lanes.Look(p.lanes)

@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/hub/pods"
 )
 
-// A cluster that takes connections and never answers is waited for once, and not for each Instance.
+// A cluster that accepts connections and never answers is waited for once, and not for each Instance.
 func TestMuteCluster(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

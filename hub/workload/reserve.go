@@ -15,12 +15,12 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Answer is how long a host may think about a reservation.
+// Answer is how long a host may take to answer a reservation.
 const Answer = 1500 * time.Millisecond
 
 func (p *Instances) mark(name string) string { return filepath.Join(p.dir, name+".reserved") }
 
-// Reserved are the names of the reservations that the last agent has left, by their UIDs.
+// Reserved returns the names of the reservations that the last agent has left, by UID.
 func (p *Instances) Reserved() (map[string]string, error) {
 	marks, err := filepath.Glob(p.mark("*"))
 	all := map[string]string{}
@@ -32,12 +32,12 @@ func (p *Instances) Reserved() (map[string]string, error) {
 	return all, err
 }
 
-// Reserve puts the lane of an Instance in force, if there is room, and returns what is placed then. The error
-// is a *plan.Refusal where the host has no room for it.
+// Reserve puts the lane of an Instance in force if there is room, and returns what is then placed. The error
+// is a *plan.Refusal if the host has no room for it.
 func (p *Instances) Reserve(ctx context.Context, uid string, i desired.Instance) (plan.Placement, error) {
 	ctx, cancel := context.WithTimeout(ctx, Answer)
 	defer cancel()
-	refused := p.admits(ctx, i) // before the lanes are held: it may ask other programs
+	refused := p.admits(ctx, i) // before the lanes are locked: it may ask other programs
 	if p.cluster != nil {
 		return p.reserveThere(ctx, uid, i, refused)
 	}
@@ -53,7 +53,7 @@ func (p *Instances) Reserve(ctx context.Context, uid string, i desired.Instance)
 	if err == nil {
 		err = refused
 	}
-	if err == nil { // the mark first: what has a record and none is an Instance
+	if err == nil { // the mark first: a record without a mark belongs to an Instance
 		err = desired.WriteFile(p.mark(i.Name), []byte(uid))
 	}
 	if err == nil {
@@ -62,14 +62,14 @@ func (p *Instances) Reserve(ctx context.Context, uid string, i desired.Instance)
 		_, whole := os.Stat(p.left(i.Name))
 		if err != nil && none != nil && whole != nil {
 			err = errors.Join(err, p.forget(i.Name))
-		} else { // also where it could not be released as a whole: it is settled later
+		} else { // also if the release failed: it is settled later
 			now = l.Placement
 		}
 	}
 	return now, errors.Join(err, l.Close())
 }
 
-// inForce is what is placed, on this host also where that is nothing.
+// inForce returns the placement on this host, with the host named even if nothing is placed.
 func inForce(l *lanes.Lanes) (plan.Placement, error) {
 	now := l.Placement
 	if now.Host.Hostname != "" {
@@ -80,22 +80,22 @@ func inForce(l *lanes.Lanes) (plan.Placement, error) {
 	return now, err
 }
 
-// Marked says whether a lane is kept for that Instance: also one that could not be released again.
+// Marked reports whether a lane is reserved for this Instance, or could not be released after that.
 func (p *Instances) Marked(name, uid string) bool {
 	by, err := os.ReadFile(p.mark(name))
 	return err == nil && string(by) == uid
 }
 
-// Unmark forgets that a lane was kept: it is an Instance's, or nobody's.
+// Unmark ends the reservation of a lane, which now belongs to an Instance or to nobody.
 func (p *Instances) Unmark(name string) error { return os.RemoveAll(p.mark(name)) }
 
-// forget takes back that an Instance is reserved.
+// forget removes all traces of a reservation.
 func (p *Instances) forget(name string) error {
 	return errors.Join(os.Remove(p.mark(name)), os.RemoveAll(p.record(name)), os.RemoveAll(p.lacks(name)))
 }
 
-// admits says whether this host has what an Instance runs, and lets it be who it asks to be; the error is a
-// *plan.Refusal where not.
+// admits checks that this host has what an Instance runs, and lets it be the user that it asks to be. The
+// error is a *plan.Refusal if not.
 func (p *Instances) admits(ctx context.Context, i desired.Instance) error {
 	var spec api.InstanceSpec
 	err := json.Unmarshal(i.Spec, &spec)
@@ -106,7 +106,7 @@ func (p *Instances) admits(ctx context.Context, i desired.Instance) error {
 		err = p.workload(i.Name, spec).possible(ctx, false)
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // a program did not answer in time, which refuses nothing
+		return ctx.Err() // a program did not answer in time: that is no refusal
 	}
 	if err != nil {
 		return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,

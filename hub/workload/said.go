@@ -13,20 +13,20 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Outcome is what came of an Instance when it was looked at last: why it does not run.
+// Outcome is the result of the last look at an Instance: why it does not run.
 type Outcome struct {
-	generation int64  // of the Instance when it was looked at
+	generation int64  // of the Instance at that look
 	text       string // "": it runs
-	brief      string // what of that its tenant may read
+	brief      string // the part of text that its tenant may read
 	starting   bool   // it may still come up by itself
 }
 
-// own is an error that has in it only what the tenant of the Instance has declared, and what came of that.
+// own is an error that contains only what the Instance's tenant has declared and what came of that.
 type own struct{ error }
 
 func (o own) Unwrap() error { return o.error }
 
-// ownOf marks an error so, nil not.
+// ownOf makes an error an own; nil stays nil.
 func ownOf(err error) error {
 	if err != nil {
 		err = own{err}
@@ -34,11 +34,11 @@ func ownOf(err error) error {
 	return err
 }
 
-// goesOn begins why a change is not done.
+// goesOn begins the message why a change is not carried out.
 const goesOn = "what ran before goes on: "
 
-// outcomeOf keeps an error, and in words for the tenant what is known to have nothing of others in it:
-// refusals name lanes, and errors of the kernel cgroups and devices.
+// outcomeOf records an error. The tenant may read only what is known to contain nothing of others: refusals
+// name lanes, and errors of the kernel name cgroups and devices.
 func outcomeOf(i desired.Instance, err error) Outcome {
 	p := Outcome{generation: i.Generation}
 	if err == nil {
@@ -61,13 +61,13 @@ func outcomeOf(i desired.Instance, err error) Outcome {
 	return p
 }
 
-// Outcome is that of an Instance, zero where it was not looked at.
+// Outcome returns the outcome of an Instance; zero if it has not been looked at.
 func (p *Instances) Outcome(uid string) Outcome { return p.problem[uid] }
 
-// Status is what there is to say of an Instance that this host is to run.
+// Status returns the status of an Instance that this host is to run.
 func (p *Instances) Status(uid string, i desired.Instance, l *lanes.Lanes) api.InstanceStatus {
 	is, tried := p.problem[uid]
-	tried = tried && is.generation == i.Generation // the spec that is to run was looked at
+	tried = tried && is.generation == i.Generation // only if the present spec was looked at
 	s := api.InstanceStatus{Phase: "Running", Generation: max(i.Generation, 0)}
 	switch {
 	case i.Ending:
@@ -92,7 +92,7 @@ func (p *Instances) Status(uid string, i desired.Instance, l *lanes.Lanes) api.I
 	return s
 }
 
-// Lacks is what a lane has not got, and what is not written down of what runs there; "": nothing.
+// Lacks says what a lane lacks, and what about its workload is not stored; "": nothing.
 func (p *Instances) Lacks(name string) string {
 	lacks, err := p.lacking(name)
 	if err = errors.Join(err, p.unkept[name]); err != nil {
@@ -101,7 +101,7 @@ func (p *Instances) Lacks(name string) string {
 	return lacks
 }
 
-// Line says for people how an Instance is, by what is on this host now.
+// Line describes an Instance for people, by what is on this host now.
 func (p *Instances) Line(ctx context.Context, i desired.Instance) (string, error) {
 	var spec api.InstanceSpec
 	if err := json.Unmarshal(i.Spec, &spec); err != nil {

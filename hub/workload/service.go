@@ -18,8 +18,8 @@ import (
 	"isolane.dev/isolane/unit"
 )
 
-// service is a unit of systemd. By a drop-in for this boot its lane comes to its cgroup each time before its
-// program begins, or it does not begin.
+// service is a systemd unit. A drop-in, valid for this boot, attaches its lane to its cgroup before each
+// start of its program. If that fails, the program does not start.
 type service struct{ command }
 
 func (s service) possible(ctx context.Context, ours bool) error {
@@ -49,8 +49,7 @@ func (s service) runs(ctx context.Context, _ []int) (bool, error) {
 	return true, started(found)
 }
 
-// started says of a service that is about to run, also between two starts that have failed, that it is not
-// there yet.
+// started returns an api.NotYet for a service that is about to run, even between two failed starts.
 func started(s unit.Service) error {
 	if s.State != "activating" {
 		return nil
@@ -83,7 +82,7 @@ func (s service) begin(ctx context.Context, _ *lanes.Lanes) error {
 
 func (s service) end(ctx context.Context) error {
 	found, err := unit.Find(ctx, s.spec.Service)
-	if _, unknown := errors.AsType[*unit.InputError](err); unknown { // by now
+	if _, unknown := errors.AsType[*unit.InputError](err); unknown { // it has gone since
 		return unit.RemoveDropIn(ctx, dropIn(unit.Service{Name: s.spec.Service}))
 	}
 	if err != nil {
@@ -104,7 +103,7 @@ func (s service) end(ctx context.Context) error {
 
 func (s service) said() string { return "journalctl -u " + s.spec.Service }
 
-// Attach is what a drop-in runs: --lane NAME --cgroup GROUP.
+// Attach is the command of the drop-in: --lane NAME --cgroup GROUP.
 func Attach(ctx context.Context, o lanes.Options, args []string) error {
 	var at attached.Workload
 	f := flag.NewFlagSet("attach", flag.ContinueOnError)
@@ -123,7 +122,7 @@ func Attach(ctx context.Context, o lanes.Options, args []string) error {
 	return err
 }
 
-// dropIn is gone with a reboot, as lanes are.
+// dropIn returns the file of the drop-in. It goes with a reboot, as lanes do.
 func dropIn(s unit.Service) string {
 	return filepath.Join("/run/systemd/system", s.Name+".d", "isolane-hub.conf")
 }

@@ -14,17 +14,17 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// session is that of a command, with all that it has started in it. By it they are known also where a person
-// has released their lane, so that they go on outside.
+// session is the session of a command, with everything that the command has started in it. It identifies
+// these processes even after a person has released their lane, so that they run on outside of it.
 type session struct {
-	Boot  string `json:"boot"`  // boot_id; "": there is none
-	ID    int    `json:"id"`    // process that leads it
+	Boot  string `json:"boot"`  // boot_id; "": there is no session
+	ID    int    `json:"id"`    // of the process that leads it
 	Start uint64 `json:"start"` // of that process, in clock ticks after boot
 }
 
 func (p *Instances) session(name string) string { return p.record(name) + ".session" }
 
-// writeSession writes down the session that a process leads.
+// writeSession stores the session that a process leads.
 func writeSession(file string, leader int) error {
 	boot, err := journal.BootID()
 	if err != nil {
@@ -47,19 +47,19 @@ func readSession(file string) (s session, err error) {
 		return s, nil
 	}
 	if err == nil && json.Unmarshal(data, &s) != nil {
-		s = session{} // cut short by a loss of power, so of another boot
+		s = session{} // cut short by a loss of power, so of an earlier boot
 	}
 	return s, err
 }
 
-// processes are those of it that have not ended.
+// processes returns the processes of the session that have not ended.
 func (s session) processes() (pids []int, err error) {
 	boot, err := journal.BootID()
 	if err != nil || boot != s.Boot {
 		return nil, err
 	}
 	if start, gone := task.StartTime(host.Live(), s.ID); gone == nil && start != s.Start {
-		return nil, nil // all have ended: the number is another process's
+		return nil, nil // all have ended: another process has the id now
 	}
 	all, err := task.Processes(host.Live())
 	for _, pid := range all {

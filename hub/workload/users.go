@@ -17,16 +17,16 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// Users says who the commands of a hub are on this host. No hub can change it.
+// Users says as which users the commands of a hub run on this host. No hub can change it.
 type Users struct {
-	First, Last uint32   // users that nobody else has: each tenant gets one
+	First, Last uint32   // a range that nobody else uses: each tenant gets one user
 	Root        []string // tenants whose commands may be root
 }
 
-// String is the range, as Set reads it.
+// String returns the range, as Set parses it.
 func (u *Users) String() string { return fmt.Sprintf("%d-%d", u.First, u.Last) }
 
-// Set reads a range of users.
+// Set parses a range of users.
 func (u *Users) Set(text string) error {
 	from, to, _ := strings.Cut(text, "-")
 	first, err := strconv.ParseUint(from, 10, 32)
@@ -38,7 +38,7 @@ func (u *Users) Set(text string) error {
 	return nil
 }
 
-// may says whether a command may be who it asks to be.
+// may checks that a command may be the user that it asks to be.
 func (u Users) may(s api.InstanceSpec) error {
 	if s.Root && !slices.Contains(u.Root, s.Tenant) {
 		return fmt.Errorf("spec.root: this host lets no commands of %s be root: expected no spec.root, or that "+
@@ -47,11 +47,10 @@ func (u Users) may(s api.InstanceSpec) error {
 	return nil
 }
 
-// usersFile has the user of each tenant that was ever here, and stays: files may be left that are that
-// user's.
+// usersFile has the user of each tenant that was ever here. It stays, because files of that user may be left.
 const usersFile = "users"
 
-// of is the user of a tenant.
+// of returns the user of a tenant.
 func (u Users) of(dir, tenant string) (uint32, error) {
 	file := filepath.Join(dir, usersFile)
 	all, given := map[string]uint32{}, map[uint32]bool{}
@@ -82,7 +81,7 @@ func (u Users) of(dir, tenant string) (uint32, error) {
 	return next, err
 }
 
-// as is who the command of an Instance is, with a folder of its own where that is not root.
+// as returns the user of an Instance's command and, unless that is root, a folder of its own.
 func (p *Instances) as(name string, s api.InstanceSpec) (with lanes.With, err error) {
 	if err = p.users.may(s); err != nil || s.Root {
 		return with, err
@@ -95,7 +94,7 @@ func (p *Instances) as(name string, s api.InstanceSpec) (with lanes.With, err er
 	case serr == nil && info.Sys().(*syscall.Stat_t).Uid == with.User:
 		return with, nil
 	case serr == nil:
-		err = os.RemoveAll(with.Private) // another one's
+		err = os.RemoveAll(with.Private) // left by another Instance
 	}
 	if err == nil {
 		err = os.Mkdir(with.Private, 0o700)
@@ -106,5 +105,5 @@ func (p *Instances) as(name string, s api.InstanceSpec) (with lanes.With, err er
 	return with, err
 }
 
-// private is the folder that an Instance has as /tmp and /var/tmp, for as long as it is here.
+// private returns the folder that an Instance has as /tmp and /var/tmp while it is on this host.
 func (p *Instances) private(name string) string { return filepath.Join(p.dir, name+".tmp") }

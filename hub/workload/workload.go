@@ -18,16 +18,16 @@ import (
 
 // workload is how an Instance runs in its lane.
 type workload interface {
-	// possible says why this host cannot run it. Ours says whether this agent has begun it.
+	// possible says why this host cannot run it. ours: this agent has begun it.
 	possible(ctx context.Context, ours bool) error
-	// runs says whether it does, with these processes in its lane.
+	// runs reports whether it runs, given the processes in its lane.
 	runs(ctx context.Context, pids []int) (bool, error)
-	// begin starts it in its lane, which is in force.
+	// begin starts it in its lane, which must be in force.
 	begin(ctx context.Context, l *lanes.Lanes) error
-	// end ends it, and all that is in its lane, of which nothing is left then. It does not wait for that: the
-	// error is an api.NotYet while something is left.
+	// end ends it and everything else in its lane. It does not wait for that: the error is an api.NotYet while
+	// something is left.
 	end(ctx context.Context) error
-	// said is where to look for what it has said.
+	// said says where to find its output.
 	said() string
 }
 
@@ -74,8 +74,8 @@ func (c command) end(ctx context.Context) error {
 	}, func(ctx context.Context) error { return kill(ctx, left) })
 }
 
-// left are the processes in the lane, and those that the command had started before a person released the
-// lane.
+// left returns a function that lists the processes in the lane, and those that the command had started before
+// a person released the lane.
 func (c command) left() (func() ([]int, error), error) {
 	began, err := readSession(c.session(c.name))
 	if err != nil {
@@ -96,7 +96,8 @@ func (c command) left() (func() ([]int, error), error) {
 	}, nil
 }
 
-// aside has what is left of a workload ended while other Instances are looked after, as it may take its time.
+// aside ends what is left of a workload in the background, because that may take long and other Instances
+// must be looked after.
 func (c command) aside(ctx context.Context, left func(context.Context) (bool, error),
 	end func(context.Context) error) error {
 	if goes, is := c.ending[c.name]; is {
@@ -114,14 +115,15 @@ func (c command) aside(ctx context.Context, left func(context.Context) (bool, er
 		return err
 	}
 	if !some {
-		// Its number may become another's. Where the disk cannot be written what ended is begun again all the same.
+		// Another session may get its id. If the disk cannot be written, what has ended is nevertheless begun
+		// again.
 		_ = os.RemoveAll(c.session(c.name))
 		return nil
 	}
 	goes := make(chan error, 1)
 	c.ending[c.name] = goes
 	go func() {
-		goes <- end(context.WithoutCancel(ctx)) // the agent may end the talk in which this began
+		goes <- end(context.WithoutCancel(ctx)) // the agent may end the context in which this began
 		c.Wake()
 	}()
 	return api.NotYet("it is ending")
@@ -129,8 +131,8 @@ func (c command) aside(ctx context.Context, left func(context.Context) (bool, er
 
 func (c command) said() string { return c.log(c.name) }
 
-// launch starts a program in a lane: it is there from its first instruction on, also where what it prints
-// cannot be kept.
+// launch starts a program in a lane, where it is from its first instruction on. It does so even if the
+// program's output cannot be kept.
 func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
 	out, unkept := os.OpenFile(c.log(c.name), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
 	if unkept != nil {
@@ -153,7 +155,7 @@ func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
 	return nil
 }
 
-// container is run by Podman, which needs no daemon, and leaves a container in the cgroup of who starts it:
+// container runs in Podman, which needs no daemon and leaves a container in the cgroup of its caller, here
 // the lane's. It has the network of the lane.
 type container struct{ command }
 
@@ -173,8 +175,8 @@ func (c container) possible(ctx context.Context, _ bool) error {
 	return nil
 }
 
-// Podman's own part takes more than programs usually need; the container gets what Podman gives one by
-// default, or nothing.
+// Podman itself needs more capabilities than programs usually do. The container gets those that Podman gives
+// by default, or none.
 func (c container) begin(_ context.Context, l *lanes.Lanes) error {
 	argv := []string{podman, "run", "--rm", "--replace", "--name=" + c.container(), "--pull=never",
 		"--cgroups=disabled", "--runtime=crun", "--network=host", "--log-driver=none", "--env=ISOLANE_*"}
@@ -192,8 +194,8 @@ func (c container) begin(_ context.Context, l *lanes.Lanes) error {
 	return c.launch(l, with, argv)
 }
 
-// end has Podman end the container. What is left then, as without the process that Podman has beside each, is
-// ended and removed without it.
+// end has Podman end the container. It then ends and removes without Podman what is left, as happens when
+// Podman's monitor of the container is gone.
 func (c container) end(ctx context.Context) error {
 	left, err := c.left()
 	if err != nil {
@@ -214,7 +216,7 @@ func (c container) end(ctx context.Context) error {
 	})
 }
 
-// there says whether Podman has the container, also one that has ended.
+// there reports whether Podman has the container, even if it has ended.
 func (c container) there(ctx context.Context) (bool, error) {
 	out, err := exec.CommandContext(ctx, podman, "container", "exists", "--", c.container()).CombinedOutput()
 	exit, ended := errors.AsType[*exec.ExitError](err)
@@ -239,11 +241,11 @@ func (c container) remove(ctx context.Context) error {
 	return nil
 }
 
-// container is its name.
+// container returns the container's name.
 func (c container) container() string { return "isolane-" + c.name }
 
-// kill asks processes to end, and ends those that have not after five seconds, with what has come meanwhile:
-// a program may start others to end by.
+// kill asks processes to end, and kills those that have not after five seconds, with those started meanwhile:
+// a program may start others in order to end.
 func kill(ctx context.Context, left func() ([]int, error)) error {
 	for n := 0; ; n++ {
 		pids, err := left()

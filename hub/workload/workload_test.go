@@ -25,7 +25,7 @@ import (
 	"isolane.dev/isolane/unit"
 )
 
-// What a command starts when it is told to end is ended too, and nobody else's processes are.
+// What a command starts when it is told to end is ended too, and no processes of others.
 func TestKill(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "session")
 	began := exec.CommandContext(t.Context(), "sh", "-c", "trap 'sleep 1000 & exit 0' TERM; echo; sleep 1000 & wait; wait")
@@ -35,7 +35,7 @@ func TestKill(t *testing.T) {
 		err = began.Start()
 	}
 	if err == nil {
-		_, err = out.Read(make([]byte, 1)) // it has its trap
+		_, err = out.Read(make([]byte, 1)) // it has set its trap
 	}
 	if err == nil {
 		err = writeSession(file, began.Process.Pid)
@@ -52,7 +52,7 @@ func TestKill(t *testing.T) {
 	if pids, perr := s.processes(); len(pids) == 0 || errors.Join(err, perr) != nil {
 		t.Errorf("%+v: found %v, %v, %v", s, pids, err, perr)
 	}
-	late := false // a process has come after the command itself
+	late := false // a process that came after the command itself
 	err = kill(t.Context(), func() ([]int, error) {
 		pids, perr := s.processes()
 		late = late || len(pids) > 0 && !slices.Contains(pids, s.ID)
@@ -61,7 +61,7 @@ func TestKill(t *testing.T) {
 	if pids, perr := s.processes(); errors.Join(err, perr) != nil || len(pids) > 0 || !late {
 		t.Errorf("%v are left, %v, %v; one came late: %t", pids, err, perr, late)
 	}
-	_ = began.Wait() // it has printed into a pipe that nobody reads
+	_ = began.Wait() // it has written into a pipe that nobody reads
 	if err = os.WriteFile(file, []byte(`{"boot":"`), 0o600); err == nil {
 		s, err = readSession(file)
 	}
@@ -70,7 +70,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// A session of which nothing is left is forgotten: its number may become a stranger's.
+// A session of which nothing is left is forgotten, because its id may become a stranger's.
 func TestSessionForgotten(t *testing.T) {
 	p := newInstances(t.TempDir())
 	if err := os.WriteFile(p.session("web"), []byte(`{"boot":"other","id":1,"start":1}`), 0o600); err != nil {
@@ -84,7 +84,7 @@ func TestSessionForgotten(t *testing.T) {
 	}
 }
 
-// What a lane has not got: what it is declared for refuses a reservation, the rest is told.
+// What a lane lacks: a missing declared part refuses a reservation, the rest is reported.
 func TestLack(t *testing.T) {
 	of := func(s enforce.Subject, c enforce.Cause, name string) enforce.RefusedStep {
 		return enforce.RefusedStep{Subject: s, Cause: c, Name: name, Reason: "why"}
@@ -102,7 +102,8 @@ func TestLack(t *testing.T) {
 	}
 }
 
-// running are the processes whose command line ends so, once so many of them may use the lane's CPUs only.
+// running returns the processes whose command line ends in this way, once `want` of them may use only the
+// lane's CPUs.
 func running(t *testing.T, p *Instances, i desired.Instance, program string, want int) (pids []int, users []string) {
 	t.Helper()
 	var seen string
@@ -147,7 +148,7 @@ func running(t *testing.T, p *Instances, i desired.Instance, program string, wan
 	return nil, nil
 }
 
-// cpusOf are those of the lane of an Instance.
+// cpusOf returns the CPUs of an Instance's lane.
 func cpusOf(t *testing.T, p *Instances, i desired.Instance) cpuset.Set {
 	t.Helper()
 	l, err := lanes.Look(p.lanes)
@@ -171,7 +172,7 @@ func instance(t *testing.T, spec api.InstanceSpec) desired.Instance {
 	return desired.Instance{Name: "acme.hub-test", Generation: 1, Spec: text}
 }
 
-// ownPodman has Podman keep all that it has in a folder of this test, with an image that has only busybox.
+// ownPodman makes Podman keep everything in a folder of this test, with an image that has only busybox.
 func ownPodman(t *testing.T) (image string) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.Program("podman"), hosttest.Program("crun"),
@@ -186,7 +187,7 @@ func ownPodman(t *testing.T) (image string) {
 	}
 	storage := fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n", dir+"/graph", dir+"/run")
 	t.Setenv("CONTAINERS_STORAGE_CONF", write("storage.conf", storage))
-	// Podman's own limits are higher than a test may set that lacks CAP_SYS_RESOURCE.
+	// Podman's own limits are higher than a test without CAP_SYS_RESOURCE may set.
 	t.Setenv("CONTAINERS_CONF", write("containers.conf", fmt.Sprintf("[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n[engine]\nlock_type = \"file\"\nstatic_dir = %q\n"+
 		"tmp_dir = %q\nvolume_path = %q\nevents_logger = \"none\"\ncgroup_manager = \"cgroupfs\"\n", dir+"/static", dir+"/tmp", dir+"/volumes")))
 	image = "localhost/isolane-test:1"
@@ -196,10 +197,10 @@ func ownPodman(t *testing.T) (image string) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if _, err = os.Stat("/run/crun"); errors.Is(err, os.ErrNotExist) { // crun keeps it, empty
+	if _, err = os.Stat("/run/crun"); errors.Is(err, os.ErrNotExist) { // crun keeps that folder, empty
 		t.Cleanup(func() { _ = os.Remove("/run/crun") })
 	}
-	t.Cleanup(func() { // what Podman has told to clean up behind it may still be at work in the folder
+	t.Cleanup(func() { // what Podman has started to clean up may still be at work in the folder
 		if rmOut, rmErr := exec.CommandContext(context.Background(), "podman", "rm", "--all", "--force").CombinedOutput(); rmErr != nil {
 			t.Errorf("%v: %s", rmErr, rmOut)
 		}
@@ -221,8 +222,8 @@ func ownPodman(t *testing.T) (image string) {
 	return image
 }
 
-// A container of an image that the host has runs in its lane with all its processes, as its tenant's user, is
-// started anew when it ends, and nothing of it is left.
+// A container of an image on the host runs in its lane with all its processes, as its tenant's user. It is
+// restarted when it ends, and nothing of it is left.
 func TestContainer(t *testing.T) {
 	image := ownPodman(t)
 	p := newInstances(t.TempDir())
@@ -279,8 +280,8 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// A service runs in its lane from its first instruction on, each time it is started, and ends with its Instance;
-// one that others have started is left alone.
+// A service runs in its lane from its first instruction on, each time it is started, and ends with its
+// Instance. A service that others have started is left alone.
 func TestService(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2), hosttest.Systemd)
 	const name, file = "isolane-hub-test.service", "/run/systemd/system/isolane-hub-test.service"
@@ -292,7 +293,7 @@ func TestService(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	// What it may use when it begins stands in a file.
+	// A file has what it may use when it begins.
 	first := filepath.Join(t.TempDir(), "first")
 	script := fmt.Sprintf("grep ^Cpus_allowed_list /proc/self/status >> %s; yes for-the-test > /dev/null & exec yes for-the-test > /dev/null", first)
 	if err := os.WriteFile(file, fmt.Appendf(nil, "[Service]\nExecStart=/bin/sh -c %q\n", script), 0o600); err != nil {
@@ -357,7 +358,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// A service that systemd starts again and again, as where its lane cannot be attached, is not said to run.
+// A service that systemd restarts again and again, as when its lane cannot be attached, does not count as
+// running.
 func TestServiceNotYet(t *testing.T) {
 	s := unit.Service{Name: "web.service", State: "activating", SubState: "auto-restart"}
 	err := started(s)

@@ -1,6 +1,6 @@
-// Package cyclictest drives cyclictest, which measures wake-up latency, and reads its report (rt-tests
-// 2.4, --json). It is there to be compared with: after a stall cyclictest skips the activations that it
-// missed, so its percentiles are too good then, and only its maximum is safe.
+// Package cyclictest drives cyclictest, which measures wake-up latency, and reads its report (rt-tests 2.4,
+// --json). It is meant for comparison: after a stall cyclictest skips the activations that it missed, so its
+// percentiles are then too good, and only its maximum is reliable.
 package cyclictest
 
 import (
@@ -12,20 +12,20 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Program is the program.
+// Program is the name of the program.
 const Program = "cyclictest"
 
-// minInterval is what cyclictest keeps up with everywhere.
+// minInterval is the shortest interval with which cyclictest keeps up everywhere.
 const minInterval = 50 * time.Microsecond
 
-// histogramEnd is where cyclictest's histogram ends, in its bins of 1 µs. For each thread it locks 8
-// bytes a bin.
+// histogramEnd is the end of cyclictest's histogram, in bins of 1 µs. cyclictest locks 8 bytes for each bin
+// and thread.
 const histogramEnd = 100_000
 
 // Driver is the probe "cyclictest".
 type Driver struct{}
 
-// Probe measures wake-up latency with SCHED_FIFO threads, one to a CPU.
+// Probe measures wake-up latency with SCHED_FIFO threads, one per CPU.
 type Probe struct {
 	probe.Alone
 	timer.Settings
@@ -40,7 +40,7 @@ func (Driver) Programs() []string { return []string{Program} }
 // Package returns rt-tests, which holds cyclictest in Debian.
 func (Driver) Package(string) string { return "rt-tests" }
 
-// Read reads a Probe.
+// Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	p := Probe{Settings: timer.Usual()}
 	if err := probe.Decode(settings, &p); err != nil {
@@ -52,22 +52,22 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	return p, nil
 }
 
-// Validate takes whole seconds. The warm-up may be anything: cyclictest has none.
+// Validate requires whole seconds. It ignores the warm-up, because cyclictest has none.
 func (Probe) Validate(c probe.Conditions) error {
 	c.Warmup = 0
 	return c.WholeSeconds(Program)
 }
 
-// Metrics are the latency, and how many activations were skipped.
+// Metrics returns the latency, and how many activations were skipped.
 func (p Probe) Metrics(name string) []results.Metric {
 	return []results.Metric{p.Latency(name, Program, "cyclictest, without a warm-up"),
 		timer.Skipped(name, Program)}
 }
 
-// Capabilities are for its scheduling class, locked memory and /dev/cpu_dma_latency.
+// Capabilities returns those for its scheduling class, locked memory and /dev/cpu_dma_latency.
 func (Probe) Capabilities() []string { return []string{"SYS_NICE", "IPC_LOCK"} }
 
-// Client is the command line. Its report comes on standard output, which must be a pipe.
+// Client returns the command line. The report comes on standard output, which must be a pipe.
 func (p Probe) Client(_ string, c probe.Conditions) []string {
 	threads := "--threads" // without a number: one for each CPU of the process
 	if p.Threads > 0 {

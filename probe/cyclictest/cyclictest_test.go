@@ -26,7 +26,7 @@ func settle(tb testing.TB, settings string) probe.Probe {
 
 func second() probe.Conditions { return probe.Conditions{Name: "c", Window: time.Second} }
 
-// document is a report of one thread.
+// document returns a report of one thread.
 func document(thread string) []byte {
 	return fmt.Appendf(nil, `{"file_version": 1, "rt_test_version:": "2.40", "return_code": 0, "num_threads": 1,
 		"resolution_in_ns": 0, "thread": {"0": {%s}}}`, thread)
@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 
 func TestBeyond(t *testing.T) {
 	p := settle(t, "{threads: 1}")
-	// Latencies of 3, 3, 4 and once 250,000 µs, where the histogram ends at 100,000: all are known.
+	// Latencies of 3, 3, 4 and once 250,000 µs, with a histogram that ends at 100,000: all are known.
 	m, err := p.Parse(document(`"histogram": {"3": 2, "4": 1}, "cycles": 4, "max": 250000`), second())
 	if err != nil || len(m.Void) > 0 {
 		t.Fatalf("%+v, %v", m, err)
@@ -77,7 +77,7 @@ func TestBeyond(t *testing.T) {
 	if s := m.Samples["c"]; s.Wanted != 1000 || s.Lost != 996 || m.Values["c-skipped"] != 996 {
 		t.Errorf("%+v, %v: expected 996 of 1000 skipped", s, m.Values)
 	}
-	// Of two beyond the end only the longest is known.
+	// Of two beyond the end, only the longest is known.
 	m, err = p.Parse(document(`"histogram": {"3": 2, "4": 1}, "cycles": 5, "max": 250000`), second())
 	if err != nil || len(m.Void) != 1 || !strings.Contains(m.Void[0], "2 samples over 100ms") {
 		t.Errorf("void %q, %v", m.Void, err)
@@ -148,7 +148,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// cyclictest on this host, once as it is, and once standing still for 500 ms: it skips what it missed, and we say so.
+// cyclictest on this host, once normally, and once frozen for 500 ms: it skips what it missed, and the report
+// says so.
 func TestRun(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Program(Program))
 	c := second()

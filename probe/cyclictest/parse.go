@@ -16,10 +16,10 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// held is what cyclictest prints when it holds the idle states.
+// held is what cyclictest prints if it keeps CPUs out of idle states.
 const held = "# /dev/cpu_dma_latency set to"
 
-// A report with more than that is none.
+// A report with larger figures is rejected.
 const (
 	longest   = 24 * time.Hour
 	maxCycles = uint64(longest / minInterval)
@@ -36,14 +36,14 @@ type report struct {
 }
 
 type thread struct {
-	// by latency in µs, cut off; those beyond its end are missing
+	// by latency in µs, rounded down; samples beyond the end of the histogram are missing
 	Histogram map[string]uint64 `json:"histogram"`
 	Cycles    uint64            `json:"cycles"`
 	Max       uint64            `json:"max"` // µs
 }
 
-// Parse reads the report. A histogram that lacks samples without saying that they lie beyond its end is
-// refused.
+// Parse reads the report. It rejects a histogram that lacks samples without saying that they lie beyond its
+// end.
 func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
 	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
 	r, holds, err := read(output)
@@ -82,7 +82,7 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 	return m, nil
 }
 
-// read splits the output into the report and the lines about it, and says whether idle states were held.
+// read splits the output into the report and the lines about it, and reports whether idle states were held.
 func read(output []byte) (r report, holds bool, err error) {
 	var document []byte
 	for line := range bytes.Lines(output) {
@@ -116,9 +116,9 @@ func (r report) validate(threads int) error {
 	return nil
 }
 
-// add counts the thread's samples and returns how many lie beyond the end of its histogram. If it is one,
-// it is the thread's maximum. The others count as the middle of their bin: cyclictest cuts off to µs, and
-// its lower edge would be 500 ns too low on average.
+// add counts the thread's samples, and returns how many lie beyond the end of its histogram. A single one is
+// the thread's maximum. The others count as the middle of their bin: cyclictest rounds down to µs, so the
+// lower edge would be 500 ns too low on average.
 func (t thread) add(to *hdrhistogram.Histogram) (beyond uint64, err error) {
 	if t.Cycles > maxCycles || t.Max > uint64(longest/time.Microsecond) {
 		return 0, fmt.Errorf("cycles %d, max %d: expected at most %d, and %s", t.Cycles, t.Max, maxCycles, longest)

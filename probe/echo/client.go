@@ -14,10 +14,10 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// magic begins each message, so that a stray datagram is not taken for a reply.
+// magic begins each message, so that a stray datagram does not count as a reply.
 const magic = 0x49534f4c414e4531 // "ISOLANE1"
 
-// stragglers is how long replies are awaited after the window.
+// stragglers is how long the client waits for replies after the window.
 const stragglers = time.Second
 
 // timeout is when a message of the closed loop counts as lost.
@@ -25,10 +25,10 @@ const timeout = time.Second
 
 // Run measures round-trip times against the application.
 //
-// One thread does everything. While replies are outstanding it polls for them (or, with
-// Block, sleeps in the kernel until one is there); between messages it sleeps, so that the
-// CPU is free for others. In the open loop a message that could not leave in time leaves late, and
-// its latency counts from when it should have left; none is left out.
+// One thread does everything. While replies are outstanding it polls for them (or, with Block, sleeps in the
+// kernel until one arrives). Between messages it sleeps, so that others can use the CPU. In the open loop a
+// message that could not leave in time leaves late, and its latency counts from when it should have left;
+// none is left out.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
 	given.Address = given.At(port)
 	m := results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window)}
@@ -75,7 +75,7 @@ type client struct {
 	probe.Conditions
 	size  int // of a message
 	clock probe.Clock
-	// Of the first half of the window, at its end of the whole; of the second half.
+	// For the first half of the window (at its end, for all of it), and for the second half.
 	latency, later *hdrhistogram.Histogram
 	half           int64 // when the second half begins
 	lag            *hdrhistogram.Histogram
@@ -83,7 +83,7 @@ type client struct {
 	sent, lost     uint64 // within the window
 	out            []byte // the message
 	in             []byte
-	filled         int // bytes in in, of a stream
+	filled         int // bytes in in, for a stream
 }
 
 func newClient(fd socket, p Probe, given probe.Conditions) (*client, error) {
@@ -99,7 +99,7 @@ func newClient(fd socket, p Probe, given probe.Conditions) (*client, error) {
 	return c, nil
 }
 
-// post sends the message of that number.
+// post sends message seq.
 func (c *client) post(seq uint64) error {
 	binary.LittleEndian.PutUint64(c.out[8:], seq)
 	if c.Protocol == TCP || seq%tickEvery == 0 {
@@ -108,11 +108,10 @@ func (c *client) post(seq uint64) error {
 	if errno := c.offer(c.out); errno != 0 && errno != unix.ENOBUFS && errno != unix.EAGAIN {
 		return errno
 	}
-	return nil // what got lost on the way out, the missing reply counts
+	return nil // a message lost on the way out counts as a missing reply
 }
 
-// reply looks for a reply without waiting and returns its number. Anything else that arrives is
-// passed over.
+// reply looks for a reply without waiting, and returns its number. It skips anything else that arrives.
 func (c *client) reply() (seq uint64, ok bool, err error) {
 	size := c.size
 	into := c.in
@@ -140,8 +139,8 @@ func (c *client) reply() (seq uint64, ok bool, err error) {
 	return binary.LittleEndian.Uint64(c.in[8:]), true, nil
 }
 
-// await polls, or sleeps, until a reply is there or the clock shows deadline. It looks at the clock
-// after every so many polls.
+// await polls, or sleeps, until a reply arrives or the clock shows deadline. It reads the clock once per
+// `every` polls.
 func (c *client) await(deadline int64, every int) (seq uint64, ok bool, err error) {
 	for polls := 1; ; polls++ {
 		if seq, ok, err = c.reply(); ok || err != nil {
@@ -199,8 +198,8 @@ func (c *client) pingPong(ctx context.Context) error {
 	}
 }
 
-// answer waits for the reply to seq and returns when it came, or 0. Replies to messages that were
-// given up are passed over.
+// answer waits for the reply to seq, and returns when it arrived, or 0. It skips replies to messages that
+// were given up.
 func (c *client) answer(seq uint64, deadline int64) (int64, error) {
 	for {
 		got, ok, err := c.await(deadline, 64)
@@ -223,8 +222,8 @@ func (c *client) measured(begin, end int64) {
 	c.longest.Add(begin, end)
 }
 
-// openLoop sends message n at begin + n×interval. sentAt remembers nothing: the number tells when
-// it should have left.
+// openLoop sends message n at begin + n×interval. It stores no times of sending: the number tells when a
+// message should have left.
 func (c *client) openLoop(ctx context.Context) error {
 	interval := 1e9 / c.Rate
 	first := c.clock.Now() + int64(time.Millisecond)
@@ -235,7 +234,7 @@ func (c *client) openLoop(ctx context.Context) error {
 	seen := make([]bool, total)
 	outstanding := 0
 	take := func(seq uint64) {
-		if seq >= total || seen[seq] { // of an earlier connection, or a duplicate
+		if seq >= total || seen[seq] { // from an earlier connection, or a duplicate
 			return
 		}
 		seen[seq] = true
@@ -278,8 +277,8 @@ func (c *client) openLoop(ctx context.Context) error {
 	return nil
 }
 
-// collect takes replies until the clock shows next: while some are outstanding it watches for
-// them, and sleeps otherwise.
+// collect takes replies until the clock shows next. It watches for them while some are outstanding, and
+// otherwise sleeps.
 func (c *client) collect(next int64, outstanding *int, take func(uint64)) error {
 	for *outstanding > 0 {
 		now := c.clock.Now()
@@ -297,7 +296,7 @@ func (c *client) collect(next int64, outstanding *int, take func(uint64)) error 
 	return c.clock.WaitUntil(next)
 }
 
-// object says why the figures of this measurement are not to be used.
+// object says why the figures of this measurement must not be used.
 func (c *client) object(m *results.Measurement) {
 	if c.latency.TotalCount() == 0 {
 		m.NotCarried("no replies")

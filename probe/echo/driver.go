@@ -17,11 +17,11 @@ const (
 	UDP = "udp"
 	TCP = "tcp"
 
-	PingPong = "pingpong" // closed loop: the next message leaves after the reply to the last
-	Open     = "open"     // open loop: messages leave at a fixed rate, whatever the replies do
+	PingPong = "pingpong" // closed loop: each message leaves after the reply to the last one
+	Open     = "open"     // open loop: messages leave at a fixed rate, whatever the replies
 
-	Spin  = "spin"  // poll for the message
-	Block = "block" // sleep in the kernel until it is there
+	Spin  = "spin"  // poll for messages
+	Block = "block" // sleep in the kernel until a message arrives
 )
 
 // Driver is the probe "echo". Its programs are commands of the isolane binary itself.
@@ -35,17 +35,17 @@ type Probe struct {
 	Mode     string            `json:"mode"`           // default pingpong
 	Rate     float64           `json:"rate,omitempty"` // messages per second of the open loop
 	Gap      quantity.Duration `json:"gap,omitempty"`  // pause after each reply of the closed loop
-	// Wait is how to await messages; "" is spin for the client and block for the application.
+	// Wait is how to wait for messages; "": spin for the client, block for the application.
 	Wait string `json:"wait,omitempty"`
 }
 
-// The payload holds the number of a message and is at most one UDP datagram.
+// The payload holds the number of the message, and must fit into one UDP datagram.
 const (
 	minPayload = 16
 	maxPayload = 65507
 )
 
-// port is that of the echo protocol (RFC 862), out of the reserved range.
+// port is the port of the echo protocol (RFC 862), moved out of the reserved range.
 const port = 7007
 
 // Name returns "echo".
@@ -54,7 +54,7 @@ func (Driver) Name() string { return "echo" }
 // Programs returns none.
 func (Driver) Programs() []string { return nil }
 
-// Read reads a Probe.
+// Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	p := Probe{Protocol: UDP, Payload: 64, Mode: PingPong}
 	if err := probe.Decode(settings, &p); err != nil {
@@ -83,10 +83,10 @@ func (p Probe) validate() error {
 	return nil
 }
 
-// Validate takes all conditions.
+// Validate accepts all conditions.
 func (Probe) Validate(probe.Conditions) error { return nil }
 
-// Metrics are the round trips, and how much longer their median is in the second half of the window.
+// Metrics returns the round trips, and how much longer their median is in the second half of the window.
 func (p Probe) Metrics(name string) []results.Metric {
 	m := results.Metric{Name: name, Quantity: "rtt", Noun: "RTT", Title: "Round trip",
 		About: "Median round trip (P50)",
@@ -97,26 +97,26 @@ func (p Probe) Metrics(name string) []results.Metric {
 	return []results.Metric{m, probe.Trend(m)}
 }
 
-// Inside is false: the client measures from outside.
+// Inside returns false: the client measures from outside.
 func (Probe) Inside() bool { return false }
 
-// Server is the command line at the application, the same for all probes.
+// Server returns the command line at the application, which is the same for all probes.
 func (Probe) Server(self string, c probe.Conditions) []string {
 	return probe.Command(self, "echo", c, "--serve")
 }
 
-// Ready is what the server prints when it listens.
+// Ready returns what the server prints when it listens.
 func (Probe) Ready() string { return Ready }
 
-// Client is the command line of the client.
+// Client returns the command line of the client.
 func (p Probe) Client(self string, c probe.Conditions) []string {
 	return probe.OwnClient(self, "echo", p, c)
 }
 
-// InMachine says that it can be in a virtual machine, and needs nothing there.
+// InMachine reports that the probe can run in a virtual machine, and needs nothing there.
 func (Probe) InMachine() (programs, modules []string, can bool) { return nil, nil, true }
 
-// Serve answers as the application.
+// Serve is the application: it answers.
 func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
 	return Serve(ctx, c.At(port), p.Wait, stdout)
 }

@@ -28,7 +28,7 @@ func serve(t *testing.T, ip, wait string) netip.AddrPort {
 	return addr
 }
 
-// short is a window of 100 ms.
+// short returns conditions with a window of 100 ms.
 func short(addr netip.AddrPort) probe.Conditions {
 	return probe.Conditions{Name: "test", Address: addr, Warmup: 10 * time.Millisecond, Window: 100 * time.Millisecond}
 }
@@ -59,7 +59,7 @@ func TestEcho(t *testing.T) {
 					p := small(protocol, mode)
 					p.Wait, p.Payload = waiting, 1400
 					var m results.Measurement
-					for tries := 0; tries < 3 && m.Samples[m.Name].Wanted == 0; tries++ { // a busy machine may give no CPU in 0.1 s
+					for tries := 0; tries < 3 && m.Samples[m.Name].Wanted == 0; tries++ { // a busy machine may give no CPU within 0.1 s
 						var err error
 						if m, err = p.Run(t.Context(), short(addr)); err != nil {
 							t.Fatalf("%s %s %s %s: %v", ip, protocol, mode, waiting, err)
@@ -75,8 +75,7 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// responder answers datagrams, except that it stalls once for 500 ms, and sends what mangle makes
-// of each message.
+// responder answers datagrams with what mangle makes of each message. Once it stalls for 500 ms.
 func responder(t *testing.T, stall time.Duration, mangle func([]byte) [][]byte) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -112,8 +111,9 @@ func responder(t *testing.T, stall time.Duration, mangle func([]byte) [][]byte) 
 
 func same(b []byte) [][]byte { return [][]byte{b} }
 
-// The demonstration of coordinated omission: a stall of 500 ms delays every message that should
-// have left meanwhile (as far as they fit into the socket's buffer: the rest is lost, and counted). The open loop counts them all; the closed loop sees one slow exchange.
+// A demonstration of coordinated omission: a stall of 500 ms delays every message that should have left
+// during it (as far as they fit into the socket's buffer: the rest is lost, and counted). The open loop
+// counts them all; the closed loop sees one slow exchange.
 func TestStall(t *testing.T) {
 	const stall = 500 * time.Millisecond
 	count := func(mode string) (late int64, worst time.Duration) {
@@ -142,7 +142,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// Duplicates, strangers and losses: no reply counts twice, and what is missing is counted.
+// With duplicates, strangers and losses, no reply counts twice, and what is missing is counted.
 func TestUnreliableResponder(t *testing.T) {
 	n := 0
 	addr := responder(t, 0, func(b []byte) [][]byte {
@@ -172,7 +172,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// Signals, as Go's scheduler sends them, neither end a sleep early nor lose a message.
+// Signals, such as those of Go's scheduler, neither end a sleep early nor lose a message.
 func TestSignals(t *testing.T) {
 	addr := serve(t, "127.0.0.1", Block)
 	ctx, cancel := context.WithCancel(t.Context())

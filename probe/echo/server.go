@@ -15,11 +15,11 @@ import (
 	"isolane.dev/isolane/probe"
 )
 
-// Ready is how the line begins that Serve prints when both sockets listen.
+// Ready begins the line that Serve prints when both sockets listen.
 const Ready = "ready "
 
-// Serve is the edge application: it sends back what reaches the address, datagrams and streams,
-// until ctx ends. With Spin it polls its sockets instead of sleeping.
+// Serve is the edge application: it sends back datagrams and streams that reach the address, until ctx ends.
+// With Spin it polls its sockets instead of sleeping.
 func Serve(ctx context.Context, addr netip.AddrPort, wait string, stdout io.Writer) error {
 	done, err := probe.HotLoop()
 	if err != nil {
@@ -86,7 +86,7 @@ type server struct {
 	group   sync.WaitGroup
 }
 
-// report keeps the first error; those after the end of ctx are how the loops end.
+// report keeps the first error. Errors after the end of ctx are how the loops end.
 func (s *server) report(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *server) report(err error) {
 	}
 }
 
-// datagrams sends each datagram back to where it came from, sleeping in between.
+// datagrams sends each datagram back to its sender, and sleeps in between.
 func (s *server) datagrams(fd socket) error {
 	done, err := probe.HotLoop()
 	if err != nil {
@@ -120,8 +120,8 @@ type datagram struct {
 
 func newDatagram() *datagram { return &datagram{buf: make([]byte, maxPayload+1)} }
 
-// echo sends one datagram back; flags MSG_DONTWAIT makes it return at once when there is none.
-// unix.Recvfrom and Sendto would allocate the address of each message.
+// echo sends one datagram back. With flags MSG_DONTWAIT it returns at once if there is none. unix.Recvfrom
+// and Sendto would allocate the address of each message.
 func (d *datagram) echo(fd socket, flags int) error {
 	call := unix.Syscall6
 	if flags == unix.MSG_DONTWAIT {
@@ -131,11 +131,11 @@ func (d *datagram) echo(fd socket, flags int) error {
 	n, _, errno := call(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&d.buf[0])), uintptr(len(d.buf)),
 		uintptr(flags), uintptr(unsafe.Pointer(&d.from)), uintptr(unsafe.Pointer(&d.size)))
 	switch {
-	case idle(errno) || errno == unix.ECONNREFUSED: // the latter of an earlier reply
+	case idle(errno) || errno == unix.ECONNREFUSED: // the latter is about an earlier reply
 		return nil
 	case errno != 0:
 		return errno
-	case d.size == 0: // shut down
+	case d.size == 0: // the socket was shut down
 		return io.EOF
 	}
 	_, _, errno = call(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&d.buf[0])), n,
@@ -146,7 +146,7 @@ func (d *datagram) echo(fd socket, flags int) error {
 	return nil
 }
 
-// spin serves everything from one thread that never sleeps: several would fight for one CPU.
+// spin serves everything from one thread that never sleeps. Several would compete for one CPU.
 func (s *server) spin(datagrams, listener socket) error {
 	done, err := probe.HotLoop()
 	if err != nil {
@@ -191,14 +191,15 @@ func (s *server) spin(datagrams, listener socket) error {
 	}
 }
 
-// acceptEvery is how often a server that spins looks for new connections and its end. Each look takes as long
-// as several at a socket, and a message that comes then waits for it: it must not be one of a hundred.
+// acceptEvery is how often a spinning server looks for new connections and for its end. Each look takes as
+// long as several polls of a socket, and delays a message that arrives then, so that must happen to fewer
+// than one message in a hundred.
 const acceptEvery = 4 * time.Millisecond
 
-// streamBuffer is how much of a stream is read at once.
+// streamBuffer is how many bytes of a stream are read at once.
 const streamBuffer = 64 << 10
 
-// acceptStream takes the next connection. unix.Accept4 would allocate an address also where there is none.
+// acceptStream accepts the next connection. unix.Accept4 would allocate an address even if there is none.
 func acceptStream(l socket) (socket, error) {
 	fd, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(l), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
@@ -245,7 +246,7 @@ func (s *server) closeStreams() {
 	}
 }
 
-// stream sends back what comes on a connection, until the other side ends it.
+// stream sends back what arrives on a connection, until the other side ends it.
 func (s *server) stream(c socket) {
 	done, err := probe.HotLoop()
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package echo measures round-trip times: the edge application that sends back what it gets, and
-// the client that counts how long that takes.
+// Package echo measures round-trip times. It has the edge application, which sends back what it gets, and the
+// client, which measures how long that takes.
 //
-// Both are written as in C: a locked thread, no garbage collection, no allocation per message, and
-// system calls on plain descriptors rather than Go's network poller, whose timers are a
-// millisecond coarse.
+// Both are written as one would in C: a locked thread, no garbage collection, no allocation per message, and
+// system calls on plain descriptors rather than Go's network poller, whose timers have a resolution of a
+// millisecond.
 package echo
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a plain descriptor.
+// socket is a plain file descriptor.
 type socket int
 
 func newSocket(addr netip.Addr, protocol string) (socket, error) {
@@ -42,8 +42,8 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// connect returns a socket to the application, for UDP too: then the kernel looks the route up
-// once, and reports a refused port.
+// connect returns a socket that is connected to the application, also for UDP: then the kernel looks up the
+// route only once, and reports a refused port.
 func connect(a netip.AddrPort, protocol string) (socket, error) {
 	s, err := newSocket(a.Addr(), protocol)
 	if err != nil {
@@ -59,7 +59,7 @@ func connect(a netip.AddrPort, protocol string) (socket, error) {
 	return s, nil
 }
 
-// recv reads into b; flags are those of recvfrom(2). unix.Recvfrom would allocate an address.
+// recv reads into b, with the flags of recvfrom(2). unix.Recvfrom would allocate an address.
 func (s socket) recv(b []byte, flags int) (int, error) {
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(&b[0])),
@@ -74,20 +74,20 @@ func (s socket) recv(b []byte, flags int) (int, error) {
 	}
 }
 
-// poll reads into b without waiting. A raw system call is right here, and only here: it never
-// sleeps, so nobody needs this thread's place in Go's scheduler, and entering that costs more than
-// the look itself.
+// poll reads into b without waiting. Only here a raw system call is right: it never sleeps, so no other
+// goroutine needs this thread's place in Go's scheduler, and a call through the scheduler costs more than the
+// look itself.
 func (s socket) poll(b []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 
-// tickEvery is how often a loop that otherwise makes raw system calls makes a normal one: then Go's
-// monitor sees the thread move, and does not interrupt it for hanging on to its processor.
+// tickEvery is how often a loop of raw system calls makes a normal one. Then Go's monitor sees that the
+// thread moves, and does not preempt it for keeping its processor.
 const tickEvery = 256
 
-// offer sends a datagram without ever waiting; so it may be raw, as poll.
+// offer sends a datagram without ever waiting, so the call may be raw, as in poll.
 func (s socket) offer(b []byte) unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s), uintptr(unsafe.Pointer(&b[0])),
 		uintptr(len(b)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
@@ -110,8 +110,7 @@ func (s socket) send(b []byte) error {
 	return nil
 }
 
-// wait waits up to timeout nanoseconds for something to read (ppoll(2)); a negative timeout waits
-// for ever.
+// wait waits up to timeout nanoseconds for something to read (ppoll(2)). A negative timeout waits for ever.
 func (s socket) wait(timeout int64) error {
 	fds := [1]unix.PollFd{{Fd: int32(s), Events: unix.POLLIN}}
 	var ts *unix.Timespec
@@ -126,6 +125,6 @@ func (s socket) wait(timeout int64) error {
 	return err
 }
 
-// idle says whether an error of poll only means that there is nothing to read. errors.Is would take
-// a tenth of a poll's time.
+// idle reports whether an error of poll only means that there is nothing to read. errors.Is would take a
+// tenth of the time of a poll.
 func idle(errno unix.Errno) bool { return errno == unix.EAGAIN || errno == unix.EINTR }

@@ -5,31 +5,31 @@ import (
 	"strings"
 )
 
-// balance says of the frames that did not come back where they were lost, between two looks.
+// balance says where the frames were lost that did not come back between two looks.
 type balance struct {
-	known   bool // what the forwarder counted: the parts are there, within and back; else one, all of the way
+	known   bool // the forwarder counts: parts are there, within and back; else one, the whole way
 	parts   []part
-	doubled uint64 // frames that came twice, at the end that saw more of them
-	noRoom  uint64 // frames that came to the generator's socket and found no room
+	doubled uint64 // frames that arrived twice, at the end that saw more of them
+	noRoom  uint64 // frames that reached the generator's socket and found no room
 	said    string // what the forwarder counted
 }
 
-// part is one of the way of frames.
+// part is a part of the way of frames.
 type part struct {
 	where string
 	lost  uint64
 	drops []drop
 }
 
-// drop is what somebody counted who drops frames.
+// drop is how many frames somebody reports as dropped.
 type drop struct {
 	frames uint64
 	how    string
-	others bool // frames of others are among them
+	others bool // frames of others may be among them
 }
 
-// balance compares what both ends counted. Two ends of a pair of devices count the same frame both: of a way
-// the greater count is taken.
+// balance compares what both ends have counted. Both ends of a pair of devices may count the same frame, so
+// the greater count of each way is used.
 func (g *generator) balance(before, after reply) balance {
 	of := func(count func(reply) uint64) uint64 { return count(after) - count(before) }
 	out, in := of(func(r reply) uint64 { return r.own.out }), of(func(r reply) uint64 { return r.own.in })
@@ -51,7 +51,8 @@ func (g *generator) balance(before, after reply) balance {
 	twice := of(func(r reply) uint64 { return r.Doubled })
 	b.doubled = max(b.doubled, twice)
 	b.said = fmt.Sprintf("it took %d frames, %d of them again, and sent %d back", took, twice, sent)
-	// One that came twice may hide one that was lost: together the parts have what is missing.
+	// A frame that arrived twice may hide one that was lost. The parts together must account for all that are
+	// missing.
 	lostThere := min(missing, g.sent-min(g.sent, took-twice))
 	within := min(missing-lostThere, took-min(took, sent))
 	b.parts = []part{
@@ -65,7 +66,7 @@ func (g *generator) balance(before, after reply) balance {
 	return b
 }
 
-// named are the words of who lost frames of a part, and how many are left of which nobody says so.
+// named says who has lost frames of a part, and returns how many lost frames nobody reports.
 func (p part) named() (words []string, rest uint64) {
 	rest = p.lost
 	for _, d := range p.drops {
@@ -85,7 +86,7 @@ func (p part) named() (words []string, rest uint64) {
 	return words, rest
 }
 
-// unnamed are the frames that were lost and of which nobody says where.
+// unnamed returns how many frames were lost without a report of where.
 func (b balance) unnamed() (n uint64) {
 	for _, p := range b.parts {
 		_, rest := p.named()

@@ -2,9 +2,9 @@ package frames
 
 import "testing"
 
-// What both ends counted says where frames were lost, and of how many nobody says so.
+// The counts of both ends tell where frames were lost, and how many were lost without a trace.
 func TestBalance(t *testing.T) {
-	// of 100 frames the generator got 90 back; what nobody says is 0
+	// of 100 frames the generator got 90 back; unnamed counts are 0
 	for name, c := range map[string]struct {
 		there   counts
 		own     ownDrops

@@ -1,6 +1,6 @@
-// Package frames measures forwarding: a generator sends Ethernet frames past the kernel's network stack, the
-// application sends each back as a router does, and both count what they saw. A frame that does not come back
-// was dropped by a place that says so, or is lost and nobody says where.
+// Package frames measures forwarding. A generator sends Ethernet frames past the kernel's network stack, the
+// application sends each back as a router does, and both count what they see. A frame that does not come back
+// was either dropped where that was counted, or lost without a trace.
 package frames
 
 import (
@@ -27,16 +27,17 @@ const (
 const (
 	spin     = "spin"
 	block    = "block"
-	adaptive = "adaptive" // it polls for as long as frames come, and sleeps after awake without one
+	adaptive = "adaptive" // poll while frames arrive, and sleep after the time awake without one
 )
 
-// service is the forwarder's port, that of the discard protocol (RFC 863) out of the reserved range.
+// service is the forwarder's port: that of the discard protocol (RFC 863), moved out of the reserved range.
 const service = 7009
 
-// Size is that of frames in bytes, with the FCS as the field counts; Mix is the mixture of three.
+// Size is the size of frames in bytes, including the FCS, as is usual in the field. Mix is a mixture of three
+// sizes.
 type Size int
 
-// Mix is Size "imix": of twelve frames 7 of 64 bytes, 4 of 594 and 1 of 1518.
+// Mix is Size "imix": of twelve frames, 7 have 64 bytes, 4 have 594 and 1 has 1518.
 const Mix Size = 0
 
 const (
@@ -44,10 +45,10 @@ const (
 	maxSize = 1518
 )
 
-// mix are the sizes of a Mix in their order.
+// mix returns the sizes of a Mix in their order.
 func mix() []int { return []int{64, 594, 64, 64, 594, 64, 1518, 64, 594, 64, 594, 64} }
 
-// UnmarshalJSON reads a number, or "imix".
+// UnmarshalJSON accepts a number, or "imix".
 func (s *Size) UnmarshalJSON(data []byte) error {
 	if string(data) == `"imix"` {
 		*s = Mix
@@ -61,7 +62,7 @@ func (s *Size) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
+// MarshalJSON is the inverse of UnmarshalJSON.
 func (s Size) MarshalJSON() ([]byte, error) {
 	if s == Mix {
 		return []byte(`"imix"`), nil
@@ -69,7 +70,7 @@ func (s Size) MarshalJSON() ([]byte, error) {
 	return json.Marshal(int(s))
 }
 
-// String says which.
+// String returns the size in words.
 func (s Size) String() string {
 	if s == Mix {
 		return "IMIX"
@@ -77,7 +78,7 @@ func (s Size) String() string {
 	return strconv.Itoa(int(s)) + " bytes"
 }
 
-// all are the sizes in the order in which frames have them.
+// all returns the sizes in the order in which frames have them.
 func (s Size) all() []int {
 	if s == Mix {
 		return mix()
@@ -85,7 +86,7 @@ func (s Size) all() []int {
 	return []int{int(s)}
 }
 
-const maxRate = 2e7 // more than 10 Gbit/s carries of the shortest
+const maxRate = 2e7 // more of the shortest frames than 10 Gbit/s carries
 
 // Driver is the probe "frames". Its client, and mostly its application, are commands of the isolane binary.
 type Driver struct{}
@@ -94,19 +95,19 @@ type Driver struct{}
 type Probe struct {
 	probe.Own
 	Size      Size       `json:"size"`      // default 64
-	Rate      probe.Rate `json:"rate"`      // frames per second; default max, as many as the device takes
+	Rate      probe.Rate `json:"rate"`      // frames per second; default max: as many as the device accepts
 	Forwarder string     `json:"forwarder"` // default isolane
-	Socket    string     `json:"socket"`    // of both ends: default auto
-	Wait      string     `json:"wait"`      // of isolane's forwarder: default block. The generator always polls.
+	Socket    string     `json:"socket"`    // of both ends; default auto
+	Wait      string     `json:"wait"`      // of isolane's forwarder; default block. The generator always polls.
 }
 
 // Name returns "frames".
 func (Driver) Name() string { return kind }
 
-// Programs returns none: which forwarder is needed, only the settings say.
+// Programs returns none: only the settings say which forwarder is needed.
 func (Driver) Programs() []string { return nil }
 
-// Read reads a Probe.
+// Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	p := Probe{Size: minSize, Rate: probe.Max, Forwarder: ours, Socket: auto, Wait: block}
 	if err := probe.Decode(settings, &p); err != nil {
@@ -123,7 +124,7 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	return p, p.Rate.AtMost(maxRate, "frames")
 }
 
-// Needs is the program of the forwarder and its Debian package; none of ours.
+// Needs returns the program of the forwarder and its Debian package; none for isolane's own forwarder.
 func (p Probe) Needs() (name, debian string) {
 	if p.Forwarder == testpmd {
 		return program, "dpdk-dev"
@@ -131,10 +132,10 @@ func (p Probe) Needs() (name, debian string) {
 	return "", ""
 }
 
-// Capabilities are those that the forwarder needs to take frames from a device.
+// Capabilities returns those that the forwarder needs to take frames from a device.
 func (Probe) Capabilities() []string { return []string{"BPF", "NET_ADMIN", "NET_RAW"} }
 
-// Validate refuses windows without a frame, and addresses of IPv6.
+// Validate rejects windows without a frame, and IPv6 addresses.
 func (p Probe) Validate(c probe.Conditions) error {
 	if p.Rate != probe.Max && float64(p.Rate)*c.Window.Seconds() < 1 {
 		return fmt.Errorf("measure: %s: expected at least one frame within it at a rate of %g", c.Window, p.Rate)
@@ -145,7 +146,7 @@ func (p Probe) Validate(c probe.Conditions) error {
 	return nil
 }
 
-// The words behind the name of a probe in those of its metrics.
+// The suffixes that make names of metrics from the probe's name.
 const (
 	latency    = "-latency"
 	sent       = "-sent"
@@ -161,12 +162,12 @@ const (
 	use        = "-use"
 )
 
-// inUse is the percentage of what the generator can send beyond which it may be what limits, not the
-// forwarder: one that is slower leaves more of the frames behind.
+// inUse is the percentage of the generator's capacity beyond which the generator may be the limit, not the
+// forwarder. A slower forwarder returns fewer of the frames.
 const inUse = 95
 
-// Metrics are the frames that came back, in an open loop how long they took, and what can be counted of the
-// others.
+// Metrics returns the frames that came back, in an open loop how long they took, and what can be counted
+// about the others.
 func (p Probe) Metrics(name string) []results.Metric {
 	about := fmt.Sprintf("frames of %s that came back, offered %g/s", p.Size, float64(p.Rate))
 	loop := results.Open
@@ -185,8 +186,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 	return append(all, p.checks(name, all[len(all)-1].Name)...)
 }
 
-// checks are the metrics that say whether the figure is to be trusted: it is not where frames are lost that
-// nobody accounts for, or where there are too many.
+// checks returns the metrics that say whether the figure can be trusted. It cannot if frames are lost without
+// a trace, or if there are too many of them.
 func (p Probe) checks(name, figure string) (all []results.Metric) {
 	check := func(word, noun, unit string) *results.Metric {
 		all = append(all, results.Metric{Name: name + word, Quantity: kind + word, Noun: noun, Title: noun,
@@ -213,21 +214,21 @@ func (p Probe) checks(name, figure string) (all []results.Metric) {
 	return all
 }
 
-// InMachine says that isolane's forwarder can be in a virtual machine, and needs nothing there.
+// InMachine reports that isolane's forwarder can run in a virtual machine, and needs nothing there.
 func (p Probe) InMachine() (programs, modules []string, can bool) {
 	return nil, nil, p.Forwarder == ours
 }
 
-// Inside is false: the generator measures from outside.
+// Inside returns false: the generator measures from outside.
 func (Probe) Inside() bool { return false }
 
-// Server is the command line at the application, the same for all sizes and rates.
+// Server returns the command line at the application, which is the same for all sizes and rates.
 func (p Probe) Server(self string, c probe.Conditions) []string {
 	return probe.Command(self, kind, c, "--serve",
 		fmt.Sprintf("{forwarder: %s, socket: %s, wait: %s}", p.Forwarder, p.Socket, p.Wait))
 }
 
-// Client is the command line of the generator.
+// Client returns the command line of the generator.
 func (p Probe) Client(self string, c probe.Conditions) []string {
 	return probe.OwnClient(self, kind, p, c)
 }

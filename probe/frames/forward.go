@@ -12,10 +12,10 @@ import (
 	"isolane.dev/isolane/probe"
 )
 
-// readyLine is how the line begins that the forwarder prints when it takes frames.
+// readyLine begins the line that the forwarder prints when it takes frames.
 const readyLine = "ready "
 
-// Ready is what the application prints when it takes frames.
+// Ready returns what the application prints when it takes frames.
 func (p Probe) Ready() string {
 	if p.Forwarder == testpmd {
 		return testpmdReady
@@ -23,7 +23,7 @@ func (p Probe) Ready() string {
 	return readyLine
 }
 
-// Serve is the application: it forwards frames back to where they came from, until ctx ends.
+// Serve is the application: it forwards frames back to their sender, until ctx ends.
 func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
 	done, err := probe.HotLoop()
 	if err != nil {
@@ -61,29 +61,29 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 	return f.run(ctx, p.Wait)
 }
 
-// counts are the forwarder's since it began, as it tells them the generator.
+// counts are the forwarder's counts since its start. It reports them to the generator.
 type counts struct {
-	Took      uint64 // frames of a generator: each was sent back, refused, or found the ring full
+	Took      uint64 // a generator's frames: each was sent back, refused, or found the ring full
 	Sent      uint64
-	Refused   uint64 // it had no time to live left
+	Refused   uint64 // its time to live had run out
 	Full      uint64 // there was no room to send it
-	Doubled   uint64 // of those it took, that had come before
-	NoRoom    uint64 // that its socket had no room for
-	DeviceIn  uint64 // that its device could not take in
-	DeviceOut uint64 // or send out
+	Doubled   uint64 // of those in Took, those that had arrived before
+	NoRoom    uint64 // for which its socket had no room
+	DeviceIn  uint64 // which its device could not receive
+	DeviceOut uint64 // or send
 }
 
 type forwarder struct {
 	local
 	port    *opened
 	clock   probe.Clock
-	in, out uint64 // of the device, at the begin
-	heard   tally  // of the generator that asked last
+	in, out uint64 // drops of the device at the start
+	heard   tally  // about the generator that asked last
 	counts
 }
 
-// idle is how often a forwarder that may sleep looks for frames in vain before it does, and awake how long,
-// in nanoseconds, where it is adaptive.
+// idle is how often a forwarder that may sleep looks for frames in vain before it does. awake is for how long
+// it looks if it is adaptive, in nanoseconds.
 const (
 	idle  = 64
 	awake = 1_000_000
@@ -91,7 +91,7 @@ const (
 
 func (f *forwarder) run(ctx context.Context, wait string) error {
 	watched := []unix.PollFd{{Events: unix.POLLIN}}
-	last := int64(0) // when a frame came
+	last := int64(0) // when a frame last arrived
 	for round, vain := 0, 0; ; round++ {
 		n, err := f.port.pull(f.take)
 		if err == nil {
@@ -111,7 +111,7 @@ func (f *forwarder) run(ctx context.Context, wait string) error {
 			}
 		}
 		if vain >= idle && wait != spin {
-			watched[0].Fd = int32(f.port.descriptor()) // which may have become another
+			watched[0].Fd = int32(f.port.descriptor()) // which may have changed
 			if _, err = unix.Poll(watched, 100); err != nil && !errors.Is(err, unix.EINTR) {
 				return err
 			}
@@ -122,13 +122,13 @@ func (f *forwarder) run(ctx context.Context, wait string) error {
 	}
 }
 
-// take sends a frame back. Frames of others for its port are forwarded too, and not counted.
+// take sends a frame back. It also forwards frames of others to its port, but does not count them.
 func (f *forwarder) take(b []byte) {
 	s, ok := read(b)
 	question, counted := ok && s.magic == isQuestion, ok && s.magic == isFrame
 	to := f.port.buffer()
 	if to == nil {
-		_ = f.port.flush() // the loop sees its errors
+		_ = f.port.flush() // its errors reach the loop
 		to = f.port.buffer()
 	}
 	end := &f.Sent
@@ -149,7 +149,7 @@ func (f *forwarder) take(b []byte) {
 	}
 }
 
-// answer makes the answer of a question, and returns its length. The numbers of frames begin anew behind it.
+// answer writes the answer to a question, and returns its length. After it, numbers of frames begin anew.
 func (f *forwarder) answer(b []byte, to stamped) int {
 	var err error
 	f.Doubled += f.heard.doubled
@@ -163,18 +163,18 @@ func (f *forwarder) answer(b []byte, to stamped) int {
 	return len(b)
 }
 
-// writeAnswer writes what readAnswer reads.
+// writeAnswer is the inverse of readAnswer.
 func writeAnswer(b []byte, to stamped, c counts, how string) {
 	stamp(b, isAnswer, to.number, to.at)
-	// a longer one would not fit, and a shorter one has zeros behind
+	// a longer text would not fit; a shorter one is followed by zeros
 	n, _ := binary.Encode(b[least:], binary.BigEndian, c)
 	copy(b[least+n:], how)
 }
 
-// questionSize has room for an answer.
+// questionSize leaves room for an answer.
 const questionSize = 512
 
-// readAnswer is what answer has written.
+// readAnswer reads what writeAnswer has written.
 func readAnswer(b []byte) (c counts, how string) {
 	n, err := binary.Decode(b[least:], binary.BigEndian, &c)
 	if err != nil {

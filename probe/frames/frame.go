@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Where the fields of a frame begin: Ethernet, IPv4 without options (RFC 791), UDP (RFC 768), and ours.
+// Offsets of the fields of a frame: Ethernet, IPv4 without options (RFC 791), UDP (RFC 768), and our own.
 const (
 	atProtocol = 12
 	atIP       = 14
@@ -18,33 +18,33 @@ const (
 	atMagic    = atUDP + 8
 	atNumber   = atMagic + 4
 	atTime     = atNumber + 6
-	least      = atTime + 8 // the shortest frame of Ethernet, without its FCS
+	least      = atTime + 8 // the shortest Ethernet frame, without its FCS
 )
 
-// fcs is the frame check sequence, which the device adds and takes off.
+// fcs is the length of the frame check sequence, which the device adds and removes.
 const fcs = 4
 
-// ttl is that of frames which the generator sends.
+// ttl is the time to live of the generator's frames.
 const ttl = 64
 
-// What a frame of ours is, as its magic says.
+// What a frame of ours is, by its magic.
 const (
 	isFrame    = 0x49534c46 // "ISLF"
 	isQuestion = 0x49534c51 // "ISLQ": to the forwarder, for its counts
 	isAnswer   = 0x49534c41 // "ISLA"
 )
 
-// Payload is where that of UDP begins in a frame.
+// Payload is the offset of the UDP payload in a frame.
 const Payload = atMagic
 
-// Ends are the two ends of a stream of UDP as one of them sends it.
+// Ends are the two ends of a UDP stream, as seen by one sender.
 type Ends struct {
 	FromMAC, ToMAC net.HardwareAddr
 	From, To       netip.AddrPort
 }
 
-// Blank is a frame of that size with the FCS, and zeros for its payload. It has no checksum of UDP: what is
-// in it may change.
+// Blank returns a frame of that size, including the FCS, with zeros as its payload. It has no UDP checksum,
+// so its payload may change.
 func (e Ends) Blank(size int) []byte {
 	b := make([]byte, size-fcs)
 	copy(b, e.ToMAC)
@@ -63,7 +63,7 @@ func (e Ends) Blank(size int) []byte {
 	return b
 }
 
-// sum is that of RFC 1071; of a header with a checksum that is right it is 0xffff.
+// sum is the sum of RFC 1071. For a header with a correct checksum it is 0xffff.
 func sum(b []byte) uint16 {
 	var s uint32
 	for ; len(b) > 1; b = b[2:] {
@@ -73,7 +73,7 @@ func sum(b []byte) uint16 {
 	return uint16(s + s>>16)
 }
 
-// stamp writes what a frame is, its number and its intended time.
+// stamp writes the kind of a frame, its number and its intended time.
 func stamp(b []byte, magic uint32, number uint64, at int64) {
 	binary.BigEndian.PutUint32(b[atMagic:], magic)
 	binary.BigEndian.PutUint16(b[atNumber:], uint16(number>>32))
@@ -81,7 +81,7 @@ func stamp(b []byte, magic uint32, number uint64, at int64) {
 	binary.BigEndian.PutUint64(b[atTime:], uint64(at))
 }
 
-// stamped is what stamp has written, and the size with the FCS.
+// stamped is what stamp has written, and the size including the FCS.
 type stamped struct {
 	magic  uint32
 	number uint64
@@ -89,7 +89,7 @@ type stamped struct {
 	size   int
 }
 
-// read takes a frame apart; ok is false for one that cannot be ours.
+// read parses a frame. ok is false if it cannot be ours.
 func read(b []byte) (s stamped, ok bool) {
 	n, ok := packet(b)
 	if !ok || n < least {
@@ -100,15 +100,15 @@ func read(b []byte) (s stamped, ok bool) {
 	return s, true
 }
 
-// unstamped is what stamp has written.
+// unstamped reads what stamp has written.
 func unstamped(b []byte) stamped {
 	return stamped{magic: binary.BigEndian.Uint32(b[atMagic:]),
 		number: uint64(binary.BigEndian.Uint16(b[atNumber:]))<<32 | uint64(binary.BigEndian.Uint32(b[atNumber+2:])),
 		at:     int64(binary.BigEndian.Uint64(b[atTime:]))}
 }
 
-// packet says whether a frame is UDP over IPv4 with a whole and right header, and how long it is without what
-// was filled up behind the packet.
+// packet reports whether a frame is UDP over IPv4 with a complete and correct header, and its length without
+// the padding after the packet.
 func packet(b []byte) (n int, ok bool) {
 	if len(b) < atMagic || binary.BigEndian.Uint16(b[atProtocol:]) != 0x0800 || b[atIP] != 0x45 ||
 		b[atTTL+1] != 17 || binary.BigEndian.Uint16(b[atIP+6:])&0x3fff != 0 || sum(b[atIP:atUDP]) != 0xffff {
@@ -118,9 +118,9 @@ func packet(b []byte) (n int, ok bool) {
 	return n, n >= atMagic && n <= len(b)
 }
 
-// turn makes of a frame the one that goes back, as a router does that has swapped its ends: the addresses of
-// Ethernet, IPv4 and UDP change places, and the time to live falls. It is false for what cannot be forwarded.
-// No checksum changes by a swap; that of IPv4 is mended for the time to live (RFC 1624).
+// turn makes a frame go back, as a router with swapped ends would: it swaps the addresses of Ethernet, IPv4
+// and UDP, and decrements the time to live. It returns false if the frame cannot be forwarded. The swaps
+// change no checksum; that of IPv4 is updated for the time to live (RFC 1624).
 func turn(b []byte) bool {
 	if _, ok := packet(b); !ok || b[atTTL] <= 1 {
 		return false

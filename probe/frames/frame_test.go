@@ -12,7 +12,7 @@ func someEnds() Ends {
 		netip.MustParseAddrPort("198.18.4.1:40000"), netip.MustParseAddrPort("198.18.4.2:7009")}
 }
 
-// What the forwarder makes of a frame is what the other end would have sent, but for the time to live.
+// The forwarder makes of a frame what the other end would have sent, except for the time to live.
 func TestTurn(t *testing.T) {
 	e := someEnds()
 	b := e.Blank(64)
@@ -34,7 +34,7 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// Whatever comes is taken apart or refused; a frame that is forwarded is right again, to its last hop.
+// Any frame is parsed or rejected. A forwarded frame stays correct, up to its last hop.
 func FuzzFrame(f *testing.F) {
 	good := someEnds().Blank(64)
 	stamp(good, isFrame, 1, 2)

@@ -48,7 +48,7 @@ func network(t *testing.T) {
 	}
 }
 
-// measured is a measurement over the pair, with a window of half a second.
+// measured returns a measurement over the pair, with a window of half a second.
 func measured(t *testing.T, p Probe) (m results.Measurement) {
 	t.Helper()
 	if err := netdev.In(generatorNetns, func() (err error) {
@@ -60,10 +60,10 @@ func measured(t *testing.T, p Probe) (m results.Measurement) {
 	return m
 }
 
-// value is one of a measurement.
+// value returns a value of a measurement.
 func value(m results.Measurement, word string) int { return int(m.Values["f"+word]) }
 
-// Our forwarder sends all sizes back, by both sockets, asleep and awake.
+// Our forwarder returns all sizes, with both kinds of socket, sleeping and polling.
 func TestForward(t *testing.T) {
 	for socket, how := range map[string]string{xdp: "AF_XDP", packets: "AF_PACKET"} {
 		for _, wait := range []string{spin, block, adaptive} {
@@ -84,8 +84,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// The kernel routes all frames back and says how many, as often as it is asked, and the network is none of a router
-// behind it.
+// The kernel routes all frames back, and counts them correctly however often it is asked. Afterwards the
+// network is no router.
 func TestKernel(t *testing.T) {
 	for socket, how := range map[string]string{xdp: "AF_XDP", packets: "AF_PACKET"} {
 		t.Run(socket, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// bad is a forwarder that is not to be trusted.
+// bad is an unreliable forwarder.
 type bad struct {
 	forwarder
 	held []byte
@@ -125,7 +125,7 @@ type bad struct {
 
 func (f *bad) send(b []byte) { f.port.push(copy(f.port.buffer(), b)) }
 
-// take drops every tenth frame, sends one twice, two in the wrong order, and three that nobody has asked for.
+// take drops every tenth frame, sends one twice, two in the wrong order, and three that nobody asked for.
 func (f *bad) take(b []byte) {
 	s, ok := read(b)
 	if !ok || !turn(b) {
@@ -154,7 +154,7 @@ func (f *bad) take(b []byte) {
 	f.send(b)
 }
 
-// What a bad forwarder does to frames is counted, each frame.
+// Everything that a bad forwarder does to frames is counted, frame by frame.
 func TestCounts(t *testing.T) {
 	for _, socket := range []string{xdp, packets} {
 		t.Run(socket, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Frames that find no room at a forwarder that does not look are lost by name, to the last.
+// Frames that find no room at a forwarder that does not look are all accounted for.
 func TestConservation(t *testing.T) {
 	for _, socket := range []string{xdp, packets} {
 		t.Run(socket, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestConservation(t *testing.T) {
 	}
 }
 
-// forwarding runs a forwarder with another way to take frames, until the test ends.
+// forwarding runs a forwarder with a modified take, until the test ends.
 func forwarding(t *testing.T, socket string, of func(*forwarder) func([]byte)) {
 	t.Helper()
 	probetest.Serve(t, readyLine, func(ctx context.Context, w io.Writer) error {
@@ -228,7 +228,7 @@ func forwarding(t *testing.T, socket string, of func(*forwarder) func([]byte)) {
 	})
 }
 
-// What cannot be is told before a frame is sent.
+// Impossible settings are rejected before a frame is sent.
 func TestRefused(t *testing.T) {
 	network(t)
 	if out, err := exec.Command("ip", "-n", generatorNetns, "link", "set", "eth0", "mtu", "1400").CombinedOutput(); err != nil {

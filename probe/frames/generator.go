@@ -12,11 +12,11 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// stragglers is how long frames are awaited after the window, and how long one may leave late.
+// stragglers is how long the generator waits for frames after the window, and how late a frame may leave.
 const stragglers = time.Second
 
-// generator is the client. One thread does everything: what is due leaves, what has come is counted. It polls
-// while frames are under way, and sleeps where none are.
+// generator is the client. One thread does everything: it sends what is due, and counts what arrives. It
+// polls while frames are under way, and otherwise sleeps.
 type generator struct {
 	Probe
 	probe.Conditions
@@ -24,44 +24,44 @@ type generator struct {
 	tally
 	port  *opened
 	clock probe.Clock
-	ready [][]byte // frames, but for their stamps, in the order of their sizes
+	ready [][]byte // frames without their stamps, in the order of their sizes
 
 	first, begin, end int64   // of the frames, and of the window
-	interval          float64 // between frames; 0: as the device takes them
-	total             uint64  // frames of the open loop
-	now               int64   // when the frames came that are taken
+	interval          float64 // between frames; 0: as fast as the device accepts them
+	total             uint64  // frames in the open loop
+	now               int64   // when the frames arrived that are now taken
 	full              bool    // the device had no room for a frame that was due
-	freed             int64   // when it had some again
+	freed             int64   // when it had room again
 
 	latency, lag *hdrhistogram.Histogram
-	// Of the window: frames that were due in it and were sent, and those of them that came; those that came
-	// in it.
+	// In the window: frames that were due in it and were sent, those of them that came back, and frames that
+	// came back in it.
 	sentIn, cameOf, cameIn uint64
-	// Of the window: the frames that left, and the time, in rounds that had something to do and that no lack of
-	// room held back.
+	// In the window: frames that left, and the time that took, in rounds that had something to do and were not
+	// held back by a lack of room.
 	free struct {
 		frames int
 		time   int64
 	}
 
-	asking   []byte // a question, but for its stamp
+	asking   []byte // a question without its stamp
 	question uint64 // its number
 	answered reply
 }
 
-// reply is what came of a question.
+// reply is the result of a question.
 type reply struct {
 	came  bool
-	known bool   // by a forwarder that counts; another sends the question back as any frame
-	how   string // the forwarder takes frames
+	known bool   // the forwarder counts; another one sends the question back like any frame
+	how   string // how the forwarder takes frames
 	counts
 	own ownDrops
 }
 
-// ownDrops are those of the generator's device and socket.
+// ownDrops are the drops of the generator's device and socket.
 type ownDrops struct{ in, out, noRoom uint64 }
 
-// Run sends frames to the application and measures what comes back.
+// Run sends frames to the application, and measures what comes back.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
 	given.Address = given.At(service)
 	m := results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window)}
@@ -96,7 +96,7 @@ func (p Probe) generator(given probe.Conditions) (*generator, error) {
 	for _, size := range p.Size.all() {
 		longest = max(longest, size)
 	}
-	// without its header of Ethernet and its FCS a frame is what the device's limit is about
+	// the device's limit is on a frame without its Ethernet header and FCS
 	if need := longest - atIP - fcs; need > device.Attrs().MTU {
 		return nil, fmt.Errorf("size: frames of %d bytes need an MTU of %d, %s has %d", longest, need,
 			device.Attrs().Name, device.Attrs().MTU)
@@ -115,7 +115,7 @@ func (p Probe) generator(given probe.Conditions) (*generator, error) {
 	}
 	e := Ends{device.Attrs().HardwareAddr, mac, g.at, given.Address}
 	g.asking = e.Blank(questionSize)
-	if p.Forwarder == kernel { // it routes what is for us
+	if p.Forwarder == kernel { // it routes the packets to us
 		e.From, e.To = netip.AddrPortFrom(from, given.Address.Port()), g.at
 	}
 	for _, size := range p.Size.all() {

@@ -15,7 +15,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// looped is a port from which all that is sent comes back, as long as it has room.
+// looped is a port that returns everything that is sent, while it has room.
 type looped struct {
 	port
 	g       *generator
@@ -55,7 +55,8 @@ func (p *looped) pull(take func([]byte)) (int, error) {
 	return n, nil
 }
 
-// generates is a generator for a tenth of a second, at a port with room for some of its frames.
+// generates returns a generator that has run for a tenth of a second, at a port with room for some of its
+// frames.
 func generates(t *testing.T, rate probe.Rate, p *looped) *generator {
 	t.Helper()
 	clock, err := probe.NewClock()
@@ -72,7 +73,8 @@ func generates(t *testing.T, rate probe.Rate, p *looped) *generator {
 	return g
 }
 
-// Frames for which the device has no room were wanted, and not carried: it is not the generator that has not sent them.
+// Frames for which the device has no room count as wanted and not carried: it is not the generator's fault
+// that they were not sent.
 func TestNoRoom(t *testing.T) {
 	g := generates(t, 1000, &looped{room: 70})
 	m := results.Measurement{Name: "f"}
@@ -86,7 +88,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// When a frame came is looked at once it is there.
+// The time of arrival is read once the frame is there.
 func TestReceiveTime(t *testing.T) {
 	p := &looped{room: 1000}
 	if g := generates(t, 1000, p); p.stamped || g.cameOf != 100 {
@@ -94,8 +96,8 @@ func TestReceiveTime(t *testing.T) {
 	}
 }
 
-// What the generator can send is told by the rounds in which it found room for all: those in which it did not say what
-// somebody else can take.
+// The capacity of the generator comes from rounds in which it found room for everything. Other rounds show
+// what somebody else can take.
 func TestLimit(t *testing.T) {
 	if g := generates(t, probe.Max, &looped{room: 1 << 40}); g.free.frames == 0 || uint64(g.free.frames) != g.sentIn {
 		t.Errorf("with room: %+v, sent %d", g.free, g.sentIn)
@@ -114,7 +116,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// The forwarder counts what became of each frame of a generator, and which came twice; of the next generator anew.
+// The forwarder counts what became of each frame of a generator, and which arrived twice, and starts over for
+// the next generator.
 func TestForwarderCounts(t *testing.T) {
 	p := &looped{}
 	f := &forwarder{local: local{device: &netlink.LinkAttrs{Index: 1}}, port: &opened{port: p}, heard: newTally()}

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InKernel says that the kernel does the application's work, wherever its frames come in.
+// InKernel reports that the kernel does the application's work, wherever its frames arrive.
 func (p Probe) InKernel() bool { return p.Forwarder == kernel }
 
-// route makes this network namespace a router: frames for the generator go back to it. It answers questions,
-// until ctx ends. Nobody is told of a better way: there is none.
+// route makes this network namespace a router that sends the generator's frames back to it, and answers
+// questions, until ctx ends. It sends no redirects: there is no better route.
 func route(ctx context.Context, device *netlink.LinkAttrs, at netip.AddrPort, stdout io.Writer) (err error) {
-	for _, s := range []struct{ name, value string }{{"ip_forward", "1"}, // first, as it sets others
+	for _, s := range []struct{ name, value string }{{"ip_forward", "1"}, // first, because it sets others
 		{"conf/all/send_redirects", "0"}, {filepath.Join("conf", device.Name, "send_redirects"), "0"}} {
 		restore, serr := setting(s.name, s.value)
 		if serr != nil {
@@ -37,7 +37,7 @@ func route(ctx context.Context, device *netlink.LinkAttrs, at netip.AddrPort, st
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	fmt.Fprintf(stdout, "%s%s\n", readyLine, at)
-	for b := make([]byte, bufferSize); ; { // frames, of which the socket has what is behind UDP's header
+	for b := make([]byte, bufferSize); ; { // frames: the socket has what follows the UDP header
 		n, from, rerr := conn.ReadFromUDPAddrPort(b[atMagic:])
 		if ctx.Err() != nil {
 			return nil
@@ -57,7 +57,7 @@ func route(ctx context.Context, device *netlink.LinkAttrs, at netip.AddrPort, st
 	}
 }
 
-// setting sets one of /proc/sys/net/ipv4 of this network namespace, until restore.
+// setting sets a file of /proc/sys/net/ipv4 of this network namespace, until restore.
 func setting(name, value string) (restore func() error, err error) {
 	file := filepath.Join("/proc/sys/net/ipv4", name)
 	before, err := os.ReadFile(file)
@@ -67,8 +67,8 @@ func setting(name, value string) (restore func() error, err error) {
 	return func() error { return os.WriteFile(file, before, 0) }, os.WriteFile(file, []byte(value), 0)
 }
 
-// routed is what the kernel counts of a router (ForwDatagrams of RFC 4293): what it takes it sends, or its
-// device counts it.
+// routed returns the kernel's counts as a router (ForwDatagrams of RFC 4293). The kernel sends what it takes,
+// or its device counts a drop.
 func routed(device int) (c counts, err error) {
 	if c.DeviceIn, c.DeviceOut, err = dropped(device); err != nil {
 		return c, err
@@ -96,7 +96,7 @@ func routed(device int) (c counts, err error) {
 	return c, fmt.Errorf("%s: expected ForwDatagrams of Ip", file)
 }
 
-// beside refuses a forwarder that does not get the frames which it is to send back to us.
+// beside rejects a forwarder that would not get the frames which it is to send back to us.
 func beside(to netip.Addr) error {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil {

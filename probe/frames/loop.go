@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// measure asks the forwarder, sends for the warm-up and the window, waits for what is under way, and
+// measure asks the forwarder, sends frames for the warm-up and the window, waits for those under way, and
 // asks again.
 func (g *generator) measure(ctx context.Context, m *results.Measurement) error {
 	before, err := g.look()
@@ -30,7 +30,7 @@ func (g *generator) measure(ctx context.Context, m *results.Measurement) error {
 	return g.report(m, before, after)
 }
 
-// look asks the forwarder for its counts, and reads our own.
+// look asks the forwarder for its counts, and reads the generator's own.
 func (g *generator) look() (r reply, err error) {
 	if r, err = g.ask(); err != nil {
 		return r, err
@@ -42,7 +42,7 @@ func (g *generator) look() (r reply, err error) {
 	return r, err
 }
 
-// How often a question is asked, and how long an answer is awaited.
+// How many times a question is asked at most, and how long to wait for each answer.
 const (
 	questions = 10
 	patience  = 100 * time.Millisecond
@@ -70,17 +70,17 @@ func (g *generator) ask() (reply, error) {
 	return g.answered, nil
 }
 
-// exchange hands over what was pushed and takes what has come.
+// exchange hands pushed frames to the kernel, and takes those that have arrived.
 func (g *generator) exchange() (came int, err error) {
 	if err = g.port.flush(); err != nil {
 		return 0, err
 	}
-	g.now = 0 // the first frame reads the clock, which is after the system call that it came by
+	g.now = 0 // the first frame taken reads the clock, after the system call that brought it
 	return g.port.pull(g.take)
 }
 
-// run sends frame n at first + n × interval, or as the device takes them. A frame that could not leave
-// in time leaves late, and its latency counts from when it should have left.
+// run sends frame n at first + n × interval, or as fast as the device accepts them. A frame that could not
+// leave in time leaves late, and its latency counts from when it should have left.
 func (g *generator) run(ctx context.Context) error {
 	g.first = g.clock.Now() + int64(time.Millisecond)
 	g.begin = g.first + int64(g.Warmup)
@@ -124,7 +124,8 @@ func (g *generator) run(ctx context.Context) error {
 
 func (g *generator) due(n uint64) int64 { return g.first + int64(float64(n)*g.interval) }
 
-// send pushes what is due, at most a batch. There is no more when all has left, or its time is over.
+// send pushes the frames that are due, at most a batch. more is false when all have left, or their time is
+// over.
 func (g *generator) send(now int64) (left int, more bool) {
 	paced := g.Rate != probe.Max
 	if !paced && now >= g.end || paced && (g.sent == g.total || now >= g.end+int64(stragglers)) {
@@ -160,16 +161,16 @@ func (g *generator) send(now int64) (left int, more bool) {
 	return left, true
 }
 
-// neverLeft is how many frames that were due in the window had not left when their time was over.
+// neverLeft returns how many frames that were due in the window had not left when their time was over.
 func (g *generator) neverLeft() uint64 {
 	first := sort.Search(int(g.total), func(n int) bool { return g.due(uint64(n)) >= g.begin })
 	return g.total - max(g.sent, uint64(first))
 }
 
-// within says whether a time is in the window.
+// within reports whether a time is in the window.
 func (g *generator) within(at int64) bool { return at >= g.begin && at < g.end }
 
-// take counts a frame that has come to our port.
+// take counts a frame that has arrived at our port.
 func (g *generator) take(b []byte) {
 	if g.now == 0 {
 		g.now = g.clock.Now()
@@ -198,7 +199,7 @@ func (g *generator) take(b []byte) {
 	}
 }
 
-// sentAs says whether a frame has the size and the time with which its number was sent.
+// sentAs reports whether a frame has the size and the time with which its number was sent.
 func (g *generator) sentAs(s stamped) bool {
 	if s.size != len(g.ready[s.number%uint64(len(g.ready))])+fcs {
 		return false

@@ -13,8 +13,8 @@ import (
 // found is how long the kernel may take to find a neighbour.
 const found = 2 * time.Second
 
-// neighbour is the MAC address of a neighbour, by the kernel's table. Where it is not there, an empty
-// datagram to the port that discards (RFC 863) makes the kernel ask.
+// neighbour returns the MAC address of a neighbour from the kernel's table. If it is not there, an empty
+// datagram to the discard port (RFC 863) makes the kernel ask for it.
 func neighbour(device int, who netip.Addr) (net.HardwareAddr, error) {
 	asked := false
 	for end := time.Now().Add(found); ; {

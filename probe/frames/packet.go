@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packetPort is a socket of AF_PACKET. The kernel's stack sees the frames too, and drops them (see local).
+// packetPort is an AF_PACKET socket. The kernel's stack sees the same frames, and drops them (see local).
 type packetPort struct {
 	fd       int
 	out, in  messages
-	from, to int // of out: pushed, and not yet sent
+	from, to int // of out: pushed and not yet sent
 	lost     uint64
 	calls    uint64
 }
 
-// messages are what sendmmsg(2) and recvmmsg(2) take, with a buffer each.
+// messages are the arguments of sendmmsg(2) and recvmmsg(2), with a buffer each.
 type messages struct {
 	headers [batch]message
 	vectors [batch]unix.Iovec
@@ -42,7 +42,7 @@ func (m *messages) arm() {
 }
 
 func openPacket(l local) (_ *packetPort, err error) {
-	// Without a protocol it gets nothing before it has its filter.
+	// Without a protocol the socket receives nothing before it has its filter.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("AF_PACKET: %w: expected CAP_NET_RAW", err)
@@ -73,7 +73,7 @@ func openPacket(l local) (_ *packetPort, err error) {
 	return p, nil
 }
 
-// forPort is a filter of classic BPF: UDP over IPv4 without options, for the port.
+// forPort returns a classic BPF filter for UDP over IPv4 without options, to this port.
 func forPort(port uint16) []unix.SockFilter {
 	load := func(size uint16, at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_ABS | size, K: at}
@@ -142,7 +142,7 @@ func (p *packetPort) drops() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.lost += uint64(s.Drops) // each look sets it to 0
+	p.lost += uint64(s.Drops) // each read resets the kernel's count
 	return p.lost, nil
 }
 

@@ -12,7 +12,7 @@ import (
 
 // The values of Probe.Socket.
 const (
-	auto    = "auto"   // AF_XDP where the kernel and the device can, else AF_PACKET
+	auto    = "auto"   // AF_XDP if the kernel and the device support it, else AF_PACKET
 	xdp     = "xdp"    // AF_XDP
 	packets = "packet" // AF_PACKET
 )
@@ -20,35 +20,37 @@ const (
 // batch is how many frames are handed over at once.
 const batch = 32
 
-// buffers is the size of what holds a frame: half a page, of which XDP keeps 256 bytes.
+// bufferSize is the size of a frame's buffer: half a page, of which XDP reserves 256 bytes.
 const bufferSize = 2048
 
-// port sends and receives frames for one port of UDP at a device, past the kernel's network stack.
+// port sends and receives the frames of one UDP port at a device, past the kernel's network stack.
 type port interface {
-	// buffer is for the next frame to send; nil: there is no room now.
+	// buffer returns room for the next frame to send; nil: there is none now.
 	buffer() []byte
-	// push takes the buffer with a frame of n bytes.
+	// push queues the frame of n bytes in that buffer.
 	push(n int)
-	// flush hands to the kernel what was pushed. What it does not take yet, the next flush hands over.
+	// flush hands pushed frames to the kernel. The next flush hands over those that the kernel does not accept
+	// yet.
 	flush() error
-	// pull hands over frames that have arrived, at most a batch, without waiting. They are valid within take.
+	// pull passes frames that have arrived to take, at most a batch, without waiting. They are valid only within
+	// take.
 	pull(take func([]byte)) (int, error)
-	// drops are the frames that had arrived here and for which the socket had no room, since it was opened.
+	// drops returns how many frames have arrived for which the socket had no room, since it was opened.
 	drops() (uint64, error)
 	descriptor() int
 	close()
 }
 
-// opened is a port of one of the sockets.
+// opened is an open port with either kind of socket.
 type opened struct {
 	port
 	how    string // by which socket, and why not by a better one
-	beside port   // takes the place of port where frames pass that by; nil once that is known
+	beside port   // replaces port if frames bypass it; nil once that is known
 }
 
-// open opens a port. Where the choice is left open, AF_XDP has a packet socket beside it: the kernel leaves
-// XDP out for frames that a program has redirected to a device (skb_is_redirected), as path express does with
-// those for its uplink.
+// open opens a port. If the choice is left open, a packet socket stands beside AF_XDP: the kernel skips XDP
+// for frames that a program has redirected to a device (skb_is_redirected), as path express does with frames
+// for its uplink.
 func open(l local, socket string) (p *opened, err error) {
 	p = &opened{}
 	if socket != packets {
@@ -73,7 +75,7 @@ func open(l local, socket string) (p *opened, err error) {
 	return p, err
 }
 
-// pull hands over frames that have arrived, from where the first ones come.
+// pull takes frames that have arrived from whichever socket the first ones reach.
 func (p *opened) pull(take func([]byte)) (int, error) {
 	n, err := p.port.pull(take)
 	if p.beside == nil || err != nil {
@@ -100,8 +102,8 @@ func (p *opened) close() {
 	}
 }
 
-// local is a port of UDP at a device, reserved by a socket that gets nothing: what the kernel's stack sees of
-// frames for this port all the same, it drops, and sends no ICMP.
+// local is a UDP port at a device, reserved by a socket that receives nothing. The kernel's stack drops the
+// frames for this port that reach it, and sends no ICMP.
 type local struct {
 	device *netlink.LinkAttrs
 	at     netip.AddrPort
@@ -110,7 +112,7 @@ type local struct {
 
 func (l local) close() { _ = unix.Close(l.socket) }
 
-// reserve takes the port of an address of this device; port 0 takes a free one.
+// reserve reserves a port at an address of this device; port 0: any free one.
 func reserve(device netlink.Link, at netip.AddrPort) (l local, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -137,7 +139,7 @@ func reserve(device netlink.Link, at netip.AddrPort) (l local, err error) {
 	return l, nil
 }
 
-// deviceOf is the device that has an address.
+// deviceOf returns the device that has an address.
 func deviceOf(a netip.Addr) (netlink.Link, error) {
 	all, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -151,7 +153,7 @@ func deviceOf(a netip.Addr) (netlink.Link, error) {
 	return nil, fmt.Errorf("address %s: expected one that a device here has", a)
 }
 
-// dropped are the frames that a device could not take in or send out, for whomever they were.
+// dropped returns how many frames, of anybody, a device could not receive or send.
 func dropped(index int) (in, out uint64, err error) {
 	d, err := netlink.LinkByIndex(index)
 	if err != nil {
@@ -164,8 +166,8 @@ func dropped(index int) (in, out uint64, err error) {
 	return s.RxDropped, s.TxDropped, nil
 }
 
-// toward is the way to an address: the device, our address there, and the MAC address of who takes
-// frames for it.
+// toward returns the way to an address: the device, our address there, and the MAC address of the one that
+// takes frames for it.
 func toward(to netip.Addr) (device netlink.Link, from netip.Addr, mac net.HardwareAddr, err error) {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -186,7 +188,7 @@ func toward(to netip.Addr) (device netlink.Link, from netip.Addr, mac net.Hardwa
 	return device, from, mac, err
 }
 
-// xdpOption reads an option of a socket of AF_XDP that is a structure.
+// xdpOption reads a struct option of an AF_XDP socket.
 func xdpOption[T any](fd, name int, into *T) error {
 	size := uint32(unsafe.Sizeof(*into))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(name),
@@ -197,7 +199,7 @@ func xdpOption[T any](fd, name int, into *T) error {
 	return nil
 }
 
-// force sets the size of a socket's queue, beyond the host's limit where this process may.
+// force sets the size of a socket's queue, beyond the host's limit if this process may do that.
 func force(fd, forced, plain int) error {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, forced, queue) == nil {
 		return nil

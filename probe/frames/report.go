@@ -8,8 +8,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// report says what was found. Frames of the warm-up are among those that were lost, doubled, reordered or
-// foreign: the counts of the other end do not know of a window.
+// report stores the result. The counts of lost, doubled, reordered and foreign frames include the warm-up,
+// because the other end does not know the window.
 func (g *generator) report(m *results.Measurement, before, after reply) error {
 	found := g.balance(before, after)
 	seconds := g.Window.Seconds()
@@ -47,8 +47,8 @@ func (g *generator) report(m *results.Measurement, before, after reply) error {
 	return nil
 }
 
-// limit says what the generator itself can do, and how near to that the frames came: also those that came and
-// found no room at its socket.
+// limit says what the generator can do, and how close to that the frames came, including those that came back
+// and found no room at its socket.
 func (g *generator) limit(m *results.Measurement, noRoom uint64) {
 	if g.free.frames == 0 {
 		return // something else held it back all the time
@@ -60,7 +60,7 @@ func (g *generator) limit(m *results.Measurement, noRoom uint64) {
 	}
 }
 
-// object says why the figures of this measurement are not to be used.
+// object says why the figures of this measurement must not be used.
 func (g *generator) object(m *results.Measurement, lost string) {
 	if g.cameOf == 0 {
 		m.NotCarried("no frame came back")
@@ -73,7 +73,7 @@ func (g *generator) object(m *results.Measurement, lost string) {
 		m.NotCarried(fmt.Sprintf("%d of %d frames lost: with the warm-up %s", gone, g.sentIn,
 			lost))
 	}
-	if g.sent < g.total && (g.full || g.freed >= g.end) { // behind the window only what is late leaves
+	if g.sent < g.total && (g.full || g.freed >= g.end) { // after the window only late frames leave
 		m.NotCarried(fmt.Sprintf("the device had no room for %d of %d frames", g.total-g.sent, g.total))
 	} else if g.sent < g.total {
 		m.ClientLate(fmt.Sprintf("the generator could not keep up: it sent %d of %d frames", g.sent, g.total))

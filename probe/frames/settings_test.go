@@ -47,7 +47,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What a figure is not to be trusted with guards the one that stands for the load: the rate at most, else the latency.
+// The checks of a figure guard the metric that represents the load: the rate at max, else the latency.
 func TestGuards(t *testing.T) {
 	for rate, want := range map[probe.Rate]string{
 		probe.Max: "f-use f 95, f-unnamed f 0, f-doubled f 0, f-foreign f 0",

@@ -1,14 +1,14 @@
 package frames
 
-// remembered is of how many frames, the last that were sent, the generator knows whether they have come back:
-// four seconds of a million a second.
+// remembered is how many of the frames that were sent last the generator remembers, to know whether they have
+// come back: four seconds at a million a second.
 const remembered = 1 << 22
 
-// tally tells what has come back.
+// tally records what has come back.
 type tally struct {
 	seen []uint64 // a bit for each of the last frames
-	sent uint64   // frames have the numbers below
-	next uint64   // one above the highest that has come: NextExp of RFC 4737
+	sent uint64   // frames below this number were sent
+	next uint64   // one above the highest number that has arrived: NextExp of RFC 4737
 
 	came, doubled, reordered, foreign uint64
 }
@@ -16,22 +16,22 @@ type tally struct {
 func newTally() tally {
 	t := tally{seen: make([]uint64, remembered/64)}
 	for i := range t.seen {
-		t.seen[i] = 1 // touched: to count does not meet a page for the first time
+		t.seen[i] = 1 // touched, so that counting takes no page faults
 	}
 	clear(t.seen)
 	return t
 }
 
-// number is that of the next frame that is sent.
+// number returns the number of the next frame to send.
 func (t *tally) number() uint64 {
 	n := t.sent
 	t.sent++
-	t.seen[n%remembered/64] &^= 1 << (n % 64) // of the one that had its place
+	t.seen[n%remembered/64] &^= 1 << (n % 64) // the bit was of an earlier frame
 	return n
 }
 
-// arrived counts a frame of ours, and says whether it has come for the first time. One that nobody has sent,
-// or of which nothing is known any more, is foreign.
+// arrived counts a frame of ours, and reports whether it has arrived for the first time. A frame is foreign
+// if nobody has sent it, or if it is no longer remembered.
 func (t *tally) arrived(n uint64) bool {
 	word, bit := &t.seen[n%remembered/64], uint64(1)<<(n%64)
 	switch {
@@ -51,9 +51,9 @@ func (t *tally) arrived(n uint64) bool {
 	return true
 }
 
-// hear counts a frame that somebody else has sent, with the numbers below as sent before it.
+// hear counts a frame that somebody else has sent. Those with lower numbers count as sent before it.
 func (t *tally) hear(n uint64) {
-	if n >= t.sent+remembered { // of all that it knows nothing is left
+	if n >= t.sent+remembered { // nothing of what it remembers is still of use
 		clear(t.seen)
 		t.sent = n
 	}
@@ -63,7 +63,7 @@ func (t *tally) hear(n uint64) {
 	t.arrived(n)
 }
 
-// forget is for the frames of another stream, whose numbers begin at 0.
+// forget starts over for another stream, whose numbers begin at 0.
 func (t *tally) forget() {
 	clear(t.seen)
 	*t = tally{seen: t.seen}

@@ -13,11 +13,11 @@ import (
 // program is DPDK's forwarder.
 const program = "dpdk-testpmd"
 
-// testpmdReady is what testpmd prints with its statistics, the first of which come when it forwards.
+// testpmdReady is what testpmd prints with its statistics. The first ones come when it forwards.
 const testpmdReady = "Port statistics"
 
-// become is testpmd in the place of this process: on the same CPUs, with the socket that keeps the
-// kernel's stack quiet.
+// become replaces this process by testpmd, on the same CPUs and with the socket that keeps the kernel's stack
+// quiet.
 func become(l local, socket string) error {
 	name, err := exec.LookPath(program)
 	if err != nil {
@@ -27,15 +27,15 @@ func become(l local, socket string) error {
 	if err = unix.SchedGetaffinity(0, &mine); err != nil {
 		return fmt.Errorf("CPUs of this process: %w", err)
 	}
-	if _, err = unix.FcntlInt(uintptr(l.socket), unix.F_SETFD, 0); err != nil { // it stays open
+	if _, err = unix.FcntlInt(uintptr(l.socket), unix.F_SETFD, 0); err != nil { // the socket stays open
 		return err
 	}
 	return unix.Exec(name, testpmdArgs(l.device.Name, socket, mine), os.Environ())
 }
 
-// testpmdArgs is a command line for forwarding that swaps the addresses of Ethernet, IPv4 and UDP,
-// without hugepages and without files that a second one would find. Its two threads may use all of the
-// CPUs: the first sleeps between its statistics.
+// testpmdArgs returns a command line that forwards and swaps the addresses of Ethernet, IPv4 and UDP. It
+// needs no hugepages, and no files that a second testpmd would find. Its two threads may use all CPUs: the
+// first sleeps between its statistics.
 func testpmdArgs(device, socket string, cpus unix.CPUSet) []string {
 	var list []string
 	for c := range len(cpus) * 64 {

@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The rings of an AF_XDP socket, and its memory: a buffer for each place in the two that take frames.
+// The rings of an AF_XDP socket, and its memory: a buffer for each place in the two rings that hold frames.
 const (
 	toReceive = 4096
 	toSend    = 2048
 	memory    = (toReceive + toSend) * bufferSize
 )
 
-// xdpPort is a socket of AF_XDP with its own rings (Documentation/networking/af_xdp.rst), at the
-// device's only queue. The kernel copies each frame, which every device can.
+// xdpPort is an AF_XDP socket with its own rings (Documentation/networking/af_xdp.rst), at the device's only
+// queue. The kernel copies each frame, because that works on every device.
 //
-// The program that hands it frames is attached in generic mode, which every device has. Frames that a program
-// of tc has redirected before do not get here (see open).
+// The program that gives it frames is attached in generic mode, which every device has. Frames that a tc
+// program has redirected do not get here (see open).
 type xdpPort struct {
 	fd       int
 	maps     [][]byte
@@ -40,20 +40,20 @@ type xdpPort struct {
 	kicks    uint64
 }
 
-// ring is one that the kernel shares: we produce what it consumes, or the other way round.
+// ring is a ring that the kernel shares: one side produces what the other consumes.
 type ring[T any] struct {
 	producer, consumer *uint32
 	places             []T
 }
 
-// level is how many places are full.
+// level returns how many places are full.
 func (r *ring[T]) level() uint32 {
 	return atomic.LoadUint32(r.producer) - atomic.LoadUint32(r.consumer)
 }
 
 func (r *ring[T]) place(i uint32) *T { return &r.places[i&uint32(len(r.places)-1)] }
 
-// put fills a place; the caller knows that one is empty.
+// put fills a place. The caller must know that one is empty.
 func (r *ring[T]) put(v T) {
 	at := *r.producer
 	*r.place(at) = v
@@ -84,7 +84,7 @@ func openXDP(l local) (_ *xdpPort, err error) {
 	}
 	at := &unix.SockaddrXDP{Flags: unix.XDP_COPY, Ifindex: uint32(l.device.Index)}
 	err = unix.Bind(p.fd, at)
-	for tries := 0; errors.Is(err, unix.EBUSY) && tries < 100; tries++ { // of one closed before
+	for tries := 0; errors.Is(err, unix.EBUSY) && tries < 100; tries++ { // of a socket that was just closed
 		<-time.After(10 * time.Millisecond)
 		err = unix.Bind(p.fd, at)
 	}
@@ -94,8 +94,8 @@ func openXDP(l local) (_ *xdpPort, err error) {
 	return p, p.attach(l)
 }
 
-// queuesOf is how many queues of a device take frames (ETHTOOL_GCHANNELS of ethtool(8)). One that cannot say
-// has one.
+// queuesOf returns how many queues of a device receive frames (ETHTOOL_GCHANNELS of ethtool(8)); 1 if the
+// device cannot tell.
 func queuesOf(l local) (int, error) {
 	channels := struct{ command, maxRx, maxTx, maxOther, maxCombined, rx, tx, other, combined uint32 }{
 		command: unix.ETHTOOL_GCHANNELS}
@@ -170,7 +170,7 @@ func mapRing[T any](p *xdpPort, offset int64, at unix.XDPRingOffset, n int) (r r
 		unsafe.Slice((*T)(unsafe.Pointer(&m[at.Desc])), n)}, nil
 }
 
-// attach hands the socket the frames for our port.
+// attach directs the frames for our port to the socket.
 func (p *xdpPort) attach(l local) (err error) {
 	p.sockets, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
@@ -189,7 +189,7 @@ func (p *xdpPort) attach(l local) (err error) {
 	return err
 }
 
-// redirect is the program: frames of UDP over IPv4 for the port go to the socket, all others on their way.
+// redirect returns the program: UDP frames over IPv4 to the port go to the socket, all others continue.
 func redirect(sockets int, port uint16) asm.Instructions {
 	const pass = 2 // XDP_PASS
 	swapped := int32(port>>8 | port<<8)
@@ -239,7 +239,7 @@ func (p *xdpPort) push(n int) {
 	p.tx.put(unix.XDPDesc{Addr: at, Len: uint32(n)})
 }
 
-// flush kicks the kernel, which sends some 32 frames then. The system call never sleeps, so it may be
+// flush tells the kernel to send, which then sends some 32 frames. The system call never sleeps, so it may be
 // raw: see package echo.
 func (p *xdpPort) flush() error {
 	if p.tx.level() == 0 {
@@ -256,7 +256,7 @@ func (p *xdpPort) flush() error {
 // tickEvery is how often a loop of raw system calls makes a normal one: see package echo.
 const tickEvery = 256
 
-// unlessBusy is the error, but for those that say that it is to be tried again.
+// unlessBusy returns the error, or nil if it only means to try again.
 func unlessBusy(errno unix.Errno) error {
 	again := []unix.Errno{0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR}
 	if slices.Contains(again, errno) {
@@ -280,7 +280,7 @@ func (p *xdpPort) pull(take func([]byte)) (int, error) {
 func (p *xdpPort) drops() (uint64, error) {
 	var s unix.XDPStatistics
 	err := xdpOption(p.fd, unix.XDP_STATISTICS, &s)
-	return s.Rx_dropped + s.Rx_ring_full, err // an empty fill ring is one reason of the former
+	return s.Rx_dropped + s.Rx_ring_full, err // an empty fill ring is one cause of the former
 }
 
 func (p *xdpPort) descriptor() int { return p.fd }

@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 )
 
-// arrivals say when each request is to leave, whatever happened to those before.
+// arrivals say when each request should leave, whatever happened to those before it.
 type arrivals struct {
-	due      int64 // of the next, on CLOCK_MONOTONIC
+	due      int64 // of the next request, on CLOCK_MONOTONIC
 	first    int64
 	interval float64 // mean, nanoseconds
-	at       float64 // after first; not rounded, so that the rate stays exact
+	at       float64 // after first; unrounded, so that the rate stays exact
 	random   *rand.PCG
 }
 
@@ -22,7 +22,7 @@ func newArrivals(p Probe, first int64) arrivals {
 	return a
 }
 
-// next goes on to the next request.
+// next advances to the next request.
 func (a *arrivals) next() {
 	if a.random != nil {
 		share := float64(a.random.Uint64()>>11+1) / (1 << 53) // in (0, 1]

@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/probe/webserver"
 )
 
-// The phases of a run: before the window, its halves, and after it.
+// The phases of a run: before the window, its two halves, and after it.
 const (
 	before = iota
 	firstHalf
@@ -24,25 +24,25 @@ const (
 )
 
 const (
-	stragglers = 2 * time.Second // how long replies are awaited after the window
-	openTime   = 5 * time.Second // how long the connections may take to open
+	stragglers = 2 * time.Second // how long to wait for replies after the window
+	openTime   = 5 * time.Second // how long opening the connections may take
 	reopenWait = 100 * time.Millisecond
 
-	// longestSleep bounds epoll's own lateness, a thousandth of its timeout (fs/select.c,
+	// longestSleep bounds epoll's own delay, a thousandth of its timeout (fs/select.c,
 	// select_estimate_accuracy).
 	longestSleep = 10 * time.Millisecond
-	chunk        = 256 << 10 // read of a body at once, so that a request that is due need not wait long
-	tickEvery    = 256       // rounds between looks at what is rare
+	chunk        = 256 << 10 // bytes of a body read at once, so that a due request need not wait long
+	tickEvery    = 256       // rounds between looks at rare things
 )
 
-// client is the one thread that does everything.
+// client is the client. One thread does everything.
 type client struct {
 	Probe
 	to      netip.AddrPort
 	clock   probe.Clock
 	epoll   int
 	conns   []conn
-	free    queue // idle connections, the longest idle first
+	free    queue // idle connections, the one idle longest first
 	request []byte
 	in      []byte
 	events  []unix.EpollEvent
@@ -50,31 +50,31 @@ type client struct {
 
 	arrivals                  // of the open loop
 	begin, end  int64         // of the window; 0 while the connections open
-	phase       int           // of now
+	phase       int           // the present one
 	bounds      [phases]int64 // ends of the phases
 	freed       int64         // when a connection became free after there was none
 	queued      uint64        // requests of the window that found no connection free
-	deadline    int64         // when replies are given up
+	deadline    int64         // when missing replies are given up
 	busy, dead  int           // connections
-	retry       int64         // when dead connections are opened again
-	unused      int64         // nanoseconds that polling found nothing
+	retry       int64         // when dead connections are reopened
+	unused      int64         // nanoseconds in which polling found nothing
 	usage       [phases]cpuTime
 	last, start *hdrhistogram.Histogram // to the last and to the first byte
-	later       *hdrhistogram.Histogram // as last, of the second half of the window; in the end last has all
+	later       *hdrhistogram.Histogram // as last, for the second half of the window; at the end last has all
 	lag         *hdrhistogram.Histogram
 	longest     probe.Longest // to the last byte
 	count       [phases]counts
-	why         error // of the first failed request
+	why         error // of the first request that failed
 }
 
 // counts are those of one phase.
 type counts struct {
-	due    uint64 // requests that were to leave in it; in the closed loop, that left
-	done   uint64 // replies that came whole in it
+	due    uint64 // requests that should leave in it; in the closed loop, that left in it
+	done   uint64 // complete replies in it
 	failed uint64 // requests that failed in it
 }
 
-// cpuTime is what this thread had used at a moment.
+// cpuTime is the CPU time that this thread had used at a moment.
 type cpuTime struct{ at, ran, unused int64 }
 
 func newClient(p Probe, given probe.Conditions) (*client, error) {
@@ -95,7 +95,7 @@ func newClient(p Probe, given probe.Conditions) (*client, error) {
 	return c, nil
 }
 
-// close closes all that is open; a second time it does nothing.
+// close closes everything that is open. It may be called again.
 func (c *client) close() {
 	for i := range c.conns {
 		if c.conns[i].state != dead {
@@ -137,8 +137,8 @@ func (c *client) open(ctx context.Context) error {
 	return nil
 }
 
-// reopen begins to open a connection. Edge-triggered events need no more system calls per request: a socket
-// that was read empty reports again what comes next.
+// reopen starts to open a connection. Edge-triggered events save system calls: a socket that was read empty
+// reports what arrives next.
 func (c *client) reopen(i int32) error {
 	k := &c.conns[i]
 	fd, err := dial(c.to)
@@ -153,7 +153,7 @@ func (c *client) reopen(i int32) error {
 	return nil
 }
 
-// run goes through warm-up and window, from start on, or at once where that is over.
+// run goes through the warm-up and the window, from start on, or at once if that is past.
 func (c *client) run(ctx context.Context, start int64, warmup, window time.Duration) error {
 	if err := probe.SleepUntil(start); err != nil {
 		return err
@@ -193,14 +193,14 @@ func (c *client) run(ctx context.Context, start int64, warmup, window time.Durat
 		}
 	}
 	if c.Rate != probe.Max {
-		for ; c.due < end; c.next() { // what never left
+		for ; c.due < end; c.next() { // requests that never left
 			c.count[c.when(c.due)].due++
 		}
 	}
 	return nil
 }
 
-// pass notes what this thread has used when a phase ends.
+// pass records what this thread has used, at the end of a phase.
 func (c *client) pass(now int64) {
 	for now >= c.bounds[c.phase] {
 		var t unix.Timespec
@@ -211,7 +211,7 @@ func (c *client) pass(now int64) {
 	}
 }
 
-// when is the phase of a moment.
+// when returns the phase of a moment.
 func (c *client) when(t int64) int {
 	phase := before
 	for t >= c.bounds[phase] {
@@ -220,8 +220,8 @@ func (c *client) when(t int64) int {
 	return phase
 }
 
-// dispatch sends the requests of the open loop that are due, as far as connections are free. Those without
-// one wait: arrivals stays at the first of them, so they leave in order, and the queue needs no memory.
+// dispatch sends the due requests of the open loop while connections are free. The others wait: arrivals
+// stays at the first of them, so they leave in order, and the queue needs no memory.
 func (c *client) dispatch(now int64) {
 	if c.Rate == probe.Max {
 		return
@@ -239,7 +239,7 @@ func (c *client) dispatch(now int64) {
 	}
 }
 
-// ask sends a request that was to leave at the intended time.
+// ask sends a request that should have left at the intended time.
 func (c *client) ask(i int32, intended int64) {
 	k := &c.conns[i]
 	k.state, k.intended, k.first = busy, intended, 0

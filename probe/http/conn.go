@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// state is what a connection is at.
+// state is the state of a connection.
 type state uint8
 
 const (
@@ -25,19 +25,19 @@ const (
 type conn struct {
 	fd       int
 	state    state
-	intended int64 // when its request was to leave; in the closed loop, when it left
-	first    int64 // when the first byte of the reply came; 0: not yet
-	left     int   // bytes of the body that are missing
+	intended int64 // when its request should leave; in the closed loop, when it left
+	first    int64 // when the first byte of the reply arrived; 0: not yet
+	left     int   // missing bytes of the body
 	head     []byte
 }
 
-// headRoom is how much is read at once before the length of the body is known; longer heads are refused.
+// headRoom is how many bytes are read before the length of the body is known. Longer heads are rejected.
 const headRoom = 4096
 
-// errClosed says that the server ended a connection before the reply was whole.
+// errClosed says that the server closed a connection before the reply was complete.
 var errClosed = errors.New("the server closed the connection before the reply was whole")
 
-// dial begins to open a connection (connect(2), EINPROGRESS).
+// dial starts to open a connection (connect(2), EINPROGRESS).
 func dial(to netip.AddrPort) (int, error) {
 	family := unix.AF_INET6
 	var addr unix.Sockaddr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
@@ -57,7 +57,7 @@ func dial(to netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// failure is the error of a connection that did not come about (SO_ERROR).
+// failure returns the error of a connection that failed to open (SO_ERROR).
 func failure(fd int) error {
 	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && code != 0 {
@@ -66,8 +66,8 @@ func failure(fd int) error {
 	return err
 }
 
-// recv and send are raw system calls: on these sockets they never sleep, so nobody needs this thread's
-// place in Go's scheduler (see probe/echo).
+// recv and send are raw system calls. On these sockets they never sleep, so no other goroutine needs this
+// thread's place in Go's scheduler (see probe/echo).
 func recv(fd int, into *byte, n, flags int) (int, unix.Errno) {
 	got, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(into)), uintptr(n),
 		uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
@@ -80,8 +80,8 @@ func send(fd int, b []byte) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// head reads the head of a reply (RFC 9112): how many bytes it is long, 0 where it is not whole, and the
-// length of the body. Only replies with status 200 and a Content-Length are right.
+// head parses the head of a reply (RFC 9112). It returns its length, 0 if it is incomplete, and the length of
+// the body. Only replies with status 200 and a Content-Length are accepted.
 func head(b []byte) (n int, body uint64, err error) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {

@@ -14,14 +14,14 @@ import (
 
 // The values of Probe.
 const (
-	Poisson = "poisson" // exponential times between requests, as of many clients that know nothing of each other
-	Paced   = "paced"   // equal times
+	Poisson = "poisson" // exponentially distributed gaps between requests, as of many independent clients
+	Paced   = "paced"   // equal gaps
 
-	Spin  = "spin"  // poll for replies while some are due: the client needs a CPU of its own
+	Spin  = "spin"  // poll for replies while some are due; the client then needs its own CPU
 	Block = "block" // sleep in the kernel
 )
 
-// absent is a rate that the settings do not have.
+// absent is the rate of settings that have none.
 const absent probe.Rate = -1
 
 // Driver is the probe "http". Its client is a command of the isolane binary itself.
@@ -32,9 +32,9 @@ type Probe struct {
 	probe.Own
 	webserver.Settings
 	Size quantity.Bytes `json:"size"` // of the object; default 1Mi
-	// Rate is of requests. With max, the default, each connection asks again as soon as it has the reply.
+	// Rate is the rate of requests. With max, the default, each connection asks again once it has its reply.
 	Rate probe.Rate `json:"rate,omitzero"`
-	// Share of what the application carries at most is the rate of a scenario's open loop, where Rate is not.
+	// Share is the rate of a scenario's open loop as a part of the capacity, in place of Rate.
 	Share       quantity.Percent `json:"share,omitempty"`
 	Arrivals    string           `json:"arrivals,omitempty"` // of the open loop; default poisson
 	Seed        uint64           `json:"seed,omitempty"`     // of poisson arrivals; default: the session's
@@ -47,34 +47,34 @@ const (
 	maxShare = 10
 )
 
-// isClosed says whether requests follow replies.
+// isClosed reports whether requests follow replies.
 func (p Probe) isClosed() bool { return p.Rate == probe.Max && p.Share == 0 }
 
-// Part is the share of the application's capacity that is the load, 0 where the load is a number.
+// Part returns the part of the application's capacity that is the load; 0 if the load is a number.
 func (p Probe) Part() float64 { return float64(p.Share) }
 
-// At is the probe with its share of a capacity, in requests per second.
+// At returns the probe with that part of a capacity, in requests per second, as its rate.
 func (p Probe) At(capacity float64) probe.Probe {
 	p.Rate, p.Share = probe.Rate(capacity*p.Part()), 0
 	return p
 }
 
-// Saturating is the closed loop, in which as much is asked as is carried.
+// Saturating returns the closed loop, which requests as much as is carried.
 func (p Probe) Saturating() probe.Probe {
 	p.Share, p.Arrivals, p.Seed, p.Wait = 0, "", 0, Block
 	return p
 }
 
-// Carried is what a measurement of the closed loop says of the capacity, in requests per second.
+// Carried returns the capacity, in requests per second, that a measurement of the closed loop shows.
 func (p Probe) Carried(m results.Measurement) float64 { return m.Values[m.Name+webserver.Requests] }
 
 // Name returns "http".
 func (Driver) Name() string { return webserver.Kind }
 
-// Programs returns none: which server is needed, only the settings say.
+// Programs returns none: only the settings say which server is needed.
 func (Driver) Programs() []string { return nil }
 
-// Read reads a Probe.
+// Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	p := New()
 	if err := probe.Decode(settings, &p); err != nil {
@@ -83,13 +83,13 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	return p.Complete()
 }
 
-// New is a Probe before its settings are read into it, after which it is to be completed.
+// New returns a Probe into which settings can be decoded. Complete must follow.
 func New() Probe {
 	return Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Rate: absent, Size: 1 << 20,
 		Connections: 100}
 }
 
-// Complete fills in the defaults that depend on other settings. An error names the field.
+// Complete sets the defaults that depend on other settings. An error names the field.
 func (p Probe) Complete() (Probe, error) {
 	switch {
 	case p.Rate == absent:
@@ -133,7 +133,7 @@ func (p Probe) validate() error {
 	return nil
 }
 
-// Validate refuses windows without a request.
+// Validate rejects windows without a request.
 func (p Probe) Validate(c probe.Conditions) error {
 	if p.Rate != probe.Max && float64(p.Rate)*c.Window.Seconds() < 1 {
 		return fmt.Errorf("measure: %s: expected at least one request within it at a rate of %g", c.Window, p.Rate)
@@ -141,7 +141,7 @@ func (p Probe) Validate(c probe.Conditions) error {
 	return nil
 }
 
-// Metrics are the time to the last byte, that to the first, and what was carried.
+// Metrics returns the time to the last byte, that to the first, and what was carried.
 func (p Probe) Metrics(name string) []results.Metric {
 	loop, counted := results.Open, "from the intended time of the request"
 	if p.isClosed() {
@@ -165,8 +165,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 		probe.Trend(all[0]))
 }
 
-// Of is the probe of one instance's client, of several at the same time: its part of the load, with arrivals
-// that are not those of the others.
+// Of returns the probe for the client of one instance, if several run at the same time: it has its part of
+// the load, with its own arrivals.
 func (p Probe) Of(c probe.Conditions) Probe {
 	if n := c.Instances; n > 1 && p.Rate != probe.Max {
 		p.Rate /= probe.Rate(n)
@@ -177,15 +177,15 @@ func (p Probe) Of(c probe.Conditions) Probe {
 	return p
 }
 
-// Client is the command line of the client.
+// Client returns the command line of the client.
 func (p Probe) Client(self string, c probe.Conditions) []string {
 	return probe.OwnClient(self, webserver.Kind, p.Of(c), c)
 }
 
-// Merge makes one measurement of those of several instances: what they carried together.
+// Merge merges the measurements of several instances: what they carried together.
 func (p Probe) Merge(name string, each []results.Measurement) (results.Measurement, error) {
 	m, err := probe.Merge(name, each, func(metric string, all []float64) (v float64) {
-		if metric == name+probe.TrendWord { // those that go up and down are no steady one
+		if metric == name+probe.TrendWord { // trends in opposite directions do not cancel out
 			return slices.MaxFunc(all, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
 		}
 		for _, one := range all {

@@ -37,16 +37,17 @@ func (c *client) wait() (int, error) {
 	return c.sleep(min(wake-now, int64(longestSleep)))
 }
 
-// emptyLook is more than a look at nothing takes; what it takes beyond, another thread or an interrupt had.
+// emptyLook is longer than a vain look takes. If one takes longer, another thread or an interrupt had the
+// CPU.
 const emptyLook = 2 * time.Microsecond
 
 // look polls for events.
 func (c *client) look() (int, error) { return c.sleep(0) }
 
-// sleep waits for events, with a timeout in nanoseconds (epoll_pwait2, Linux 5.11). Raw although it may
-// sleep: of a thread in a normal system call Go's monitor takes the place in the scheduler away after 20
-// us, for which it wakes every 20 us, on the client's CPU. Nobody waits for this thread for long: its
-// sleeps are short, and after 10 ms the monitor's signal ends one.
+// sleep waits for events, with a timeout in nanoseconds (epoll_pwait2, Linux 5.11). It is a raw system call
+// although it may sleep: from a thread in a normal one, Go's monitor takes the place in the scheduler after
+// 20 us, and for that wakes up every 20 us, on the client's CPU. No goroutine waits long for this thread: its
+// sleeps are short, and a signal of the monitor ends one after 10 ms.
 func (c *client) sleep(timeout int64) (int, error) {
 	t := unix.NsecToTimespec(timeout)
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(c.epoll),
@@ -64,7 +65,7 @@ func events(n uintptr, errno unix.Errno) (int, error) {
 	return int(n), nil
 }
 
-// handle does what an event asks for.
+// handle handles an event.
 func (c *client) handle(e unix.EpollEvent) {
 	k := &c.conns[e.Fd]
 	switch k.state {
@@ -77,17 +78,17 @@ func (c *client) handle(e unix.EpollEvent) {
 	case idle:
 		if e.Events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 			c.free.remove(e.Fd)
-			c.drop(e.Fd, nil) // a server may close what it does not need
+			c.drop(e.Fd, nil) // a server may close idle connections
 		}
 	case busy:
 		if e.Events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 			c.receive(e.Fd)
 		}
-	case dead: // an event of the same round as that which ended it
+	case dead: // an event from the round in which the connection died
 	}
 }
 
-// receive takes what has come of a reply. The body is not copied: with MSG_TRUNC, TCP throws it away
+// receive takes what has arrived of a reply. It does not copy the body: with MSG_TRUNC, TCP discards it
 // (tcp(7)).
 func (c *client) receive(i int32) {
 	k := &c.conns[i]
@@ -118,13 +119,13 @@ func (c *client) receive(i int32) {
 			return
 		}
 		if n < want {
-			return // all that was there (epoll(7), question 9)
+			return // the socket is empty (epoll(7), question 9)
 		}
 		c.dispatch(now)
 	}
 }
 
-// starts reads the first bytes of a reply, and says whether to go on.
+// starts parses the first bytes of a reply, and reports whether to go on.
 func (c *client) starts(i int32, in []byte, now int64) bool {
 	k := &c.conns[i]
 	if k.first == 0 {
@@ -156,7 +157,7 @@ func (c *client) starts(i int32, in []byte, now int64) bool {
 	return true
 }
 
-// finish counts a reply that came whole, and gives its connection the next request.
+// finish counts a complete reply, and gives its connection the next request.
 func (c *client) finish(i int32, now int64) {
 	k := &c.conns[i]
 	c.count[c.when(now)].done++
@@ -173,7 +174,7 @@ func (c *client) finish(i int32, now int64) {
 	c.release(i, now)
 }
 
-// release gives a connection its next request, or makes it the last of those that wait for one.
+// release gives a connection its next request, or appends it to the idle connections.
 func (c *client) release(i int32, now int64) {
 	if c.Rate == probe.Max && now < c.end {
 		c.ask(i, now)
@@ -187,7 +188,7 @@ func (c *client) release(i int32, now int64) {
 	c.dispatch(now)
 }
 
-// connected makes a connection usable, of which only what comes matters from now on.
+// connected makes a connection usable. From now on only input matters.
 func (c *client) connected(i int32) {
 	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET, Fd: i}
 	if err := unix.EpollCtl(c.epoll, unix.EPOLL_CTL_MOD, c.conns[i].fd, &e); err != nil {
@@ -197,14 +198,14 @@ func (c *client) connected(i int32) {
 	c.release(i, c.clock.Now())
 }
 
-// fail counts a request that failed, and opens its connection anew.
+// fail counts a failed request, and reopens its connection.
 func (c *client) fail(i int32, why error) {
 	c.count[c.when(c.clock.Now())].failed++
 	c.busy--
 	c.drop(i, why)
 }
 
-// drop closes a connection and opens it anew, at once where the server is there.
+// drop closes a connection and reopens it, at once if the server is there.
 func (c *client) drop(i int32, why error) {
 	if c.why == nil {
 		c.why = why
@@ -220,7 +221,7 @@ func (c *client) drop(i int32, why error) {
 	c.dead++
 }
 
-// revive opens connections anew that could not be opened at once.
+// revive reopens connections that could not be reopened at once.
 func (c *client) revive() {
 	if c.dead == 0 || c.clock.Now() < c.retry {
 		return
@@ -233,7 +234,7 @@ func (c *client) revive() {
 	}
 }
 
-// queue is a ring of connections.
+// queue is a ring buffer of connections.
 type queue struct {
 	ring     []int32
 	first, n int
@@ -252,7 +253,7 @@ func (q *queue) pop() int32 {
 	return i
 }
 
-// remove takes out one that may be anywhere.
+// remove removes a connection anywhere in the queue.
 func (q *queue) remove(i int32) {
 	for range q.n {
 		if other := q.pop(); other != i {

@@ -68,7 +68,7 @@ func count(t *testing.T, s results.Samples) uint64 {
 	return uint64(h.TotalCount())
 }
 
-// Each server, both addresses, all loops: what is asked is carried, whole.
+// With each server, both kinds of address and all loops, everything requested is carried, complete.
 func TestServers(t *testing.T) {
 	for _, server := range []string{webserver.Nginx, webserver.Varnish} {
 		for _, ip := range []string{"127.0.0.1", "::1"} {
@@ -80,7 +80,7 @@ func TestServers(t *testing.T) {
 						m := measure(t, p, c)
 						for range 5 {
 							if m.Facts["overloaded"] == "" {
-								break // else this machine is busy with others
+								break // otherwise this machine is busy with something else
 							}
 							m = measure(t, p, c)
 						}
@@ -111,7 +111,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// worker is nginx's worker process.
+// worker returns nginx's worker process.
 func worker(t *testing.T, c probe.Conditions) int {
 	t.Helper()
 	master, err := os.ReadFile(filepath.Join(c.Dir, "nginx", "nginx.pid"))
@@ -130,8 +130,8 @@ func worker(t *testing.T, c probe.Conditions) int {
 	return pid
 }
 
-// A server that stands still for 500 ms at 1,000 requests/s makes some 500 requests late, and each is counted, also
-// those for which no connection was free.
+// A server that is frozen for 500 ms at 1,000 requests/s makes about 500 requests late, and each of them is
+// counted, even if no connection was free.
 func TestFrozenServer(t *testing.T) {
 	for _, connections := range []int{1000, 20} {
 		p := read(t, fmt.Sprintf("{size: 1Ki, rate: 1000, arrivals: paced, workers: 1, connections: %d}", connections))
@@ -168,7 +168,7 @@ func TestFrozenServer(t *testing.T) {
 	}
 }
 
-// What is asked beyond capacity is told as such, with what was carried, and without percentiles.
+// A load beyond capacity is reported as such, with what was carried, and without percentiles.
 func TestOverload(t *testing.T) {
 	p := read(t, "{rate: 200000, connections: 10, workers: 1}")
 	c := serve(t, p, "127.0.0.1")
@@ -180,7 +180,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// speak is a server that answers each request on a connection with the next of the replies, and then closes it.
+// speak is a server that answers each request on a connection with the next reply, and then closes it.
 func speak(t *testing.T, replies ...string) probe.Conditions {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -220,7 +220,7 @@ func speak(t *testing.T, replies ...string) probe.Conditions {
 	return probe.Conditions{Name: "test", Address: netip.MustParseAddrPort(l.Addr().String()), Window: 200 * time.Millisecond}
 }
 
-// Replies that are not right are counted as failed, and the connection is opened anew; those in pieces are right.
+// Wrong replies count as failed, and the connection is reopened. Replies in pieces are right.
 func TestReplies(t *testing.T) {
 	whole := "HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n" + strings.Repeat("x", 1024)
 	pieces := "HTTP/1.1 200 OK\r\nContent-|Length: 1024\r\n\r|\n" + strings.Repeat("x", 100) + "|" + strings.Repeat("x", 924)
@@ -252,7 +252,8 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// A server that stops answering within the window, or for one connection, has no latencies: those of before are fast.
+// If a server stops answering within the window, or on one connection, there are no latencies: those before
+// were fast.
 func TestSilence(t *testing.T) {
 	whole := "HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n" + strings.Repeat("x", 1024)
 	for load, replies := range map[string]int{"rate: 400, arrivals: paced": 14, "rate: max": 8} {
@@ -267,7 +268,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// Clients that are told when to begin do not so before, and all say when their window began.
+// Clients that are told when to begin do not begin earlier, and all report when their window began.
 func TestStart(t *testing.T) {
 	clock, err := probe.NewClock()
 	if err != nil {
@@ -289,7 +290,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A request allocates nothing: garbage would not be collected within a run.
+// A request allocates nothing, because garbage would not be collected within a run.
 func TestNoAllocation(t *testing.T) {
 	p := read(t, "{size: 1Ki, connections: 1}")
 	c, err := newClient(p, serve(t, p, "127.0.0.1"))

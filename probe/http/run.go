@@ -1,10 +1,10 @@
-// Package http measures how long a web server's replies take: an open-loop HTTP/1.1 generator, and the
+// Package http measures how long a web server's replies take: it is an open-loop HTTP/1.1 generator for the
 // servers of package webserver.
 //
-// A request is written at its intended time, whatever the replies do, on one of a pool of connections that
-// were opened before. One that finds none free waits in the client, and its time still counts from when it
-// should have left: nothing is left out (coordinated omission). As in probe/echo, the client is one locked
-// thread without garbage collection, on plain sockets with epoll; bodies are thrown away in the kernel.
+// A request is sent at its intended time, whatever the replies do, on one of a pool of connections that were
+// opened before. If none is free, the request waits in the client, and its time still counts from when it
+// should have left: nothing is left out (no coordinated omission). As in probe/echo, the client is one locked
+// thread without garbage collection, on plain sockets with epoll. The kernel discards the bodies.
 package http
 
 import (
@@ -22,7 +22,7 @@ import (
 
 // Run measures against the server.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
-	p.Seed = max(p.Seed, 1) // by hand; in a session Of has chosen it
+	p.Seed = max(p.Seed, 1) // by hand; in a session Of has set it
 	m := results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window), Facts: p.facts()}
 	if p.Share != 0 {
 		return m, fmt.Errorf("share: %s: expected a rate: of what it is a share only a scenario measures", p.Share)
@@ -63,13 +63,13 @@ func (p Probe) facts() map[string]string {
 	return map[string]string{"arrivals": cmp.Or(how, "closed loop")}
 }
 
-// window adds up what belongs to the window.
+// window adds up the counts of the window.
 func (c *client) window() counts {
 	a, b := c.count[firstHalf], c.count[secondHalf]
 	return counts{due: a.due + b.due, done: a.done + b.done, failed: a.failed + b.failed}
 }
 
-// replies are all that came whole, also before and after the window.
+// replies returns the number of complete replies, including those before and after the window.
 func (c *client) replies() (all uint64) {
 	for _, n := range c.count {
 		all += n.done
@@ -77,7 +77,7 @@ func (c *client) replies() (all uint64) {
 	return all
 }
 
-// values are the single figures of the window.
+// values returns the single figures of the window.
 func (c *client) values(name string, window time.Duration) map[string]float64 {
 	w := c.window()
 	rate := float64(w.done) / window.Seconds()
@@ -87,7 +87,7 @@ func (c *client) values(name string, window time.Duration) map[string]float64 {
 	}
 }
 
-// clientCPU is the percentage of one CPU that this thread used in the window, without polling for nothing.
+// clientCPU returns the percentage of one CPU that this thread used in the window, without vain polling.
 func (c *client) clientCPU() float64 {
 	from, to := c.usage[before], c.usage[secondHalf]
 	if to.at <= from.at {
@@ -97,7 +97,7 @@ func (c *client) clientCPU() float64 {
 	return 100 * float64(max(worked, 0)) / float64(to.at-from.at)
 }
 
-// report adds the latencies, unless they tell nothing, and what is wrong with the measurement.
+// report stores the latencies, unless they mean nothing, and what is wrong with the measurement.
 func (c *client) report(m *results.Measurement) error {
 	w := c.window()
 	probe.AddTrend(m, c.last, c.later)
@@ -117,7 +117,7 @@ func (c *client) report(m *results.Measurement) error {
 		m.Facts["firstFailure"] = fmt.Sprint(c.why)
 	}
 	switch {
-	case w.done == 0 && c.why == nil: // none came, and none was refused
+	case w.done == 0 && c.why == nil: // no reply, and no failure
 		m.NotCarried(fmt.Sprintf("no replies to %d requests", w.due))
 	case w.done == 0:
 		m.NotCarried(fmt.Sprintf("no replies; the first failure: %v", c.why))
@@ -137,7 +137,7 @@ func (c *client) report(m *results.Measurement) error {
 		return nil
 	} else if unanswered*100 > w.due && len(m.Overloaded) == 0 {
 		m.NotCarried(fmt.Sprintf("%d of %d requests got no reply", unanswered, w.due))
-		leaveOut(m, results.Samples{Wanted: w.due, Lost: unanswered}) // latencies are of the others only
+		leaveOut(m, results.Samples{Wanted: w.due, Lost: unanswered}) // latencies would cover only the others
 		return nil
 	}
 	lag, err := results.Encode(c.lag)
@@ -156,14 +156,14 @@ func (c *client) report(m *results.Measurement) error {
 	return nil
 }
 
-// leaveOut leaves latencies out, and what compares them, but for how many there were to be.
+// leaveOut drops the latencies, and comparisons of them, but keeps how many there should have been.
 func leaveOut(m *results.Measurement, carried results.Samples) {
 	delete(m.Values, m.Name+probe.TrendWord)
 	m.Samples = map[string]results.Samples{m.Name: carried, m.Name + webserver.FirstByte: carried}
 }
 
-// overload says what was carried of what was asked, where the requests outstanding grew in both halves of the
-// window, by a hundredth of the window's requests at least; else "".
+// overload compares what was carried with what was requested, if the outstanding requests grew in both halves
+// of the window, by at least a hundredth of the window's requests. Otherwise it returns "".
 func (c *client) overload(window results.Nanoseconds) string {
 	if c.Rate == probe.Max {
 		return ""
@@ -185,5 +185,5 @@ func (c *client) overload(window results.Nanoseconds) string {
 		float64(w.done)/seconds, float64(w.due)/seconds, begin, end)
 }
 
-// minGrowth is more than a few requests that happen to be outstanding at the end of a short window.
+// minGrowth is more than the few requests that happen to be outstanding at the end of a short window.
 const minGrowth = 16

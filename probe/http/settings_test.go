@@ -91,8 +91,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Arrivals have the rate that was asked; poisson ones the same times again with the same seed, and as many as
-// their mean asks for short and long gaps.
+// Arrivals have the requested rate. Poisson arrivals repeat with the same seed, and have as many short and
+// long gaps as their mean implies.
 func TestArrivals(t *testing.T) {
 	const n = 100_000
 	for _, arrival := range []string{"paced", "poisson", "poisson, seed: 2"} {
@@ -120,8 +120,8 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// Each block, trial and probe draws arrivals of its own, the cells of a block the same, and their instances others.
-// With a seed of the probe's own the session's does not matter.
+// Each block, trial and probe draws its own arrivals; the cells of a block draw the same, and their instances
+// different ones. If the probe has its own seed, the session's does not matter.
 func TestSeeds(t *testing.T) {
 	seed := func(settings string, session uint64, draw, name string, instance int) uint64 {
 		c := probe.Conditions{Name: name, Seed: session, Draw: draw, Instance: instance, Instances: 4}

@@ -16,7 +16,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Program is the program; it is a package of that name in Debian.
+// Program is the name of the program, and of its package in Debian.
 const Program = "iperf3"
 
 // The values of Probe.Direction.
@@ -25,7 +25,7 @@ const (
 	Down = "down" // application to client
 )
 
-// port is iperf3's own.
+// port is iperf3's default port.
 const port = 5201
 
 // maxWrite is the largest --length of iperf3 for TCP.
@@ -47,7 +47,7 @@ func (Driver) Name() string { return Program }
 // Programs returns iperf3.
 func (Driver) Programs() []string { return []string{Program} }
 
-// Read reads a Probe.
+// Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	p := Probe{Protocol: "tcp", Write: 128 << 10}
 	if err := probe.Decode(settings, &p); err != nil {
@@ -64,15 +64,15 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	return p, nil
 }
 
-// Validate takes whole seconds.
+// Validate requires whole seconds.
 func (Probe) Validate(c probe.Conditions) error { return c.WholeSeconds(Program) }
 
-// packetBytes are those of TCP in a full packet of the usual MTU, 1500, of which IPv4, TCP and its timestamps
-// take 52.
+// packetBytes is the TCP payload of a full packet with the usual MTU, 1500: IPv4, TCP and its timestamps take
+// 52 bytes.
 const packetBytes = 1448
 
-// Metrics are the rate that the receiver saw, what iperf3 says of the CPUs at both ends, and what these did
-// for each packet.
+// Metrics returns the rate at the receiver, what iperf3 says about the CPUs at both ends, and how much CPU
+// time each packet took there.
 func (p Probe) Metrics(name string) []results.Metric {
 	rate := results.Metric{Name: name, Quantity: "throughput", Noun: "throughput", Title: "Throughput",
 		About: "TCP, " + name, Unit: results.RateUnit, Better: results.Higher, Margin: 0.05, Short: p.Direction}
@@ -81,7 +81,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 			Better: results.Lower, Margin: 0.10, Role: results.Check}
 	}
 	client := check("client-cpu", "client's CPU", "%")
-	client.Guards, client.Limit = name, 90 // beyond it the client may be what limits the rate
+	client.Guards, client.Limit = name, 90 // beyond it the client may limit the rate
 	cost := check("cpu-time", "CPU time of both ends for a packet", results.TimeUnit)
 	cost.Role = results.Cost
 	cost.About = "CPU time is for each 1,448 bytes: all that the CPUs of client and application did " +
@@ -90,22 +90,22 @@ func (p Probe) Metrics(name string) []results.Metric {
 		check("server-cpu", "server's CPU", "%"), probe.Trend(rate)}
 }
 
-// Inside is false: the client measures from outside.
+// Inside returns false: the client measures from outside.
 func (Probe) Inside() bool { return false }
 
-// Server is the command line at the application, the same for all probes.
+// Server returns the command line at the application, which is the same for all probes.
 func (Probe) Server(_ string, c probe.Conditions) []string {
 	return []string{Program, "--server", "--bind", c.Address.Addr().String(), "--port", portOf(c),
 		"--forceflush"}
 }
 
-// Ready is what the server prints when it listens.
+// Ready returns what the server prints when it listens.
 func (Probe) Ready() string { return "Server listening" }
 
-// InMachine says that the server can be in a virtual machine, and needs nothing there.
+// InMachine reports that the server can run in a virtual machine, and needs nothing there.
 func (Probe) InMachine() (programs, modules []string, can bool) { return nil, nil, true }
 
-// Client is the command line of the client. iperf3 takes whole seconds.
+// Client returns the command line of the client. iperf3 takes whole seconds.
 func (p Probe) Client(_ string, c probe.Conditions) []string {
 	argv := []string{Program, "--client", c.Address.Addr().String(), "--port", portOf(c), "--json",
 		"--time", seconds(c.Window), "--interval", interval,
@@ -126,28 +126,28 @@ func portOf(c probe.Conditions) string { return strconv.Itoa(int(c.At(port).Port
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
-// interval is the time in seconds that a part of the report is about: a whole second has two, so that each
-// window has halves. Where iperf3 is kept off its CPU it takes longer.
+// interval is the time in seconds of each part of the report. A second has two, so that each window has
+// halves. If iperf3 is kept off its CPU, a part takes longer.
 const interval = "0.5"
 
 type part struct {
 	Sum struct {
 		sum
-		// End is the end in seconds of the window, which begins anew behind what is omitted; Seconds of the first
-		// part are also of the warm-up then.
+		// End is the end of the part in seconds of the window, which starts again after the omitted parts. Seconds
+		// of the first part then include some of the warm-up.
 		End     float64 `json:"end"`
 		Omitted bool    `json:"omitted"` // of the warm-up
 	} `json:"sum"`
 }
 
-// start is the part of the report about what iperf3 found. Buffers are 0 where it does not say.
+// start is the part of the report about the setup. Buffers are 0 if iperf3 does not report them.
 type start struct {
 	Version string         `json:"version"`
 	Send    quantity.Bytes `json:"sndbuf_actual"`
 	Receive quantity.Bytes `json:"rcvbuf_actual"`
 }
 
-// sum is what the report says of all that was sent, or received. What iperf3 cannot compute is null: 0 here.
+// sum is the report on everything sent, or received. What iperf3 cannot compute is null, and 0 here.
 type sum struct {
 	BitsPerSecond float64 `json:"bits_per_second"`
 	Bytes         float64 `json:"bytes"`
@@ -166,7 +166,7 @@ type end struct {
 	Congestion string `json:"sender_tcp_congestion"`
 }
 
-// Parse reads the client's report: the rate that the receiver saw. A figure that cannot be makes it void.
+// Parse reads the client's report: the rate at the receiver. An impossible figure makes the measurement void.
 func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
 	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
 	var r struct {
@@ -202,7 +202,7 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 	return m, nil
 }
 
-// total are the bytes of all parts, also of the warm-up.
+// total returns the bytes of all parts, including the warm-up.
 func total(parts []part) (bytes float64) {
 	for _, p := range parts {
 		bytes += p.Sum.Bytes
@@ -210,14 +210,14 @@ func total(parts []part) (bytes float64) {
 	return bytes
 }
 
-// halves are the rates of both halves of the window; NaN where no part is within one.
+// halves returns the rates of both halves of the window; NaN if no part is within one.
 func halves(parts []part) (first, second float64) {
 	parts = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return p.Sum.Omitted })
 	begin := 0.0
 	var bytes, seconds [2]float64
 	for _, p := range parts {
 		half := 0
-		if begin+p.Sum.End >= parts[len(parts)-1].Sum.End { // its middle is behind that of the window
+		if begin+p.Sum.End >= parts[len(parts)-1].Sum.End { // the middle of the part is after that of the window
 			half = 1
 		}
 		bytes[half], seconds[half], begin = bytes[half]+p.Sum.Bytes, seconds[half]+p.Sum.End-begin, p.Sum.End
@@ -225,7 +225,7 @@ func halves(parts []part) (first, second float64) {
 	return bytes[0] / seconds[0], bytes[1] / seconds[1]
 }
 
-// facts are what iperf3 says of what it found.
+// facts returns what iperf3 reports about the setup.
 func (s start) facts(congestion string) map[string]string {
 	said := map[string]string{"version": s.Version, "sendBuffer": s.Send.String(),
 		"receiveBuffer": s.Receive.String(), "congestionControl": congestion}
@@ -233,16 +233,16 @@ func (s start) facts(congestion string) map[string]string {
 	return said
 }
 
-// What is possible at most.
+// Upper bounds of what is possible.
 const (
 	maxRate        = 1e14           // bit/s: no memory moves 12.5 TB/s
 	maxRetransmits = math.MaxUint32 // as the kernel counts them
-	maxLate        = 60             // seconds: the session ends a probe before
+	maxLate        = 60             // seconds: the session ends a probe earlier
 	rounding       = 1.05           // of CPU time and of windows
 )
 
-// figures are those of a report: one that is not possible makes the run void. The rate is that of the bytes
-// that came.
+// figures stores the figures of a report. An impossible one makes the run void. The rate counts the bytes
+// that arrived.
 func (e end) figures(m *results.Measurement, c probe.Conditions) {
 	in, window, cpus := e.Received, c.Window.Seconds(), 100*float64(c.CPUs)*rounding
 	rate := 8 * in.Bytes / in.Seconds

@@ -58,8 +58,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A report of a busy machine: intervals of half a second, of which one took longer. The first counted one says
-// that it took a second, half of which was of the warm-up.
+// A report of a busy machine: intervals of half a second, one of which took longer. The first counted one
+// claims a second, half of which was warm-up.
 func TestTrend(t *testing.T) {
 	p, c := up(t, "{direction: up}"), second()
 	c.Warmup, c.Window = time.Second, 2*time.Second
@@ -84,7 +84,7 @@ func TestTrend(t *testing.T) {
 	}
 }
 
-// A figure that cannot be makes a run void, by its name.
+// An impossible figure makes a run void, and is named.
 func TestImpossible(t *testing.T) {
 	p := up(t, "{direction: up}")
 	data, err := os.ReadFile("testdata/up.json")

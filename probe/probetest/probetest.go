@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// FreePort finds a port of ip that is free now for TCP and UDP; without such an address the test is skipped.
+// FreePort finds a port of ip that is free now for TCP and UDP. It skips the test if the host lacks that
+// address.
 func FreePort(tb testing.TB, ip string) netip.AddrPort {
 	tb.Helper()
 	for range 20 {
@@ -35,7 +36,8 @@ func FreePort(tb testing.TB, ip string) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// Serve runs a server until the test ends, and returns when it has printed a line that begins with ready.
+// Serve runs a server until the test ends. It returns when the server has printed a line that begins with
+// ready.
 func Serve(tb testing.TB, ready string, server func(context.Context, io.Writer) error) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -16,34 +16,34 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// attack is what the last customer does in place of fetching.
+// attack is what the last customer does instead of fetching.
 type attack string
 
-// The attacks. Each frame has the mark, so that one that comes to another customer is known as such even
-// where its own router has sent it.
+// The attacks. Each frame has the mark, so that it is recognized when it reaches another customer, even
+// through the customer's own router.
 const (
 	flood attack = "flood" // UDP to the server, with the customer's own address
 	spoof attack = "spoof" // from addresses of others, and to everybody on the segment
-	scan  attack = "scan"  // each port of each address of the network outside, one after the other
-	// restart is none: the last customer's router is killed within the window and started anew, and the customer
-	// fetches all the time.
+	scan  attack = "scan"  // to each port of each address of the network outside, in turn
+	// restart sends nothing: the last customer's router is killed within the window and restarted, while the
+	// customer fetches all the time.
 	restart attack = "restart"
 )
 
 const (
-	// pace is how many frames the attacker sends a second: many for one customer, and not so many that making
-	// them keeps the CPU from the others, whose client is on it too.
+	// pace is how many frames the attacker sends per second: many for one customer, but not so many that sending
+	// them takes the CPU from the other customers, whose client runs there too.
 	pace = 20_000
-	// burst is how many of them leave together, each millisecond.
+	// burst is how many frames leave together each millisecond.
 	burst = pace / 1000
-	// mark begins the payload of each.
+	// mark begins the payload of each frame.
 	mark = "ISLX"
 )
 
-// discard is the port of the service that throws all away (RFC 863).
+// discard is the port of the discard service (RFC 863).
 const discard = 9
 
-// validate says what is wrong with an attack.
+// validate rejects unknown attacks.
 func (a attack) validate() error {
 	switch a {
 	case "", flood, spoof, scan, restart:
@@ -96,7 +96,7 @@ func (a attack) run(ctx context.Context, given probe.Conditions, device *netlink
 	return m, ctx.Err()
 }
 
-// frame is the nth one of an attack by the customer me, whose router has the MAC address gate.
+// frame returns the nth frame of an attack by the customer me, whose router has the MAC address gate.
 func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr) []byte {
 	all := net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	v4 := func(a, b, c, d byte) netip.Addr { return netip.AddrFrom4([4]byte{a, b, c, d}) }
@@ -112,12 +112,12 @@ func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr)
 		case 2:
 			return frame(me, gate, server, other, discard, mark)
 		case 3:
-			return frame(me, gate, self, self, discard, mark) // the address that other customers have, too
+			return frame(me, gate, self, self, discard, mark) // the address that other customers have too
 		case 4:
 			return frame(me, all, own(), v4(192, 168, 1, 255), discard, mark)
-		case 5: // a router for all
+		case 5: // a router advertisement to all
 			return frame6(me, advertisement())
-		case 6: // the same, in the name of the router
+		case 6: // the same, with the router's MAC address
 			return frame6(gate, advertisement())
 		}
 		return frame(gate, all, self, v4(255, 255, 255, 255), discard, mark)
@@ -129,7 +129,7 @@ func (a attack) frame(n int, me, gate net.HardwareAddr, self, server netip.Addr)
 	return frame(me, gate, self, server, discard, mark)
 }
 
-// frame is one of UDP, from a MAC address and an IPv4 address to those of others.
+// frame returns a UDP frame between these MAC and IPv4 addresses.
 func frame(from, to net.HardwareAddr, source, destination netip.Addr, port uint16, payload string) []byte {
 	const fcs, nobodys = 4, 7009
 	e := frames.Ends{FromMAC: from, ToMAC: to, From: netip.AddrPortFrom(source, nobodys),
@@ -139,14 +139,14 @@ func frame(from, to net.HardwareAddr, source, destination netip.Addr, port uint1
 	return f
 }
 
-// advertisement says that who sends it is a router (RFC 4861, 4.2). The mark is in an option for experiments
-// (RFC 4727), which hosts skip.
+// advertisement returns a message that says that its sender is a router (RFC 4861, 4.2). The mark is in an
+// option for experiments (RFC 4727), which hosts skip.
 func advertisement() []byte {
 	return append([]byte{134, 0, 0, 0, 64, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 253, 1, 0, 0}, mark...)
 }
 
-// frame6 is one of ICMPv6 from a MAC address, and the address of the link that follows from it, to all hosts
-// of the segment. Its checksum is right (RFC 4443), so that who gets it believes it.
+// frame6 returns an ICMPv6 frame to all hosts of the segment, from a MAC address and the link-local address
+// that follows from it. Its checksum is correct (RFC 4443), so that receivers accept it.
 func frame6(from net.HardwareAddr, message []byte) []byte {
 	const header, addresses = 14 + 40, 14 + 8
 	f := []byte{0x33, 0x33, 0, 0, 0, 1}

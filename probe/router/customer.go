@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Run is a customer: it gets an address from the router behind its device, asks it for the server's, and
-// fetches from there. The attacker does not fetch.
+// Run is a customer: it gets an address from the router at its device, asks the router for the server's
+// address, and fetches from there. The attacker does not fetch.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (m results.Measurement, err error) {
 	device, err := netlink.LinkByName(uplink)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (m results.Measu
 	return m, err
 }
 
-// use gives the device the address, with the router as the way to all others.
+// use sets the address of the device, with the router as the default route.
 func (l leased) use(device netlink.Link) error {
 	err := netlink.AddrReplace(device, &netlink.Addr{IPNet: &net.IPNet{IP: l.address.AsSlice(),
 		Mask: net.CIDRMask(inside().Bits(), l.address.BitLen())}})
@@ -71,7 +71,7 @@ func (l leased) use(device netlink.Link) error {
 	return nil
 }
 
-// busy are ticks of the CPUs that this process may use.
+// busy has the ticks of the CPUs that this process may use.
 type busy struct{ all, idle uint64 }
 
 func readBusy() (sum busy, err error) {
@@ -89,7 +89,7 @@ func readBusy() (sum busy, err error) {
 	return sum, err
 }
 
-// since is the percentage of the time in which the CPUs were not idle.
+// since returns the percentage of the time in which the CPUs were not idle.
 func (b busy) since(before busy) float64 {
 	if b.all == before.all {
 		return 0

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leased is what a router gives its customer.
+// leased is what a router gives to its customer.
 type leased struct{ address, router netip.Addr }
 
-// Of a message of DHCP (RFC 2131): where its parts are, and the options that this customer knows (RFC 2132).
+// Offsets in a DHCP message (RFC 2131), and the options that this customer knows (RFC 2132).
 const (
 	atTransaction = 4
 	atFlags       = 10
@@ -28,7 +28,7 @@ const (
 	atMagic       = 236
 	atOptions     = 240
 
-	broadcast = 0x8000 // the customer has no address yet that could be asked for
+	broadcast = 0x8000 // the customer has no address yet to which an answer could be sent
 	magic     = 0x63825363
 
 	optionRouter    = 3
@@ -43,13 +43,13 @@ const (
 	accepted = 5 // DHCPACK
 )
 
-// How long the router may take to answer, and after how long it is asked again.
+// How long the router may take to answer, and when it is asked again.
 const (
 	leaseTime  = 5 * time.Second
 	askedAgain = 500 * time.Millisecond
 )
 
-// ask gets an address from who answers behind a device.
+// ask gets an address from whoever answers at a device.
 func ask(device *netlink.LinkAttrs) (leased, error) {
 	if err := anySource(device.Name); err != nil {
 		return leased{}, err
@@ -79,8 +79,8 @@ func ask(device *netlink.LinkAttrs) (leased, error) {
 	return leased{address, router}, nil
 }
 
-// anySource lets in answers while the device has no address: what rp_filter, where the host has it, takes for
-// spoofed.
+// anySource turns rp_filter off, if the host has it on: it would drop answers as spoofed while the device has
+// no address.
 func anySource(device string) error {
 	for _, of := range []string{"all", device} {
 		if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+of+"/rp_filter", []byte("0"), 0); err != nil {
@@ -90,7 +90,7 @@ func anySource(device string) error {
 	return nil
 }
 
-// listen is a socket of a client that has no address.
+// listen returns the socket of a client that has no address.
 func listen(device string) (net.PacketConn, error) {
 	set := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		cerr := raw.Control(func(fd uintptr) {
@@ -103,7 +103,7 @@ func listen(device string) (net.PacketConn, error) {
 	return set.ListenPacket(context.Background(), "udp4", "0.0.0.0:68")
 }
 
-// exchange sends a message, again where nobody answers, and waits for the answer of a type.
+// exchange sends a message, repeats it if nobody answers, and waits for an answer of type want.
 func exchange(conn net.PacketConn, end time.Time, send []byte, id uint32, want byte) ([]byte, error) {
 	in := make([]byte, 2048)
 	for time.Now().Before(end) {
@@ -134,10 +134,10 @@ func isAnswer(m []byte, id uint32) bool {
 		binary.BigEndian.Uint32(m[atMagic:]) == magic
 }
 
-// message is one of a client.
+// message returns a message of a client.
 func message(id uint32, mac net.HardwareAddr, what byte, options []byte) []byte {
 	m := make([]byte, atOptions)
-	m[0], m[1], m[2] = 1, 1, byte(len(mac)) // a request, by Ethernet
+	m[0], m[1], m[2] = 1, 1, byte(len(mac)) // a request, on Ethernet
 	binary.BigEndian.PutUint32(m[atTransaction:], id)
 	binary.BigEndian.PutUint16(m[atFlags:], broadcast)
 	copy(m[atHardware:], mac)
@@ -148,7 +148,7 @@ func message(id uint32, mac net.HardwareAddr, what byte, options []byte) []byte 
 
 func option(code byte, value []byte) []byte { return append([]byte{code, byte(len(value))}, value...) }
 
-// find is the value of an option, nil where there is none.
+// find returns the value of an option; nil: none.
 func find(m []byte, code byte) []byte {
 	for rest := m[min(len(m), atOptions):]; len(rest) > 0 && rest[0] != optionEnd; {
 		if rest[0] == 0 { // padding

@@ -1,10 +1,9 @@
-// Package router measures downloads through virtual routers: each instance of the application is a router of
-// one customer, who fetches files by HTTP from a server outside while the others do the same.
+// Package router measures downloads through virtual routers. Each instance of the application is the router
+// of one customer, who fetches files by HTTP from a server outside while the other customers do the same.
 //
-// The router is the kernel's, in a network namespace: nftables translates addresses and keeps out what the
-// customer did not ask for, a class of HTB shapes what the customer gets, and dnsmasq gives the customer an
-// address and answers to names. The customer uses all of it: without a lease and an answer nothing is
-// fetched.
+// The router is the kernel, in a network namespace: nftables translates addresses and drops what the customer
+// did not ask for, an HTB class shapes what the customer gets, and dnsmasq gives the customer an address and
+// answers DNS. The customer uses all of it: without a lease and an answer it fetches nothing.
 package router
 
 import (
@@ -23,44 +22,44 @@ import (
 // kind is the name of the probe.
 const kind = "router"
 
-// inside is the network behind each router, the same behind all of them, as at home.
+// inside returns the network behind each router. It is the same behind all of them, as in homes.
 func inside() netip.Prefix { return netip.PrefixFrom(own(), 24).Masked() }
 
-// own is the router's address there.
+// own returns the router's address in that network.
 func own() netip.Addr { return netip.AddrFrom4([4]byte{192, 168, 1, 1}) }
 
-// server is the name of the server outside, in a domain that nobody has (RFC 6761).
+// server is the name of the server outside, in a domain reserved for tests (RFC 6761).
 const server = "files.isolane.test"
 
 // Driver is the probe "router". Its clients, and its application, are commands of the isolane binary.
 type Driver struct{}
 
-// Probe measures what routers carry. Customers ask as clients of the probe http do: rate and share are of all
-// of them together, connections of each.
+// Probe measures what routers carry. Customers fetch like the clients of the probe http. Rate and share are
+// those of all customers together, connections those of each.
 type Probe struct {
 	http.Probe
-	Shape  quantity.BitRate `json:"shape,omitempty"`  // the most that a customer gets; 0: what there is
-	Attack attack           `json:"attack,omitempty"` // what the last customer does in place of fetching
+	Shape  quantity.BitRate `json:"shape,omitempty"`  // the most that a customer gets; 0: no limit
+	Attack attack           `json:"attack,omitempty"` // what the last customer does instead of fetching
 }
 
 // Name returns "router".
 func (Driver) Name() string { return kind }
 
-// The programs of nftables and of dnsmasq-base.
+// The programs of the packages nftables and dnsmasq-base.
 const (
 	nft     = "nft"
 	dnsmasq = "dnsmasq"
 )
 
-// Programs are those of the router.
+// Programs returns those of the router.
 func (Driver) Programs() []string { return []string{nft, dnsmasq} }
 
-// Package returns the Debian package that holds one of the programs.
+// Package returns the Debian package of one of the programs.
 func (Driver) Package(program string) string {
 	return map[string]string{nft: "nftables", dnsmasq: "dnsmasq-base"}[program]
 }
 
-// Read reads a Probe.
+// Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	p := Probe{Probe: http.New()}
 	err := probe.Decode(settings, &p)
@@ -77,38 +76,38 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	return p, err
 }
 
-// At is the probe with its share of a capacity, in requests per second.
+// At returns the probe with that part of a capacity, in requests per second, as its rate.
 func (p Probe) At(capacity float64) probe.Probe {
 	p.Rate, p.Share = probe.Rate(capacity*p.Part()), 0
 	return p
 }
 
-// Saturating is the closed loop, in which as much is asked as is carried, and nobody attacks.
+// Saturating returns the closed loop, which requests as much as is carried, without an attack.
 func (p Probe) Saturating() probe.Probe {
 	p.Share, p.Arrivals, p.Seed, p.Attack = 0, "", 0, ""
 	return p
 }
 
-// Capabilities are those that a router needs to set up its devices, and dnsmasq to look after them.
+// Capabilities returns those with which a router sets up its devices, and dnsmasq manages them.
 func (Probe) Capabilities() []string { return []string{"NET_ADMIN"} }
 
-// InMachine is what a router needs in a virtual machine.
+// InMachine returns what a router needs in a virtual machine.
 func (Probe) InMachine() (programs, modules []string, can bool) {
 	return []string{nft, dnsmasq}, []string{"nf_tables", "nft_ct", "nft_masq", "nft_chain_nat", "sch_htb"}, true
 }
 
-// The words behind the name of a probe in those of its metrics.
+// The suffixes that make names of metrics from the probe's name.
 const (
 	fairness = "-fairness"
 	strays   = "-strays"
 	outside  = "-outside-cpu"
 )
 
-// busyOutside is the percentage of their CPUs' time beyond which customers and server may be what limits.
+// busyOutside is the percentage of their CPUs' time beyond which customers and server may be the limit.
 const busyOutside = 95
 
-// Metrics are those of the downloads, how even they are among customers, whether frames went astray, and how
-// busy the CPUs were that customers and server share.
+// Metrics returns those of the downloads, how even they are among customers, whether frames went astray, and
+// how busy the CPUs were that customers and server share.
 func (p Probe) Metrics(name string) []results.Metric {
 	all := p.Probe.Metrics(name)
 	for i := range all {
@@ -130,7 +129,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 			Unit: "%", Better: results.Lower, Margin: 0.10, Role: results.Check, Guards: name, Limit: busyOutside})
 }
 
-// Server is the command line of a router, the same for all loads.
+// Server returns the command line of a router, which is the same for all loads.
 func (p Probe) Server(self string, c probe.Conditions) []string {
 	settings := "{}"
 	if p.Shape > 0 {
@@ -139,19 +138,20 @@ func (p Probe) Server(self string, c probe.Conditions) []string {
 	return probe.Command(self, kind, c, "--serve", settings)
 }
 
-// Outside is the command line of the server that customers fetch from.
+// Outside returns the command line of the server from which customers fetch.
 func (p Probe) Outside(self string, c probe.Conditions) []string { return p.Settings.Server(self, c) }
 
-// Client is the command line of a customer.
+// Client returns the command line of a customer.
 func (p Probe) Client(self string, c probe.Conditions) []string {
-	if c.Instance != c.Instances-1 || p.Attack == restart { // whose customer fetches as the others do
+	if c.Instance != c.Instances-1 || p.Attack == restart { // then the customer fetches as the others do
 		p.Attack = ""
 	}
 	p.Probe = p.Of(c)
 	return probe.OwnClient(self, kind, p, c)
 }
 
-// Restarts is the instance whose router is killed and started anew within the window; less than 0 is none.
+// Restarts returns the index of the instance whose router is killed and restarted within the window;
+// negative: none.
 func (p Probe) Restarts(instances int) int {
 	if p.Attack != restart {
 		return -1
@@ -159,7 +159,7 @@ func (p Probe) Restarts(instances int) int {
 	return instances - 1
 }
 
-// outage is what the customer saw whose router was away.
+// outage says what the customer of the restarted router saw.
 func outage(name string, m results.Measurement) string {
 	s := m.Samples[name]
 	text := fmt.Sprintf("restart of the last customer's router: of %d downloads of that customer %d failed or "+
@@ -173,7 +173,7 @@ func outage(name string, m results.Measurement) string {
 	return text
 }
 
-// Merge makes one measurement of those of all customers that fetch. What the attacker did is a fact of it.
+// Merge merges the measurements of all customers that fetch. What the attacker did is a fact in it.
 func (p Probe) Merge(name string, each []results.Measurement) (results.Measurement, error) {
 	var attack string
 	astray := 0.0
@@ -203,7 +203,7 @@ func (p Probe) Merge(name string, each []results.Measurement) (results.Measureme
 			got /= asked
 		}
 		sum, squares = sum+got, squares+got*got
-		most = max(most, one.Values[name+outside]) // of the same CPUs
+		most = max(most, one.Values[name+outside]) // all of the same CPUs
 	}
 	m.Values[name+outside] = most
 	if squares > 0 { // else nobody got anything

@@ -23,8 +23,8 @@ import (
 	"isolane.dev/isolane/probe/webserver"
 )
 
-// The test starts itself in a namespace to be a router, or to ask one for the server: the resolver of Go asks
-// from other threads than that which is in there.
+// The test starts itself in a namespace to be a router, or to ask one for the server: Go's resolver would ask
+// from threads outside of the namespace.
 func TestMain(m *testing.M) {
 	var err error
 	switch words := strings.Fields(os.Getenv(rolePlayed)); {
@@ -60,8 +60,8 @@ func play(t *testing.T, ns, role string) *exec.Cmd {
 
 const outsideAt = "198.18.5.1"
 
-// town makes a network outside, and routers 1 and 2 with a customer each behind them, who has the other end of
-// the router's device. The namespaces are isolane-town, -router-N and -customer-N.
+// town makes a network outside, and routers 1 and 2, each with a customer who has the other end of the
+// router's device. The namespaces are isolane-town, -router-N and -customer-N.
 func town(t *testing.T) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Program("ip"), hosttest.Program(nft), hosttest.Program(dnsmasq))
@@ -106,7 +106,7 @@ func router(t *testing.T, n int, settings string) (kill func()) {
 		t.Fatal(err)
 	}
 	kill = func() {
-		_ = cmd.Process.Kill() // dnsmasq goes with it
+		_ = cmd.Process.Kill() // dnsmasq ends with it
 		_ = cmd.Wait()
 	}
 	t.Cleanup(kill)
@@ -117,7 +117,7 @@ func router(t *testing.T, n int, settings string) (kill func()) {
 	return kill
 }
 
-// customer gets an address, and then does something there.
+// customer gets an address for a customer, and then calls do there.
 func customer(t *testing.T, n int, do func(netlink.Link, leased) error) {
 	t.Helper()
 	err := netdev.In(fmt.Sprintf("isolane-customer-%d", n), func() error {
@@ -142,7 +142,7 @@ func customer(t *testing.T, n int, do func(netlink.Link, leased) error) {
 	}
 }
 
-// send sends frames as they are.
+// send sends frames unchanged.
 func send(device netlink.Link, frames ...[]byte) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -160,7 +160,7 @@ func send(device netlink.Link, frames ...[]byte) error {
 	return nil
 }
 
-// listens counts the frames with a tag at a device of a namespace until it is asked.
+// listens counts the frames with a tag at a device of a namespace, until it is asked.
 func listens(t *testing.T, ns, device, tag string) (count func() int) {
 	t.Helper()
 	var fd int
@@ -193,8 +193,8 @@ func listens(t *testing.T, ns, device, tag string) (count func() int) {
 	}
 }
 
-// What an attacker sends, also with addresses of others and to all, leaves by its own router with the router's
-// address, or not at all, and nothing of it comes to the other customer.
+// What an attacker sends, even from addresses of others and to everybody, leaves through its own router with
+// the router's address, or not at all, and nothing of it reaches the other customer.
 func TestAttacks(t *testing.T) {
 	town(t)
 	router(t, 1, `{"shape":"1Gbit/s"}`)
@@ -241,7 +241,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// A customer gets no more than the shape lets through, but for what a class of HTB lets through at once.
+// A customer gets no more than the shape permits, except for the burst that an HTB class permits.
 func TestShape(t *testing.T) {
 	town(t)
 	const size = 1 << 20
@@ -279,7 +279,7 @@ func TestShape(t *testing.T) {
 	})
 }
 
-// Frames of somebody else that do come to a customer are counted; its own, and its router's, are not.
+// Stray frames that reach a customer are counted; the customer's own, and its router's, are not.
 func TestStrays(t *testing.T) {
 	town(t)
 	router(t, 1, "{}")
@@ -319,8 +319,8 @@ func TestStrays(t *testing.T) {
 	})
 }
 
-// So are those of IPv6: a router advertisement or a search for neighbours of another customer, and whatever is no
-// such talk of its own router.
+// So are stray IPv6 frames: a router advertisement, another customer's search for neighbours, and anything
+// that is not such traffic of its own router.
 func TestStraysIPv6(t *testing.T) {
 	town(t)
 	router(t, 1, "{}")
@@ -368,7 +368,7 @@ func TestStraysIPv6(t *testing.T) {
 	})
 }
 
-// The checksum of IPv6 is right: a host takes the router of an advertisement.
+// The IPv6 checksum is correct: a host accepts the router of an advertisement.
 func TestAdvertisement(t *testing.T) {
 	town(t)
 	if _, err := os.Stat("/proc/sys/net/ipv6"); err != nil {
@@ -394,8 +394,8 @@ func TestAdvertisement(t *testing.T) {
 	}
 }
 
-// A router that is started anew where one was killed has each rule once, knows nothing of the connections of
-// before, and serves its customer again.
+// A router that is restarted after a kill has each rule once, knows nothing of earlier connections, and
+// serves its customer again.
 func TestRestart(t *testing.T) {
 	town(t)
 	kill := router(t, 1, `{"shape":"1Gbit/s"}`)
@@ -438,7 +438,7 @@ func TestRestart(t *testing.T) {
 	customer(t, 1, func(netlink.Link, leased) error { return nil })
 }
 
-// A router whose uplink or device to the customer is missing, or whose customer hears nothing, says so.
+// A router without its uplink or its device to the customer, or whose customer hears nothing, says so.
 func TestMissing(t *testing.T) {
 	town(t)
 	err := netdev.In("isolane-customer-1", func() error {

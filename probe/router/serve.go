@@ -31,8 +31,8 @@ const (
 // uplink is the device that every application has.
 const uplink = "eth0"
 
-// firewall is what the router lets through: from the customer all that has an address of the customer's
-// network, and to the customer only what belongs to that.
+// firewall lets through from the customer what has an address of the customer's network, and to the customer
+// only what belongs to that.
 const firewall = `add table inet router
 delete table inet router
 table inet router {
@@ -57,13 +57,13 @@ table inet router {
 }
 `
 
-// Serve is a router in this network namespace until ctx ends. The namespace is its own: what it sets there
-// goes with it.
+// Serve is a router in this network namespace until ctx ends. The namespace is its own, and its settings go
+// with it.
 func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
 	if err := p.route(ctx); err != nil {
 		return err
 	}
-	runtime.LockOSThread() // Pdeathsig comes when the thread ends that has started dnsmasq
+	runtime.LockOSThread() // Pdeathsig is sent when the thread that started dnsmasq ends
 	defer runtime.UnlockOSThread()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -87,12 +87,12 @@ func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) 
 	if ctx.Err() != nil {
 		return nil
 	}
-	text, _ := os.ReadFile(said.Name()) // the reason, if it is there
+	text, _ := os.ReadFile(said.Name()) // the reason, if there is one
 	return fmt.Errorf("%s: %w: %s", dnsmasq, err, strings.Join(strings.Fields(string(text)), " "))
 }
 
-// route makes this namespace a router, also one that had a router before: what that knew of connections is
-// gone, as with a machine that is started anew. A device to the customer that is down stays so until then.
+// route makes this namespace a router, even if it had one before: all known connections are forgotten, as
+// after a reboot. If the device to the customer is down, it stays down until then.
 func (p Probe) route(ctx context.Context) error {
 	customer, err := netlink.LinkByName(probe.Behind)
 	if err != nil {
@@ -111,7 +111,7 @@ func (p Probe) route(ctx context.Context) error {
 		return fmt.Errorf("%s: %w: %s", nft, nerr, strings.Join(strings.Fields(string(text)), " "))
 	}
 	err = netlink.ConntrackTableFlush(netlink.ConntrackTable)
-	if err != nil && !errors.Is(err, unix.EINVAL) { // else the kernel has no such call
+	if err != nil && !errors.Is(err, unix.EINVAL) { // otherwise the kernel has no such call
 		return fmt.Errorf("what is known of connections: %w", err)
 	}
 	if err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
@@ -120,7 +120,7 @@ func (p Probe) route(ctx context.Context) error {
 	return netlink.LinkSetUp(customer)
 }
 
-// shape limits what leaves by a device.
+// shape limits what leaves through a device.
 func (p Probe) shape(device int) error {
 	if p.Shape == 0 {
 		return nil
@@ -128,7 +128,7 @@ func (p Probe) shape(device int) error {
 	root, all := netlink.MakeHandle(1, 0), netlink.MakeHandle(1, 1)
 	q := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: device, Handle: root, Parent: netlink.HANDLE_ROOT})
 	q.Defcls = 1
-	_ = netlink.QdiscDel(q) // of a router before, which cannot be changed into a new one; else there is none
+	_ = netlink.QdiscDel(q) // of an earlier router, which cannot be changed; else there is none
 	if err := netlink.QdiscReplace(q); err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (p Probe) shape(device int) error {
 // lease is how long the customer may keep an address.
 const lease = "1h"
 
-// options are those of dnsmasq, which reads no file of the host and asks nobody.
+// options returns those of dnsmasq, which reads no file of the host and forwards no question.
 func options(c probe.Conditions) []string {
 	first, last := own().Next(), netip.AddrFrom4([4]byte{192, 168, 1, 250})
 	return []string{"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--no-ping",
@@ -150,8 +150,7 @@ func options(c probe.Conditions) []string {
 		fmt.Sprintf("--address=/%s/%s", server, c.Address.Addr())}
 }
 
-// answers waits until the router answers to the server's name. When dnsmasq ends meanwhile, that is the
-// error.
+// answers waits until the router resolves the server's name. If dnsmasq ends first, that is the error.
 func answers(ctx context.Context, want netip.Addr, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()

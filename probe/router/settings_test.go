@@ -11,7 +11,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Each customer offers its part of the load, with arrivals of its own, and all ask routers of the same command.
+// Each customer offers its part of the load, with its own arrivals, and all use routers with the same
+// command.
 func TestParts(t *testing.T) {
 	p, err := Driver{}.Read([]byte("{rate: 100, seed: 7, shape: 1Gbit/s, connections: 3}"))
 	if err != nil {
@@ -45,7 +46,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What is missing is told by its Debian package, which has another name.
+// A missing program is named with its Debian package, which has another name.
 func TestPackages(t *testing.T) {
 	for program, want := range map[string]string{nft: "nftables", dnsmasq: "dnsmasq-base"} {
 		if got := probe.Package(Driver{}, program); got != want || !slices.Contains((Driver{}).Programs(), program) {
@@ -54,7 +55,7 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// Fairness is 1 where all carry the same, also of one, and 1/n where one carries all.
+// Fairness is 1 if all carry the same, even if there is only one, and 1/n if one carries everything.
 func TestFairness(t *testing.T) {
 	var p Probe
 	var asked uint64
@@ -79,7 +80,8 @@ func TestFairness(t *testing.T) {
 	if a, b, c := of(5, 5, 5, 5), of(8), of(0, 0, 3, 0); a != 1 || b != 1 || c != 0.25 {
 		t.Errorf("%g, %g, %g", a, b, c)
 	}
-	// In an open loop it is of what was asked, which is random: here twice as much of each.
+	// In an open loop fairness is relative to the request, which is random: here the requests differ by a factor
+	// of two.
 	if p.Rate, asked = 9, 10; of(5, 10, 20) != 1 {
 		t.Error("customers who get all that they ask for are not treated alike")
 	}
@@ -88,7 +90,7 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// What an attacker measures is nobody's download, and what it did is told.
+// What an attacker measures is nobody's download, and what it did is reported.
 func TestAttackerDoesNotFetch(t *testing.T) {
 	fetched := results.Measurement{Name: "get", Window: 2e9, Values: map[string]float64{"get" + webserver.Requests: 7}, Facts: map[string]string{}}
 	attacked := results.Measurement{Name: "get", Window: 2e9, Facts: map[string]string{"attack": "flood"}}
@@ -107,8 +109,8 @@ func TestAttackerDoesNotFetch(t *testing.T) {
 	}
 }
 
-// The customer whose router is restarted fetches as the others do; it is no part of the figures, but a frame
-// astray at it is, and what it lost is told.
+// The customer whose router is restarted fetches as the others do. It does not count in the figures, but a
+// stray frame at it does, and what it lost is reported.
 func TestRestartIsNamed(t *testing.T) {
 	p := Probe{Attack: restart}
 	if p.Restarts(3) != 2 || (Probe{}).Restarts(3) >= 0 || (Probe{Attack: flood}).Restarts(3) >= 0 {
@@ -131,7 +133,7 @@ func TestRestartIsNamed(t *testing.T) {
 	}
 }
 
-// Customers whose second halves go different ways do not make a steady one.
+// Customers whose trends go in opposite directions do not cancel out.
 func TestTrendOfAll(t *testing.T) {
 	var each []results.Measurement
 	for _, trend := range []float64{20, -30, 10} {
@@ -142,7 +144,7 @@ func TestTrendOfAll(t *testing.T) {
 	}
 }
 
-// Whatever comes from the network, it is taken apart or refused.
+// Whatever comes from the network is parsed or rejected.
 func FuzzAnswer(f *testing.F) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	good := message(7, mac, offer, option(optionRouter, own().AsSlice()))

@@ -16,21 +16,21 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// longest is the largest number, in ns: a report with a larger one is none.
+// longest is the largest plausible number, in ns. A report with a larger one is rejected.
 const longest = 24 * time.Hour
 
-// kinds are the columns that rtla has for each CPU, and the words of our metrics.
+// kinds returns the columns that rtla has for each CPU, and the suffixes of our metrics.
 func kinds() []struct{ column, word string } {
 	return []struct{ column, word string }{{"IRQ", interrupts}, {"Thr", ""}, {"Usr", returns}}
 }
 
-// column is one of rtla's table: samples of a CPU, by latency in ns.
+// column is a column of rtla's table: the samples of a CPU by latency in ns.
 type column struct {
 	kind string
 	cpu  int
 	rows []row
-	over uint64 // beyond the end of the histogram
-	// as rtla counts them, and the longest; of none there is no longest
+	over uint64 // samples beyond the end of the histogram
+	// the number of samples and the longest one, by rtla; without samples there is no longest
 	count, longest uint64
 }
 
@@ -39,11 +39,11 @@ type row struct{ from, n uint64 }
 // report is what rtla timerlat hist prints.
 type report struct {
 	columns []column
-	missed  string // what it says of events that found no room in the trace; "" for nothing
+	missed  string // rtla's words about events that found no room in the trace; "": none
 }
 
-// parse reads what rtla has printed. What is beyond the end of the histogram makes the measurement void, but
-// for one sample a column: that is the column's maximum.
+// parse reads rtla's output. Samples beyond the end of the histogram make the measurement void, except for a
+// single one in a column: that is the column's maximum.
 func (p Probe) parse(output []byte, cpus cpuset.Set, c probe.Conditions) (results.Measurement, error) {
 	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
 	r, err := read(string(output))
@@ -82,7 +82,7 @@ func (p Probe) parse(output []byte, cpus cpuset.Set, c probe.Conditions) (result
 	return m, p.fill(&m, all, counted, cpus.Len())
 }
 
-// fill puts the samples and the skipped activations into a measurement.
+// fill stores the samples and the skipped activations in a measurement.
 func (p Probe) fill(m *results.Measurement, all map[string]*hdrhistogram.Histogram,
 	counted map[string]uint64, threads int) (err error) {
 	due := max(uint64(threads)*uint64(time.Duration(m.Window)/p.Interval.Duration()), counted["Thr"])
@@ -94,7 +94,7 @@ func (p Probe) fill(m *results.Measurement, all map[string]*hdrhistogram.Histogr
 			continue // no CPU has any
 		}
 		s := results.Samples{Wanted: counted[k.column]}
-		if k.word == "" { // of the others it would be the same once more
+		if k.word == "" { // for the other columns it would be the same again
 			s.Wanted, s.Lost = due, lost
 		}
 		if s.Histogram, err = results.Encode(all[k.column]); err != nil {
@@ -105,8 +105,8 @@ func (p Probe) fill(m *results.Measurement, all map[string]*hdrhistogram.Histogr
 	return nil
 }
 
-// add counts the samples. A bucket counts as its middle, as cyclictest's does; what is beyond the end counts
-// as the longest, which is exact for one.
+// add counts the samples. A bucket counts as its middle, as for cyclictest. Samples beyond the end count as
+// the longest, which is exact for a single one.
 func (k column) add(to *hdrhistogram.Histogram) error {
 	left := k.count
 	for _, r := range k.rows {
@@ -133,10 +133,10 @@ func (k column) add(to *hdrhistogram.Histogram) error {
 	return nil
 }
 
-// lines are what is left of a text.
+// lines is the unread rest of a text.
 type lines struct{ rest []string }
 
-// next takes a line whose first word is given, and returns its other words.
+// next reads a line that must begin with the word first, and returns its other words.
 func (l *lines) next(first string) ([]string, error) {
 	if len(l.rest) == 0 {
 		return nil, fmt.Errorf("expected %s, found the end: it is cut off", first)
@@ -149,8 +149,8 @@ func (l *lines) next(first string) ([]string, error) {
 	return f[1:], nil
 }
 
-// read reads the table: a line a bucket, then what each column has over the end and in all, and again, of
-// newer versions, the sums of all CPUs.
+// read parses the table: a line for each bucket, then for each column its samples beyond the end and its
+// sums, and in newer versions the sums over all CPUs.
 func read(text string) (r report, err error) {
 	if !strings.HasSuffix(text, "\n") {
 		return r, errors.New("it is cut off")
@@ -179,7 +179,7 @@ func read(text string) (r report, err error) {
 	return r, err
 }
 
-// columnsOf reads "IRQ-000 Thr-000 Usr-000", the same for further CPUs.
+// columnsOf parses the head, "IRQ-000 Thr-000 Usr-000" and the same for further CPUs.
 func columnsOf(heads []string) (all []column, err error) {
 	three := kinds()
 	for i, head := range heads {
@@ -197,7 +197,7 @@ func columnsOf(heads []string) (all []column, err error) {
 	return all, nil
 }
 
-// rows reads the buckets that have samples.
+// rows parses the buckets that have samples.
 func (l *lines) rows(columns []column) error {
 	for last := int64(-1); len(l.rest) > 0 && !strings.HasPrefix(l.rest[0], "over:"); l.rest = l.rest[1:] {
 		numbers, err := numbersOf(strings.Fields(l.rest[0]), 1+len(columns))
@@ -216,8 +216,8 @@ func (l *lines) rows(columns []column) error {
 	return nil
 }
 
-// sums reads the lines below the rows. Of no samples rtla prints "-", or with older versions what it began
-// with.
+// sums parses the lines below the rows. Without samples rtla prints "-", or in older versions its initial
+// values.
 func (l *lines) sums(columns []column) error {
 	for _, name := range []string{"over:", "count:", "min:", "avg:", "max:"} {
 		words, err := l.next(name)
@@ -233,7 +233,7 @@ func (l *lines) sums(columns []column) error {
 			if len(words) != len(columns) {
 				return fmt.Errorf("%s %d columns, expected %d", name, len(words), len(columns))
 			}
-			continue // not used
+			continue // unused
 		}
 		numbers, err := numbersOf(words, len(columns))
 		if err != nil {
@@ -247,7 +247,7 @@ func (l *lines) sums(columns []column) error {
 	return nil
 }
 
-// end reads the sums of all CPUs, if there are any, and what rtla says of missed events.
+// end parses the sums over all CPUs, if there are any, and what rtla says about missed events.
 func (l *lines) end(columns []column) (missed string, err error) {
 	if len(l.rest) > 0 && strings.HasPrefix(l.rest[0], "ALL:") {
 		heads, err := l.next("ALL:")
@@ -283,7 +283,7 @@ func (l *lines) end(columns []column) (missed string, err error) {
 	return "", nil
 }
 
-// numbersOf reads so many numbers, none above what can be.
+// numbersOf parses count numbers, none of them implausibly large.
 func numbersOf(words []string, count int) ([]uint64, error) {
 	if len(words) != count {
 		return nil, fmt.Errorf("%.60q: expected %d numbers, found %d", strings.Join(words, " "), count, len(words))

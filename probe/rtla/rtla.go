@@ -1,7 +1,8 @@
-// Package rtla drives rtla timerlat hist, the kernel's own measure of wake-up latency, and reads what it
-// prints (Linux 6.5 and later). Its threads are rtla's own (-u), so they run where the application does: the
-// threads of the timerlat tracer itself are the kernel's, and in no lane. As cyclictest it skips the
-// activations that it missed, so its percentiles are too good after a stall, and only its maximum is safe.
+// Package rtla drives rtla timerlat hist, the kernel's own measure of wake-up latency, and reads its output
+// (Linux 6.5 and later). It uses rtla's user threads (-u), which run where the application does: the threads
+// of the timerlat tracer itself are kernel threads, outside any lane. Like cyclictest it skips the
+// activations that it missed, so after a stall its percentiles are too good, and only its maximum is
+// reliable.
 package rtla
 
 import (
@@ -12,13 +13,13 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Program is the program, and its package in Debian.
+// Program is the name of the program, and of its package in Debian.
 const Program = "rtla"
 
-// minInterval is timerlat's own bound (kernel/trace/trace_osnoise.c).
+// minInterval is timerlat's own limit (kernel/trace/trace_osnoise.c).
 const minInterval = 100 * time.Microsecond
 
-// The histogram has buckets of 1 µs, as cyclictest's; what takes longer than its end is only counted.
+// The histogram has buckets of 1 µs, as cyclictest's. Longer samples are only counted.
 const (
 	bucket       = time.Microsecond
 	buckets      = 100_000
@@ -29,7 +30,7 @@ const (
 // it may use itself.
 type Driver struct{}
 
-// Probe measures wake-up latency with SCHED_FIFO threads, one to a CPU.
+// Probe measures wake-up latency with SCHED_FIFO threads, one per CPU.
 type Probe struct {
 	probe.Alone
 	probe.Own
@@ -42,7 +43,7 @@ func (Driver) Name() string { return Program }
 // Programs returns rtla.
 func (Driver) Programs() []string { return []string{Program} }
 
-// Read reads a Probe.
+// Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	p := Probe{Settings: timer.Usual()}
 	if err := probe.Decode(settings, &p); err != nil {
@@ -54,11 +55,11 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	return p, nil
 }
 
-// Validate takes whole seconds.
+// Validate requires whole seconds.
 func (Probe) Validate(c probe.Conditions) error { return c.WholeSeconds(Program) }
 
-// Metrics are the latency of the thread, and as checks those of the timer's interrupt before it, and of the
-// way through the program after it; and how many activations were skipped.
+// Metrics returns the latency of the thread; as checks, the latency of the timer's interrupt before it, and
+// that of the return to the program after it; and how many activations were skipped.
 func (p Probe) Metrics(name string) []results.Metric {
 	latency := p.Latency(name, Program, "rtla timerlat, which reads the clock in the kernel, before the thread "+
 		"returns to its program")
@@ -72,21 +73,21 @@ func (p Probe) Metrics(name string) []results.Metric {
 	return []results.Metric{latency, irq, user, timer.Skipped(name, Program)}
 }
 
-// The words behind the name of a probe in those of its other metrics.
+// The suffixes that make names of the other metrics from the probe's name.
 const (
 	interrupts = "-irq"
 	returns    = "-return"
 )
 
-// Capabilities are for its scheduling class.
+// Capabilities returns the one for its scheduling class.
 func (Probe) Capabilities() []string { return []string{"SYS_NICE"} }
 
-// OnHost says why it cannot run in a guest.
+// OnHost says why the probe cannot run in a guest.
 func (Probe) OnHost() string {
 	return "rtla measures with the tracer of the host's kernel, which a container or virtual machine has not"
 }
 
-// Client is the command line of the client.
+// Client returns the command line of the client.
 func (p Probe) Client(self string, c probe.Conditions) []string {
 	return probe.OwnClient(self, Program, p, c)
 }

@@ -30,7 +30,7 @@ func second() probe.Conditions { return probe.Conditions{Name: "c", Window: time
 
 const head = "# RTLA timerlat histogram\n# Time unit is nanoseconds (ns)\n# Duration:   0 00:00:01\n"
 
-// table is what rtla prints of CPU 1, with rows and sums of its three columns.
+// table returns rtla's output for CPU 1, with rows and sums of its three columns.
 func table(rows, over, count, most string) string {
 	return head + "Index   IRQ-001   Thr-001   Usr-001\n" + rows + "over: " + over + "\ncount: " + count +
 		"\nmin: 1 1 1\navg: 1 1 1\nmax: " + most + "\n"
@@ -99,7 +99,7 @@ func TestBeyond(t *testing.T) {
 		}
 		return m.Void, h.Max()
 	}
-	// One beyond the end is known: it is the longest.
+	// A single sample beyond the end is known: it is the longest.
 	void, longest := parse(table("3000 3 2 3\n", "0 1 0", "3 3 3", "3100 250000000 3900"))
 	if len(void) > 0 || longest < 249_000_000 || longest > 251_000_000 {
 		t.Errorf("void %q, longest %d", void, longest)
@@ -193,7 +193,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// Each thing that can be missing is named, with what to do about it.
+// Each thing that can be missing is named, with a remedy.
 func TestMissing(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	host := fstest.MapFS{}
@@ -227,7 +227,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// rtla on this host, and asked to end in the midst: it leaves nothing behind.
+// rtla on this host, also when it is asked to end in the middle: it leaves nothing behind.
 func TestRun(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Program(Program))
 	p, c := settle(t, "{threads: 1}"), second()

@@ -21,14 +21,14 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Where tracefs is, and what rtla makes there while it runs.
+// Where tracefs is, and what rtla creates there while it runs.
 const (
 	tracing  = "sys/kernel/tracing"
 	instance = tracing + "/instances/timerlat_hist"
 )
 
-// Missing says what rtla or the kernel lacks for threads of rtla's own: timerlat has them since Linux 6.5,
-// and a thread of the kernel's is no thread of the lane.
+// Missing says what rtla or the kernel lacks for user threads. timerlat has them since Linux 6.5; a kernel
+// thread is no thread of the lane.
 func (Probe) Missing(ctx context.Context, root fs.FS) (what, remedy string) {
 	version, userThreads := describe(ctx)
 	if !userThreads {
@@ -48,7 +48,7 @@ func missing(root fs.FS) (what, remedy string) {
 		return "rtla needs the timerlat tracer, which this kernel does not have",
 			"boot a kernel with CONFIG_TIMERLAT_TRACER=y; Debian: apt-get install linux-image-rt-" + runtime.GOARCH
 	}
-	// Nobody but a measuring thread can open it.
+	// Only a measuring thread can open it.
 	if _, err = fs.Lstat(root, tracing+"/osnoise/per_cpu/cpu0/timerlat_fd"); err != nil {
 		return "the timerlat tracer of this kernel takes no threads of programs", "boot Linux 6.5 or later"
 	}
@@ -59,8 +59,8 @@ func missing(root fs.FS) (what, remedy string) {
 	return "", ""
 }
 
-// describe is what rtla says of itself: "6.12", and whether it knows --user-threads. How it exits after its
-// help differs between versions.
+// describe returns rtla's version, "6.12", and reports whether it knows --user-threads. The exit code after
+// the help differs between versions.
 func describe(ctx context.Context) (version string, userThreads bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -76,14 +76,14 @@ func describe(ctx context.Context) (version string, userThreads bool) {
 	return version, bytes.Contains(help, []byte("--user-threads"))
 }
 
-// Patience is how long rtla may take beside warm-up and window, and others do not: it reads the descriptions
-// of all events of the kernel first, which takes most of a minute where the processor is emulated.
+// Patience is how long rtla may take beside warm-up and window. It first reads the descriptions of all events
+// of the kernel, which takes most of a minute on an emulated processor.
 func (Probe) Patience() time.Duration { return 90 * time.Second }
 
-// Restores is how long rtla may take to restore the tracer when it is asked to end.
+// Restores is how long rtla may take to restore the tracer when asked to end.
 func (Probe) Restores() time.Duration { return 20 * time.Second }
 
-// Run runs rtla on the CPUs that this process may use, a thread to each.
+// Run runs rtla on the CPUs that this process may use, with a thread on each.
 func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement, error) {
 	m := results.Measurement{Name: c.Name, Window: results.Nanoseconds(c.Window)}
 	cpus, err := p.cpus()
@@ -91,15 +91,15 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 		return m, err
 	}
 	version, userThreads := describe(ctx)
-	if what, remedy := missing(os.DirFS("/")); !userThreads || what != "" { // also asked before the session
+	if what, remedy := missing(os.DirFS("/")); !userThreads || what != "" { // the session has asked before, too
 		return m, fmt.Errorf("rtla %s: %s: %s", version, what, remedy)
 	}
-	runtime.LockOSThread() // Pdeathsig comes when the thread ends that started rtla
+	runtime.LockOSThread() // Pdeathsig is sent when the thread that started rtla ends
 	defer runtime.UnlockOSThread()
 	argv := p.argv(cpus, c)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	// It restores the tracer at SIGINT, and at no other signal.
+	// rtla restores the tracer on SIGINT, and on no other signal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	var out, said bytes.Buffer
@@ -112,7 +112,7 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 	return m, err
 }
 
-// cpus are those of the threads.
+// cpus returns the CPUs of the threads.
 func (p Probe) cpus() (cpuset.Set, error) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
@@ -135,7 +135,7 @@ func (p Probe) cpus() (cpuset.Set, error) {
 	return cpuset.Of(all...), nil
 }
 
-// argv is the command line of rtla.
+// argv returns the command line of rtla.
 func (p Probe) argv(cpus cpuset.Set, c probe.Conditions) []string {
 	argv := []string{Program, "timerlat", "hist", "--user-threads", "--cpus", cpus.String(),
 		"--priority", "f:" + strconv.Itoa(p.Priority),

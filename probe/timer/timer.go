@@ -1,5 +1,5 @@
-// Package timer holds what the probes share that drive somebody else's program of threads which wake at an
-// interval: cyclictest and rtla.
+// Package timer is what cyclictest and rtla share: probes that drive somebody else's program whose threads
+// wake up at an interval.
 package timer
 
 import (
@@ -10,20 +10,20 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Settings are embedded by such a probe. The threads are SCHED_FIFO, one to a CPU.
+// Settings is embedded by such a probe. The threads are SCHED_FIFO, one per CPU.
 type Settings struct {
 	Interval quantity.Duration `json:"interval"`          // whole µs; default 1ms
 	Priority int               `json:"priority"`          // default 80
 	Threads  int               `json:"threads,omitempty"` // 0: one for each CPU that the process may use
-	// HoldIdle keeps all CPUs of the host out of their idle states, through /dev/cpu_dma_latency. That is
-	// cyclictest's own default; ours is false, as in the other probes.
+	// HoldIdle keeps all CPUs of the host out of idle states, through /dev/cpu_dma_latency. It is cyclictest's
+	// own default; here the default is false, as in the other probes.
 	HoldIdle bool `json:"holdIdle"`
 }
 
-// Usual has the defaults.
+// Usual returns the defaults.
 func Usual() Settings { return Settings{Interval: quantity.Duration(time.Millisecond), Priority: 80} }
 
-// Check says which setting is not possible; least is the program's least interval.
+// Check rejects impossible settings. least is the program's shortest interval.
 func (s Settings) Check(least time.Duration) error {
 	const most, threads = time.Second, 1024
 	switch interval := s.Interval.Duration(); {
@@ -38,8 +38,8 @@ func (s Settings) Check(least time.Duration) error {
 	return nil
 }
 
-// Latency is the metric of that name. Its loop counts as closed: an activation waits for the last, and stalls
-// are missed. How says what the program measures.
+// Latency returns the metric of that name. Its loop counts as closed: an activation waits for the one before
+// it, and stalls are missed. how says what the program measures.
 func (s Settings) Latency(name, program, how string) results.Metric {
 	return results.Metric{Name: name, Quantity: "wakeup", Noun: "wake-up latency",
 		Title: "Wake-up latency (" + program + ")", Unit: results.TimeUnit,
@@ -48,7 +48,7 @@ func (s Settings) Latency(name, program, how string) results.Metric {
 			s.Priority, how)}
 }
 
-// Skipped is the metric of the activations that the program missed, of the probe of that name.
+// Skipped returns the metric of the activations that the program missed. name is that of the probe.
 func Skipped(name, program string) results.Metric {
 	return results.Metric{Name: name + "-skipped", Quantity: "skipped", Noun: "skipped activations",
 		Title: "Skipped activations", About: "due in the window, less those that " + program + " counts",

@@ -1,6 +1,6 @@
-// Package wakeup measures wake-up latency: how much later than asked a sleeping thread runs again. It
-// asks what cyclictest asks (one thread for each CPU, SCHED_FIFO, absolute times), and counts what
-// cyclictest leaves out: a thread that was late has missed activations, and each of them is a sample.
+// Package wakeup measures wake-up latency: how much later than requested a sleeping thread runs again. It
+// does what cyclictest does (one thread per CPU, SCHED_FIFO, absolute times), and counts what cyclictest
+// leaves out: a thread that was late has missed activations, and each of them is a sample.
 package wakeup
 
 import (
@@ -38,8 +38,8 @@ type Probe struct {
 	Priority int               `json:"priority,omitempty"` // of fifo; default 80
 	Threads  int               `json:"threads,omitempty"`  // 0: one for each CPU that the process may use
 	Pin      bool              `json:"pin"`                // each thread to a CPU of its own; default true
-	// HoldIdle keeps all CPUs of the host out of their idle states, through /dev/cpu_dma_latency. cyclictest
-	// does so by default, rtla does not.
+	// HoldIdle keeps all CPUs of the host out of idle states, through /dev/cpu_dma_latency. cyclictest does so
+	// by default, rtla does not.
 	HoldIdle bool `json:"holdIdle"`
 }
 
@@ -49,7 +49,7 @@ func (Driver) Name() string { return "wakeup" }
 // Programs returns none.
 func (Driver) Programs() []string { return nil }
 
-// Read reads a Probe.
+// Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	const unset = -1
 	p := Probe{Interval: quantity.Duration(time.Millisecond), Policy: FIFO, Priority: unset, Pin: true}
@@ -81,7 +81,7 @@ func (p Probe) validate() error {
 	return nil
 }
 
-// Validate wants room for one activation.
+// Validate requires a window with at least one activation.
 func (p Probe) Validate(c probe.Conditions) error {
 	if c.Window < p.Interval.Duration() {
 		return fmt.Errorf("measure: %s: expected at least the interval, %s", c.Window, p.Interval)
@@ -89,7 +89,7 @@ func (p Probe) Validate(c probe.Conditions) error {
 	return nil
 }
 
-// Metrics are the latency, and how many activations were missed.
+// Metrics returns the latency, and how many activations were missed.
 func (p Probe) Metrics(name string) []results.Metric {
 	about := fmt.Sprintf("Median wake-up latency (P50) at %s, %s", p.Interval, p.Policy)
 	if p.Policy == FIFO {
@@ -106,10 +106,10 @@ func (p Probe) Metrics(name string) []results.Metric {
 
 func missed(name string) string { return name + "-missed" }
 
-// Capabilities are for its scheduling class, locked memory and /dev/cpu_dma_latency.
+// Capabilities returns those for its scheduling class, locked memory and /dev/cpu_dma_latency.
 func (Probe) Capabilities() []string { return []string{"SYS_NICE", "IPC_LOCK"} }
 
-// Client is the command line.
+// Client returns the command line.
 func (p Probe) Client(self string, c probe.Conditions) []string {
 	return probe.OwnClient(self, "wakeup", p, c)
 }

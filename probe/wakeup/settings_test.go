@@ -29,7 +29,7 @@ func TestSettings(t *testing.T) {
 		if diff := cmp.Diff(want, p); diff != "" {
 			t.Errorf("%s: %s", settings, diff)
 		}
-		// What a session stores, and gives to the client, reads back as the same.
+		// What a session stores, and gives to the client, can be read back unchanged.
 		argv := p.Client("isolane", probe.Conditions{Name: "w", Window: time.Second})
 		again, err := Driver{}.Read([]byte(argv[len(argv)-1]))
 		if err != nil {

@@ -14,44 +14,44 @@ import (
 	"isolane.dev/isolane/probe"
 )
 
-// thread is one measuring thread and what it found.
+// thread is one measuring thread and its results.
 type thread struct {
 	Probe
 	clock   probe.Clock
 	cpu     int                     // -1: wherever the kernel lets it run
-	latency *hdrhistogram.Histogram // of the first half of the window
-	later   *hdrhistogram.Histogram // of the second
+	latency *hdrhistogram.Histogram // in the first half of the window
+	later   *hdrhistogram.Histogram // in the second half
 	when    timetable
 	longest probe.Longest
 	due     uint64 // activations of the window
-	missed  uint64 // of them: due before the thread was done with an earlier one
-	early   uint64 // of them: begun before they were due, which cannot be
+	missed  uint64 // of these: due before the thread was done with an earlier one
+	early   uint64 // of these: begun before they were due, which must not happen
 }
 
-// timetable is when a thread is to be activated, in nanoseconds on CLOCK_MONOTONIC.
+// timetable says when a thread is activated, in nanoseconds on CLOCK_MONOTONIC.
 type timetable struct {
 	first, begin, end int64 // end: no activation is due then or later
 }
 
-// plan begins at the next moment that lies a number of intervals after phase.
+// plan begins at the next moment that is a whole number of intervals after phase.
 func plan(now, phase int64, interval time.Duration, given probe.Conditions) timetable {
 	first := phase + periods(now-phase, interval)*int64(interval)
 	begin := first + int64(given.Warmup)
 	return timetable{first, begin, begin + int64(given.Window)}
 }
 
-// due is how many activations of the window there are.
+// due returns the number of activations in the window.
 func (t timetable) due(interval time.Duration) uint64 {
 	return uint64(periods(t.end-t.first, interval) - periods(t.begin-t.first, interval))
 }
 
-// periods is how many intervals it takes to reach d.
+// periods returns how many intervals it takes to reach d.
 func periods(d int64, interval time.Duration) int64 {
 	return (d + int64(interval) - 1) / int64(interval)
 }
 
-// become makes the calling thread the measuring one. It is never made a usual one again: Go ends a locked
-// thread together with its goroutine (but for the main thread, and the process ends then).
+// become makes the calling thread the measuring one. The thread never goes back: Go ends a locked thread
+// together with its goroutine (except for the main thread, and then the process ends).
 func (t *thread) become() error {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
@@ -71,7 +71,7 @@ func (t *thread) become() error {
 	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
 		return fmt.Errorf("no SCHED_FIFO of priority %d: %w: run as root or raise RLIMIT_RTPRIO", t.Priority, err)
 	}
-	// The signals with which Go preempts would wake the thread; other threads take those of users.
+	// The signals with which Go preempts would wake this thread up. Other threads receive those of users.
 	var all unix.Sigset_t
 	for i := range all.Val {
 		all.Val[i] = ^all.Val[i]
@@ -82,13 +82,13 @@ func (t *thread) become() error {
 	return nil
 }
 
-// measure runs until the last activation of the window. An activation whose thread was late is not left
-// out: it begins late, and counts from when it was due.
+// measure runs until the last activation of the window. If the thread is late, an activation is not left out:
+// it begins late, and counts from when it was due.
 //
-// Between two activations the thread keeps to itself what Go's scheduler gave it. Through the scheduler
-// (as probe.SleepUntil goes) each sleep would lose the thread's P to Go's monitor, and each wake-up would
-// fetch one and wake the monitor before the clock can be read: under a lock that a thread without
-// real-time priority may hold, and keep for as long as its neighbours let it wait.
+// Between two activations the thread keeps its P of Go's scheduler. With a sleep through the scheduler (as in
+// probe.SleepUntil) the thread would lose its P to Go's monitor, and at each wake-up would have to get one
+// and wake the monitor before it can read the clock. That needs a lock which a thread without real-time
+// priority may hold for as long as its neighbours keep it waiting.
 func (t *thread) measure(phase int64, given probe.Conditions, stop *atomic.Bool) error {
 	procPin()
 	defer procUnpin()
@@ -109,7 +109,8 @@ func (t *thread) measure(phase int64, given probe.Conditions, stop *atomic.Bool)
 	return t.stayed()
 }
 
-// stayed says whether the thread is still bound to its CPU: a cpuset that loses it sends the thread away.
+// stayed checks that the thread is still bound to its CPU: if a cpuset loses that CPU, the kernel moves the
+// thread.
 func (t *thread) stayed() error {
 	if t.cpu < 0 {
 		return nil
@@ -141,7 +142,7 @@ func (t *thread) activated(due, now int64, late bool) {
 	t.longest.Add(due, now)
 }
 
-// objection is why what the thread found is not to be used.
+// objection says why the results of the thread must not be used.
 func (t *thread) objection() string {
 	want := t.when.due(t.Interval.Duration())
 	switch {
@@ -161,8 +162,8 @@ func (t *thread) String() string {
 	return fmt.Sprintf("the thread on CPU %d", t.cpu)
 }
 
-// sleepUntil sleeps until the monotonic clock shows deadline, without a word to Go's scheduler: for a
-// pinned goroutine only. Its signals are blocked; a debugger's EINTR is slept again.
+// sleepUntil sleeps until the monotonic clock shows deadline, without Go's scheduler: for pinned goroutines
+// only. Signals are blocked; after a debugger's EINTR it sleeps on.
 func sleepUntil(deadline int64) error {
 	t := unix.NsecToTimespec(deadline)
 	for {
@@ -177,8 +178,8 @@ func sleepUntil(deadline int64) error {
 	}
 }
 
-// procPin keeps the goroutine on its P: nothing preempts it, and nothing can stop the world, until
-// procUnpin. The runtime names both among what other packages may use.
+// procPin keeps the goroutine on its P until procUnpin: nothing preempts it, and nothing can stop the world.
+// The runtime lists both functions among those that other packages may use.
 //
 //go:linkname procPin runtime.procPin
 func procPin() int

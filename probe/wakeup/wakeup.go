@@ -16,8 +16,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Run measures wake-up latency. What the machine does not grant (the priority, locked memory, idle states)
-// makes the measurement void.
+// Run measures wake-up latency. If the machine does not grant something (the priority, locked memory, idle
+// states), the measurement is void.
 func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measurement, error) {
 	m := results.Measurement{Name: given.Name, Window: results.Nanoseconds(given.Window)}
 	done, err := probe.HotLoop()
@@ -35,7 +35,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 		m.Void = append(m.Void, err.Error())
 		return m, nil
 	}
-	// Each thread keeps a P for itself, two are left for Go; and the runtime does not look for a better number.
+	// Each thread keeps a P, and two are left for Go. Nor does the runtime then look for a better number.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(len(threads) + 2))
 	if m.Void, err = measure(ctx, threads, given); err != nil {
 		return m, err
@@ -43,7 +43,7 @@ func (p Probe) Run(ctx context.Context, given probe.Conditions) (results.Measure
 	return m, summarize(&m, threads)
 }
 
-// threads returns one for each CPU, or as many as are asked for.
+// threads returns one thread for each CPU, or as many as requested.
 func (p Probe) threads() ([]*thread, error) {
 	clock, err := probe.NewClock()
 	if err != nil {
@@ -78,10 +78,9 @@ func (p Probe) threads() ([]*thread, error) {
 	return all, nil
 }
 
-// holdMachine locks the memory and, with HoldIdle, holds the idle states, until the returned function is
-// called.
+// holdMachine locks the memory and, with HoldIdle, holds idle states, until the returned function is called.
 func (p Probe) holdMachine() (release func(), err error) {
-	// As it is touched: all at once would be what Go has reserved, hundreds of times what it uses.
+	// Pages are locked when touched: all at once would be what Go has reserved, hundreds of times what it uses.
 	if err = unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
 		return func() {}, fmt.Errorf("mlockall: %w: run as root or raise RLIMIT_MEMLOCK", err)
 	}
@@ -93,7 +92,7 @@ func (p Probe) holdMachine() (release func(), err error) {
 	if err != nil {
 		return release, fmt.Errorf("holdIdle: %w: run as root where that device is", err)
 	}
-	// The kernel keeps the bound, in µs, while the file is open (Documentation/power/pm_qos_interface.rst).
+	// The kernel keeps the limit, in µs, while the file is open (Documentation/power/pm_qos_interface.rst).
 	_, err = f.Write(binary.NativeEndian.AppendUint32(nil, 0))
 	if err != nil {
 		err = fmt.Errorf("holdIdle: %w", err)
@@ -101,16 +100,16 @@ func (p Probe) holdMachine() (release func(), err error) {
 	return func() { _, _ = f.Close(), unix.Munlockall() }, err
 }
 
-// measure runs all threads, and returns why their figures are not to be used.
+// measure runs all threads, and returns why their results must not be used.
 func measure(ctx context.Context, threads []*thread, given probe.Conditions) (void []string, err error) {
 	ready, start := make(chan error), make(chan bool)
 	ended := make([]error, len(threads))
 	base := threads[0].clock.Now()
-	var stop atomic.Bool // a pinned goroutine may not wait for a context's lock
+	var stop atomic.Bool // a pinned goroutine must not wait for a context's lock
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	var group sync.WaitGroup
 	for i, t := range threads {
-		// Spread over the interval: not all CPUs wake up at the same moment.
+		// Spread over the interval, so that not all CPUs wake up at the same moment.
 		phase := base + int64(i)*int64(t.Interval)/int64(len(threads))
 		group.Go(func() {
 			ready <- t.become()
@@ -120,7 +119,7 @@ func measure(ctx context.Context, threads []*thread, given probe.Conditions) (vo
 		})
 	}
 	for range threads {
-		if err = <-ready; err != nil && !slices.Contains(void, err.Error()) { // mostly all fail alike
+		if err = <-ready; err != nil && !slices.Contains(void, err.Error()) { // usually all fail in the same way
 			void = append(void, err.Error())
 		}
 	}
@@ -141,7 +140,7 @@ func measure(ctx context.Context, threads []*thread, given probe.Conditions) (vo
 	return void, nil
 }
 
-// summarize adds up what the threads found.
+// summarize adds up the results of the threads.
 func summarize(m *results.Measurement, threads []*thread) error {
 	all, later, due, late := results.NewHistogram(), results.NewHistogram(), uint64(0), uint64(0)
 	var longest probe.Longest
@@ -152,14 +151,14 @@ func summarize(m *results.Measurement, threads []*thread) error {
 		due, late = due+t.due, late+t.missed
 	}
 	if due == 0 {
-		return nil // void, and with a reason
+		return nil // void, with a reason
 	}
 	m.Values = map[string]float64{missed(m.Name): float64(late)}
 	probe.AddTrend(m, all, later)
 	all.Merge(later)
 	latency, err := results.Encode(all)
 	m.Samples = map[string]results.Samples{m.Name: {Wanted: due, Histogram: latency}}
-	if len(threads) == 1 || threads[0].cpu >= 0 { // else nobody knows where they were
+	if len(threads) == 1 || threads[0].cpu >= 0 { // else their CPUs are unknown
 		m.Worst = longest.Samples()
 	}
 	return err

@@ -49,7 +49,7 @@ func short() probe.Conditions {
 	return probe.Conditions{Name: "w", Warmup: 20 * time.Millisecond, Window: 200 * time.Millisecond}
 }
 
-// count is how many samples there are, and how many took at least as long.
+// count returns how many samples there are, and how many took at least `least`.
 func count(t *testing.T, m results.Measurement, least time.Duration) (all, long int64) {
 	t.Helper()
 	h, err := m.Samples["w"].Histogram.Decode()
@@ -102,7 +102,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// The thread is what was asked for.
+// The thread has the requested properties.
 func TestBecome(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	threads, err := usual().threads()
@@ -126,7 +126,7 @@ func TestBecome(t *testing.T) {
 	}
 }
 
-// A process that stands still for a while has missed its activations, and each is a sample.
+// A process that is frozen for a while has missed its activations, and each of them is a sample.
 func TestFreeze(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	cmd := exec.Command(os.Args[0])
@@ -170,7 +170,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// Signals, as Go's scheduler sends them, and to each thread, end no sleep early.
+// Signals, such as those of Go's scheduler, to each thread, end no sleep early.
 func TestSignals(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -200,7 +200,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A sleep that a signal ends is slept again.
+// A sleep that a signal interrupts is continued.
 func TestInterrupted(t *testing.T) {
 	threads, err := usual().threads()
 	if err != nil {
@@ -234,7 +234,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// Where the machine does not grant the priority, there are no figures but a reason.
+// If the machine does not grant the priority, there are no figures but a reason.
 func TestNotGranted(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Program("setpriv"), hosttest.Program("prlimit"))
 	for capability, want := range map[string]string{"sys_nice": "SCHED_FIFO", "ipc_lock": "mlockall"} {
@@ -364,7 +364,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// A thread that was sent elsewhere did not measure its CPU.
+// A thread that was moved elsewhere did not measure its CPU.
 func TestStayed(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2))
 	threads, err := usual().threads()

@@ -4,10 +4,10 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Kind is the kind of probe that is the server of all HTTP probes.
+// Kind is the kind of probe that is the server for all HTTP probes.
 const Kind = "http"
 
-// The words behind the name of a probe in those of its metrics; each HTTP probe has some of them.
+// The suffixes that make names of metrics from the probe's name. Each HTTP probe has some of them.
 const (
 	FirstByte = "-first-byte"
 	Requests  = "-rate"
@@ -17,7 +17,7 @@ const (
 	ClientCPU = "-client-cpu"
 )
 
-// Carried are the metrics of what a web server carried in the window.
+// Carried returns the metrics of what a web server carried in the window.
 func Carried(name string) []results.Metric {
 	return []results.Metric{
 		{Name: name + Requests, Quantity: "http-rate", Noun: "request rate", Title: "Requests carried",
@@ -29,17 +29,17 @@ func Carried(name string) []results.Metric {
 	}
 }
 
-// CacheHits is the metric of Varnish's own counters.
+// CacheHits returns the metric of Varnish's own counters.
 func CacheHits(name string) results.Metric {
 	return results.Metric{Name: name + HitRate, Quantity: "hit-rate", Noun: "hit rate", Title: "Hit rate",
 		About: "MAIN.cache_hit and cache_miss of varnishstat, warm-up included", Unit: "%", Better: results.Higher,
 		Margin: 0.01, Role: results.Check}
 }
 
-// BusyClient is the percentage of its CPUs beyond which a client may be what limits the figures.
+// BusyClient is the percentage of its CPUs beyond which a client may limit the figures.
 const BusyClient = 90
 
-// ClientUse is the metric of the client's CPU time.
+// ClientUse returns the metric of the client's CPU time.
 func ClientUse(name, about string) results.Metric {
 	return results.Metric{Name: name + ClientCPU, Quantity: "client-cpu", Noun: "client's CPU",
 		Title: "Client's CPU", About: about, Unit: "%", Better: results.Lower, Margin: 0.10, Role: results.Check}

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// MaxConnections is how many a server takes at once.
+// MaxConnections is how many connections a server accepts at once.
 const MaxConnections = 10000
 
-// nginxConf is nginx's configuration; paths are relative to its prefix. The connections stay for the whole
-// run, and the workers share them evenly (reuseport). Temporary files would go to Debian's directories.
+// nginxConf is nginx's configuration, with paths relative to its prefix. Connections stay for the whole run,
+// and the workers share them evenly (reuseport). Temporary files would go to Debian's directories.
 const nginxConf = `%sdaemon off;
 worker_processes %d;
 pid nginx.pid;
@@ -38,16 +38,16 @@ http {
 }
 `
 
-// nginx writes nginx's configuration.
+// nginx writes nginx's configuration, and returns its command line.
 func (s Settings) nginx(program string, addr netip.AddrPort, dir string) ([]string, error) {
 	user := ""
 	if os.Geteuid() == 0 {
-		user = "user root;\n" // who else could not read a directory of root
+		user = "user root;\n" // others could not read a directory of root
 	}
 	text := fmt.Sprintf(nginxConf, user, s.Workers, MaxConnections+16, addr)
 	if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(text), 0o644); err != nil {
 		return nil, err
 	}
-	// The prefix is its working directory: nginx would take a "$" in the name for a variable.
+	// The prefix is the working directory, because nginx would take a "$" in its name for a variable.
 	return []string{program, "-e", "stderr", "-p", "./", "-c", "nginx.conf"}, nil
 }

@@ -21,7 +21,7 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Ready begins the line that a server prints when each object can be had.
+// Ready begins the line that a server prints once it serves every object.
 const Ready = "ready "
 
 // How long a server may take to start (Varnish compiles its configuration), and to end when asked to.
@@ -30,29 +30,29 @@ const (
 	endTime   = 5 * time.Second
 )
 
-// Inside is false: the client of each HTTP probe measures from outside.
+// Inside returns false: the clients of all HTTP probes measure from outside.
 func (Settings) Inside() bool { return false }
 
-// Ready is what Serve prints when the server answers.
+// Ready returns what Serve prints when the server answers.
 func (Settings) Ready() string { return Ready }
 
-// Server is the command line at the application: the same for all probes of the same server.
+// Server returns the command line at the application: the same for all probes of the same server.
 func (s Settings) Server(self string, c probe.Conditions) []string {
 	settings, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // plain data
 	}
-	c.Warmup, c.Window = 0, time.Second // of the clients: a server has none
+	c.Warmup, c.Window = 0, time.Second // these are the clients': a server has none
 	return probe.Command(self, Kind, c, "--serve", string(settings))
 }
 
-// Serve runs the server as a probe has it: at the address of the conditions, or at Port.
+// Serve runs the server for a probe, at the address of the conditions, with Port if that has none.
 func (s Settings) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
 	return serve(ctx, s, c.At(s.Port()), c.Dir, stdout)
 }
 
 // serve runs the server at the address until ctx ends, with its files in dir, and prints Ready when it
-// answers. Where this process is killed, the server gets SIGTERM.
+// answers. If this process is killed, the server gets SIGTERM.
 func serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, stdout io.Writer) error {
 	if dir == "" {
 		return fmt.Errorf("%s: expected a directory for its files, give --dir", s.Software)
@@ -65,7 +65,7 @@ func serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, std
 	if err != nil {
 		return err
 	}
-	// A server of somebody else would be measured in place of this one.
+	// Otherwise somebody else's server would be measured in place of this one.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr.String())
 	if err != nil {
 		return err
@@ -73,14 +73,14 @@ func serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, std
 	if err = l.Close(); err != nil {
 		return err
 	}
-	runtime.LockOSThread() // Pdeathsig comes when the thread ends that started the server
+	runtime.LockOSThread() // Pdeathsig is sent when the thread that started the server ends
 	defer runtime.UnlockOSThread()
 	said := &tail{}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	cmd := exec.CommandContext(running, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join(dir, s.Software), said, said
-	// SIGTERM, on which nginx's master ends its workers; Varnish's child sees that its parent is gone.
+	// On SIGTERM nginx's master ends its workers. Varnish's child notices that its parent has gone.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = endTime
@@ -105,7 +105,7 @@ func serve(ctx context.Context, s Settings, addr netip.AddrPort, dir string, std
 	return fmt.Errorf("%s at %s: %w%s", s.program(), addr, err, said)
 }
 
-// itself is the error of a server that ended although nobody asked it to.
+// itself is the error of a server that ended without having been asked to.
 func itself(end error) error {
 	if end == nil {
 		return errors.New("it ended by itself")
@@ -113,7 +113,8 @@ func itself(end error) error {
 	return end
 }
 
-// await asks for the objects until all are there. When the server ends meanwhile, its end is put back.
+// await requests the objects until all are there. If the server ends first, await puts its end back into
+// ended.
 func await(ctx context.Context, addr netip.AddrPort, ended chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -135,7 +136,7 @@ func await(ctx context.Context, addr netip.AddrPort, ended chan error) error {
 	}
 }
 
-// get asks for each object.
+// get requests each object.
 func get(ctx context.Context, addr netip.AddrPort) error {
 	for _, size := range Sizes() {
 		if err := whole(ctx, addr, size); err != nil {
@@ -145,7 +146,7 @@ func get(ctx context.Context, addr netip.AddrPort) error {
 	return nil
 }
 
-// ask asks for an object on a connection of its own, and by no proxy.
+// ask requests an object on its own connection, without a proxy.
 func ask(ctx context.Context, addr netip.AddrPort, size quantity.Bytes) (*http.Response, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr.String()+Path(size), nil)
@@ -155,7 +156,7 @@ func ask(ctx context.Context, addr netip.AddrPort, size quantity.Bytes) (*http.R
 	return client.Do(r)
 }
 
-// whole makes sure that the answer is an object of that size.
+// whole checks that the answer is an object of that size.
 func whole(ctx context.Context, addr netip.AddrPort, size quantity.Bytes) error {
 	response, err := ask(ctx, addr, size)
 	if err != nil {
@@ -169,13 +170,13 @@ func whole(ctx context.Context, addr netip.AddrPort, size quantity.Bytes) error 
 	return err
 }
 
-// tail keeps the end of what the server says, for an error.
+// tail keeps the end of a server's output, for an error.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-// tailLength is enough for the reason of a failed start.
+// tailLength is enough for the reason of a failed start, in bytes.
 const tailLength = 400
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -186,7 +187,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was said in one line, with ": " before it where there is something.
+// String returns the output in one line after ": ", or "" if there is none.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

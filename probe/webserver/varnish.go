@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// vcl makes Varnish its own origin: a miss is answered by vcl_backend_error with a file, and kept as long
-// as any run lasts. So nothing else takes CPU time beside it. Paths are relative to the working directory,
-// -n.
+// vcl makes Varnish its own origin: vcl_backend_error answers a miss with a file, which is then kept longer
+// than any run lasts. So no other program takes CPU time for that. Paths are relative to the working
+// directory, -n.
 func vcl() string {
 	var b strings.Builder
 	b.WriteString(`vcl 4.1;
@@ -37,8 +37,9 @@ sub vcl_backend_error {
 	return b.String()
 }
 
-// varnish writes Varnish's configuration. Idle connections stay for the whole run; its management port, which
-// would listen elsewhere, is off; its jail would need users of Debian to own the directory.
+// varnish writes Varnish's configuration, and returns its command line. Idle connections stay for the whole
+// run. The management port, which would listen elsewhere, is off. The jail is off too, because it needs
+// Debian's users to own the directory.
 func (s Settings) varnish(program string, addr netip.AddrPort, dir string) ([]string, error) {
 	file := filepath.Join(dir, "default.vcl")
 	if err := os.WriteFile(file, []byte(vcl()), 0o644); err != nil {
@@ -49,11 +50,11 @@ func (s Settings) varnish(program string, addr netip.AddrPort, dir string) ([]st
 		"-p", "listen_depth=4096"}, nil
 }
 
-// cache is what Varnish counted since it started.
+// cache is what Varnish has counted since it started.
 type cache struct{ Hits, Misses uint64 }
 
-// readCache reads Varnish's counters with varnishstat. Dir is that given to Serve, of a server that runs;
-// another network namespace does not matter.
+// readCache reads Varnish's counters with varnishstat. dir is that given to Serve; the server must run, in
+// whichever network namespace.
 func readCache(ctx context.Context, dir string) (cache, error) {
 	program, err := lookPath("varnishstat", Varnish)
 	if err != nil {
@@ -70,7 +71,7 @@ func readCache(ctx context.Context, dir string) (cache, error) {
 	return parseCache(out)
 }
 
-// parseCache reads varnishstat's JSON (varnishstat(1), version 1).
+// parseCache parses varnishstat's JSON (varnishstat(1), version 1).
 func parseCache(report []byte) (cache, error) {
 	var r struct {
 		Counters map[string]struct {
@@ -88,7 +89,7 @@ func parseCache(report []byte) (cache, error) {
 	return cache{Hits: hits.Value, Misses: misses.Value}, nil
 }
 
-// hitRate is the percentage of the requests since before that were hits; false where there were none.
+// hitRate returns the percentage of hits among the requests since before; false if there were none.
 func (c cache) hitRate(before cache) (percent float64, ok bool) {
 	hits, misses := c.Hits-before.Hits, c.Misses-before.Misses
 	if hits+misses == 0 || c.Hits < before.Hits || c.Misses < before.Misses {
@@ -97,8 +98,9 @@ func (c cache) hitRate(before cache) (percent float64, ok bool) {
 	return 100 * float64(hits) / float64(hits+misses), true
 }
 
-// WatchCache reads the counters now, of Varnish, and returns what tells the hit rate since then, when that
-// many requests were answered and their connections are closed. Of another server the rate is never known.
+// WatchCache reads Varnish's counters now. It returns a function that gives the hit rate since then, once
+// that many requests were answered and their connections are closed. For other servers the rate is always
+// unknown.
 func (s Settings) WatchCache(ctx context.Context, dir string) (
 	func(ctx context.Context, requests uint64) (percent float64, ok bool, err error), error) {
 	if s.Software != Varnish {
@@ -115,8 +117,8 @@ func (s Settings) WatchCache(ctx context.Context, dir string) (
 	}, nil
 }
 
-// since reads the counters when that many requests were added: a worker thread of Varnish adds what it
-// counted to the rest when it leaves its connection. It reads them for flushTime at most.
+// since reads the counters once that many requests were added: a worker thread of Varnish adds its counts
+// when it leaves a connection. It tries for at most flushTime.
 func (c cache) since(ctx context.Context, dir string, requests uint64) (cache, error) {
 	deadline := time.NewTimer(flushTime)
 	defer deadline.Stop()
@@ -133,5 +135,5 @@ func (c cache) since(ctx context.Context, dir string, requests uint64) (cache, e
 	}
 }
 
-// flushTime is how long Varnish's threads may take to add up their counts.
+// flushTime is how long Varnish's threads may take to add their counts.
 const flushTime = 2 * time.Second

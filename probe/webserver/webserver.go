@@ -1,6 +1,6 @@
-// Package webserver runs the web servers that the HTTP probes measure, nginx or Varnish, as they come in
-// Debian, with a configuration, files and counters in a directory of the run: nothing of the host's own
-// servers is read or written. Each serves the same objects, one for each of Sizes.
+// Package webserver runs the web servers that the HTTP probes measure: Debian's nginx or Varnish, with
+// configuration, files and counters in a directory of the run. It neither reads nor writes anything of the
+// host's own servers. Each serves the same objects, one for each of Sizes.
 package webserver
 
 import (
@@ -25,12 +25,12 @@ const (
 // Settings say which server runs, and how.
 type Settings struct {
 	Software string `json:"server"` // default nginx
-	// Workers are nginx's worker processes, and Varnish's thread pools; 0: one for each CPU that the server
-	// may use.
+	// Workers is the number of nginx's worker processes, or of Varnish's thread pools; 0: one for each CPU that
+	// the server may use.
 	Workers int `json:"workers,omitempty"`
 }
 
-// Port is that of the server where none is given: the registered alternative to 80, and the next one.
+// Port returns the default port of the server: the registered alternative to 80, or the next one.
 func (s Settings) Port() uint16 {
 	if s.Software == Varnish {
 		return 8081
@@ -38,13 +38,13 @@ func (s Settings) Port() uint16 {
 	return 8080
 }
 
-// Needs are the server's program and its Debian package.
+// Needs returns the server's program and its Debian package.
 func (s Settings) Needs() (program, debian string) { return s.program(), s.Software }
 
 // maxWorkers is more than any machine has CPUs.
 const maxWorkers = 4096
 
-// Validate refuses other servers.
+// Validate rejects other servers.
 func (s Settings) Validate() error {
 	switch {
 	case s.Software != Nginx && s.Software != Varnish:
@@ -55,10 +55,10 @@ func (s Settings) Validate() error {
 	return nil
 }
 
-// Sizes are those of the objects.
+// Sizes returns the sizes of the objects.
 func Sizes() []quantity.Bytes { return []quantity.Bytes{1 << 10, 100 << 10, 1 << 20} }
 
-// ValidateSize refuses a size of which there is no object.
+// ValidateSize rejects a size without an object.
 func ValidateSize(size quantity.Bytes) error {
 	if !slices.Contains(Sizes(), size) {
 		return fmt.Errorf("size: %s: expected one of %s", size, Sizes())
@@ -66,10 +66,10 @@ func ValidateSize(size quantity.Bytes) error {
 	return nil
 }
 
-// Path is where the object of a size is on each server: "/1Mi".
+// Path returns the path of the object of a size on each server: "/1Mi".
 func Path(size quantity.Bytes) string { return "/" + size.String() }
 
-// program is the server's program.
+// program returns the name of the server's program.
 func (s Settings) program() string {
 	if s.Software == Varnish {
 		return "varnishd"
@@ -86,15 +86,15 @@ func lookPath(program, debian string) (string, error) {
 	return path, nil
 }
 
-// prepare writes what the server needs into dir, which is absolute, and returns its command line. Its working
-// directory is that of its name in dir.
+// prepare writes what the server needs into dir, which must be absolute, and returns its command line. The
+// working directory of the server is the subdirectory of dir with its name.
 func (s Settings) prepare(addr netip.AddrPort, dir string) ([]string, error) {
-	program, err := lookPath(s.program(), s.Software) // the packages have the servers' names
+	program, err := lookPath(s.program(), s.Software) // the packages have the names of the servers
 	if err != nil {
 		return nil, err
 	}
 	if s.Workers == 0 {
-		s.Workers = runtime.NumCPU() // that this process may use: the server inherits them
+		s.Workers = runtime.NumCPU() // CPUs that this process may use, and the server with it
 	}
 	dir = filepath.Join(dir, s.Software)
 	objects := filepath.Join(dir, "objects")

@@ -17,7 +17,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Each server answers when it says so, in a directory with blanks and quotes, and is gone when it should be.
+// Each server answers once it says so, in a directory with blanks and quotes, and is gone when it should be.
 func TestServe(t *testing.T) {
 	for server, program := range map[string]string{Nginx: "nginx", Varnish: "varnishd"} {
 		t.Run(server, func(t *testing.T) {

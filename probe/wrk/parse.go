@@ -14,33 +14,33 @@ type report struct {
 	requests uint64
 	rate     float64 // requests/s
 	transfer float64 // bytes/s
-	// latency are the percentiles, in nanoseconds; NaN where there was no reply.
+	// latency has the percentiles in nanoseconds; NaN if there was no reply.
 	latency [4]float64
 
-	connect, read, write, timeout uint64 // socket errors; a timeout's reply may still come
-	status                        uint64 // replies that are not 2xx or 3xx
+	connect, read, write, timeout uint64 // socket errors; a reply after its timeout may still arrive
+	status                        uint64 // replies other than 2xx or 3xx
 }
 
-// errors are those of the sockets, without the timeouts.
+// errors returns the socket errors without the timeouts.
 func (r report) errors() uint64 { return r.connect + r.read + r.write }
 
-// unit is a suffix and what it stands for.
+// unit is a suffix and its factor.
 type unit struct {
 	suffix string
 	factor float64
 }
 
-// times are wrk's units of time, in nanoseconds (time_units_us and time_units_s in its units.c).
+// times returns wrk's units of time, in nanoseconds (time_units_us and time_units_s in its units.c).
 func times() []unit {
 	return []unit{{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", float64(time.Minute)}, {"h", float64(time.Hour)}}
 }
 
-// sizes are wrk's units of bytes: powers of 1024 (binary_units in its units.c).
+// sizes returns wrk's units of bytes: powers of 1024 (binary_units in its units.c).
 func sizes() []unit {
 	return []unit{{"KB", 1 << 10}, {"MB", 1 << 20}, {"GB", 1 << 30}, {"TB", 1 << 40}, {"PB", 1 << 50}, {"B", 1}}
 }
 
-// parse reads wrk's report, of a run with --latency (print_stats in its wrk.c).
+// parse parses wrk's report of a run with --latency (print_stats in its wrk.c).
 func parse(output []byte) (report, error) {
 	r := report{requests: math.MaxUint64, rate: math.NaN(), transfer: math.NaN()}
 	for i := range r.latency {
@@ -64,7 +64,7 @@ func parse(output []byte) (report, error) {
 	return r, nil
 }
 
-// line takes what is in one line; those that tell nothing we want are passed over.
+// line parses one line. It skips lines without figures that are needed.
 func (r *report) line(line string) (err error) {
 	words := strings.Fields(line)
 	switch {
@@ -90,7 +90,7 @@ func (r *report) line(line string) (err error) {
 	return err
 }
 
-// number is finite and not negative.
+// number parses a finite number that is not negative.
 func number(s string) (float64, error) {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(v >= 0 && v <= math.MaxFloat64) {
@@ -99,7 +99,7 @@ func number(s string) (float64, error) {
 	return v, nil
 }
 
-// scaled is a number with a unit.
+// scaled parses a number with a unit.
 func scaled(s string, units []unit) (float64, error) {
 	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	for _, u := range units {

@@ -1,10 +1,10 @@
 // Package wrk drives wrk, the HTTP benchmark of the published figures, against the servers of package
 // webserver.
 //
-// wrk is a closed loop: each of its connections asks again when it has the reply. Its percentiles contain
-// samples that it invents where replies were late (stats_correct in its stats.c), and lack all replies of
-// more than 2 s, which it counts as timeouts (stats_record). No histogram can be had; so they are single
-// values here.
+// wrk is a closed loop: each of its connections asks again when it has its reply. Its percentiles contain
+// samples that wrk invents when replies are late (stats_correct in its stats.c), and lack all replies that
+// took more than 2 s, which wrk counts as timeouts (stats_record). wrk outputs no histogram, so the
+// percentiles are single values here.
 package wrk
 
 import (
@@ -25,11 +25,11 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Program is the program; it is a package of that name in Debian.
+// Program is the name of the program, and of its package in Debian.
 const Program = "wrk"
 
 // Driver is the probe "wrk". Its client is a command of the isolane binary, which runs wrk twice: for the
-// warm-up, which wrk itself does not know, and for the window.
+// warm-up, which wrk itself lacks, and for the window.
 type Driver struct{}
 
 // Probe measures what a server carries.
@@ -39,16 +39,16 @@ type Probe struct {
 	Size        quantity.Bytes `json:"size"`        // of the object; default 1Mi
 	Threads     int            `json:"threads"`     // default 4
 	Connections int            `json:"connections"` // of all threads; default 20
-	// ClientCPUs are those of the client for which Threads and Connections are given: a client with fewer or
-	// more takes as many less or more of both. 0: they are taken as they stand.
+	// ClientCPUs is the number of the client's CPUs for which Threads and Connections are given. A client with
+	// fewer or more CPUs uses proportionally fewer or more of both. 0: they are used as they are.
 	ClientCPUs int `json:"clientCPUs,omitempty"`
 }
 
 // maxClientCPUs is more than any machine has.
 const maxClientCPUs = 8192
 
-// scaled are the threads and connections for a client with a number of CPUs: one thread at least, and one
-// connection for each.
+// scaled returns the threads and connections for a client with that many CPUs: at least one thread, and at
+// least one connection for each thread.
 func (p Probe) scaled(cpus int) Probe {
 	if p.ClientCPUs > 0 {
 		p.Threads = max(1, p.Threads*cpus/p.ClientCPUs)
@@ -60,10 +60,10 @@ func (p Probe) scaled(cpus int) Probe {
 // Name returns "wrk".
 func (Driver) Name() string { return Program }
 
-// Programs returns wrk; which server is needed, only the settings say.
+// Programs returns wrk. Only the settings say which server is needed.
 func (Driver) Programs() []string { return []string{Program} }
 
-// Read reads a Probe.
+// Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	p := Probe{Settings: webserver.Settings{Software: webserver.Nginx}, Size: 1 << 20, Threads: 4,
 		Connections: 20}
@@ -84,19 +84,19 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	return p, nil
 }
 
-// Validate takes whole seconds.
+// Validate requires whole seconds.
 func (Probe) Validate(c probe.Conditions) error { return c.WholeSeconds(Program) }
 
-// percentiles are those that wrk prints.
+// percentiles returns those that wrk prints.
 func percentiles() []string { return []string{"50", "75", "90", "99"} }
 
-// The words behind the name of a probe in those of its metrics, beside webserver's.
+// The suffixes that make names of metrics from the probe's name, beside webserver's.
 const (
 	transfer = "-transfer"
 	timeouts = "-timeouts"
 )
 
-// Metrics are the requests per second, what they carried, and wrk's percentiles.
+// Metrics returns the requests per second, what they carried, and wrk's percentiles.
 func (p Probe) Metrics(name string) []results.Metric {
 	carried := webserver.Carried(name)
 	carried[0].Name = name
@@ -124,7 +124,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 	return append(all, webserver.ClientUse(name, "of one CPU, all threads of wrk together"))
 }
 
-// Client is the command line of the client.
+// Client returns the command line of the client.
 func (p Probe) Client(self string, c probe.Conditions) []string {
 	return probe.OwnClient(self, Program, p, c)
 }
@@ -161,21 +161,21 @@ func (p Probe) Run(ctx context.Context, c probe.Conditions) (results.Measurement
 	return m, err
 }
 
-// version is what wrk says of itself before its copyright; how it exits then says nothing.
+// version returns what wrk says about itself, without the copyright. That call's exit code means nothing.
 func version(ctx context.Context) string {
 	said, _ := exec.CommandContext(ctx, Program, "--version").Output()
 	text, _, _ := strings.Cut(string(said), " Copyright")
 	return text[:min(len(text), 80)]
 }
 
-// wrk runs it for a time, and returns its report and the CPU time that it used.
+// wrk runs wrk for some time, and returns its report and the CPU time that it used.
 func (p Probe) wrk(ctx context.Context, c probe.Conditions, duration time.Duration) (
 	r report, used time.Duration, err error) {
 	path, err := exec.LookPath(Program)
 	if err != nil {
 		return report{}, 0, fmt.Errorf("%s is not installed: apt-get install %s", Program, Program)
 	}
-	runtime.LockOSThread() // Pdeathsig comes when the thread ends that started wrk
+	runtime.LockOSThread() // Pdeathsig is sent when the thread that started wrk ends
 	defer runtime.UnlockOSThread()
 	to := c.At(p.Port())
 	cmd := exec.CommandContext(ctx, path, "--threads", strconv.Itoa(p.Threads), "--connections",
@@ -193,7 +193,7 @@ func (p Probe) wrk(ctx context.Context, c probe.Conditions, duration time.Durati
 	return report{}, 0, fmt.Errorf("wrk %s: %w: %s", to, err, said)
 }
 
-// printed is the beginning of what a program prints: wrk's report is less than 2 KiB.
+// printed is the beginning of a program's output: wrk's report has less than 2 KiB.
 type printed []byte
 
 const mostPrinted = 16 << 10
@@ -203,7 +203,7 @@ func (p *printed) Write(more []byte) (int, error) {
 	return len(more), nil
 }
 
-// fill turns wrk's report into a measurement.
+// fill stores wrk's report in a measurement.
 func (p Probe) fill(m *results.Measurement, r report, used time.Duration) {
 	name := m.Name
 	cpu := 100 * float64(used) / float64(m.Window)

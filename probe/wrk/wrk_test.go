@@ -102,7 +102,7 @@ func (r report) String() string {
 	return fmt.Sprintf("%d %.2f %.0f %.0f %d %d %d %d %d", r.requests, r.rate, r.transfer, r.latency, r.connect, r.read, r.write, r.timeout, r.status)
 }
 
-// What wrk could not measure is not said.
+// What wrk could not measure is not reported.
 func TestVoid(t *testing.T) {
 	for name, c := range map[string]struct {
 		r    report

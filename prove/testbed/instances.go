@@ -175,8 +175,8 @@ func (r *Bed) together(given factor.Conditions) (int64, error) {
 	return clock.Now() + int64(lead), err
 }
 
-// wereLate adds up how long after the common start the last of the clients began; what was recorded before
-// had part of that. It ignores harmless delays: busy CPUs make each client some ms late.
+// wereLate adds to r.late how long after the common start the last client began. That start had r.late in it
+// already. It ignores harmless delays: on busy CPUs each client is some ms late.
 func (r *Bed) wereLate(clients []client, m results.Measurement) {
 	given := clients[0].given
 	if given.Start == 0 || m.Begin == 0 {

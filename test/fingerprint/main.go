@@ -1,5 +1,5 @@
-// Command fingerprint prints the state of this host that the tests must leave as it was, as JSON. With a
-// file of what it printed earlier it prints what has changed since, and exits with 1 where something has.
+// Command fingerprint prints the state of this host that tests must leave as it was, as JSON. Given a file
+// with its earlier output, it prints what has changed since, and exits with 1 if anything has.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package golden compares what a test has made with a file in the repository, and writes that file
-// when the test runs with -update.
+// Package golden compares what a test has made with a file in the repository, and writes that file if the
+// test runs with -update.
 package golden
 
 import (
@@ -13,10 +13,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// Update says whether the tests run with -update.
+// Update reports whether the tests run with -update.
 func Update() bool { return *update }
 
-// Check compares got with a file, which -update writes first.
+// Check compares got with a file. -update writes the file first.
 func Check(tb testing.TB, file string, got []byte) {
 	tb.Helper()
 	if Update() {

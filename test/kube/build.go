@@ -1,5 +1,5 @@
 // Package kube builds a real Kubernetes for tests: the programs that the tool lines of its go.mod name, in
-// the versions that it pins.
+// the pinned versions.
 package kube
 
 import (
@@ -30,15 +30,15 @@ var goMod []byte
 //go:embed go.sum
 var goSum []byte
 
-// step is one call of go build.
+// step is a call of go build.
 type step struct {
-	name     string // what it builds, and below bin a folder if it ends with a slash
+	name     string // what it builds; with a slash at the end, a folder below bin
 	flags    []string
 	packages []string
 	cgo      bool
 }
 
-// steps are all of a build. What is cheap comes first: a program that is missing is told early.
+// steps returns all steps of a build, the cheapest first, so that a missing program is reported early.
 func steps() ([]step, error) {
 	version := regexp.MustCompile(`(?m)^\s*k8s.io/kubernetes (v(\d+)\.(\d+)\.\d+)`).FindSubmatch(goMod)
 	if version == nil {
@@ -46,10 +46,10 @@ func steps() ([]step, error) {
 	}
 	const x = "-X k8s.io/component-base/version."
 	plain := []string{"-ldflags", "-s -w"}
-	// Without these kubelet and kubectl call themselves v0.0.0-master.
+	// Without these flags kubelet and kubectl report v0.0.0-master.
 	stamped := []string{"-ldflags", fmt.Sprintf("-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s "+
 		"%[1]sgitMinor=%[4]s", x, version[1], version[2], version[3])}
-	// The kubelet asks for the default seccomp profile of each sandbox, so runc must have libseccomp.
+	// The kubelet uses the default seccomp profile for each sandbox, so runc needs libseccomp.
 	static := []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -extldflags -static"}
 	below := func(prefix string, names ...string) (packages []string) {
 		for _, name := range names {
@@ -69,7 +69,7 @@ func steps() ([]step, error) {
 	}, nil
 }
 
-// only returns what of the steps makes the named programs; without names, all.
+// only returns the parts of the steps that make the named programs; without names, all.
 func only(all []step, names []string) (some []step, err error) {
 	if len(names) == 0 {
 		return all, nil
@@ -93,7 +93,7 @@ func only(all []step, names []string) (some []step, err error) {
 	return some, nil
 }
 
-// Programs returns the folder with the programs, or an error where they are not built.
+// Programs returns the folder of the programs, or an error if they are not built.
 func Programs() (string, error) {
 	dir, err := programs(nil)
 	if err != nil {
@@ -105,7 +105,7 @@ func Programs() (string, error) {
 	return dir, nil
 }
 
-// programs names the folder of some programs, or of all, after all that they are made from.
+// programs returns the folder of some programs, or of all, named after everything that they are made from.
 func programs(names []string) (string, error) {
 	cache, err := cache()
 	if err != nil {
@@ -118,14 +118,14 @@ func programs(names []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The Go that built this program builds those as well.
+	// The Go that built this program also builds the others.
 	tools := runtime.Version() + " " + runtime.GOARCH
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %s %s %v", pins(), goSum, tools, all))
 	return filepath.Join(cache, fmt.Sprintf("%x", sum[:6])), nil
 }
 
-// pins are the lines of go.mod that say what is built, without how they are grouped: a module that the tests
-// of this one use as well is built no otherwise.
+// pins returns the lines of go.mod that say what is built, without their grouping: a module that this
+// module's tests also use is built in the same way.
 func pins() (lines []string) {
 	for line := range strings.Lines(string(goMod)) {
 		line, _, _ = strings.Cut(line, "//")
@@ -137,7 +137,7 @@ func pins() (lines []string) {
 	return lines
 }
 
-// cache is $ISOLANE_KUBE_CACHE, or isolane-kube in the user's cache.
+// cache returns $ISOLANE_KUBE_CACHE, or isolane-kube in the user's cache.
 func cache() (string, error) {
 	if dir := os.Getenv("ISOLANE_KUBE_CACHE"); dir != "" {
 		return filepath.Abs(dir)
@@ -146,9 +146,9 @@ func cache() (string, error) {
 	return filepath.Join(dir, "isolane-kube"), err
 }
 
-// Build builds the named programs, without names all, where they are not there yet, and returns their
-// folder, which may have others too. It needs the network once, and for runc gcc, pkg-config and
-// libseccomp-dev. Of the folders made before, the last one stays.
+// Build builds the named programs, without names all, unless they exist, and returns their folder, which may
+// have others too. It needs the network once, and for runc also gcc, pkg-config and libseccomp-dev. Of the
+// earlier folders, it keeps the last one.
 func Build(ctx context.Context, log io.Writer, names ...string) (string, error) {
 	dir, err := programs(names)
 	if err != nil {
@@ -173,7 +173,7 @@ func Build(ctx context.Context, log io.Writer, names ...string) (string, error) 
 		return dir, nil
 	}
 	building := filepath.Join(filepath.Dir(dir), ".building")
-	if err = os.RemoveAll(building); err == nil { // what a build that was killed left
+	if err = os.RemoveAll(building); err == nil { // the remains of a killed build
 		err = build(ctx, building, log, names)
 	}
 	if err == nil {
@@ -185,7 +185,7 @@ func Build(ctx context.Context, log io.Writer, names ...string) (string, error) 
 	return dir, err
 }
 
-// build builds programs into the folder bin, in a module that has our go.mod and go.sum and no source.
+// build builds programs into the folder bin, in a module with our go.mod and go.sum and without sources.
 func build(ctx context.Context, dir string, log io.Writer, names []string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o755); err != nil {
 		return err
@@ -221,7 +221,7 @@ func build(ctx context.Context, dir string, log io.Writer, names []string) error
 	return nil
 }
 
-// removeOld leaves of the folders beside dir only the newest.
+// removeOld removes all folders beside dir except the newest.
 func removeOld(dir string) error {
 	others, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "[0-9a-f]*"))
 	var newest string

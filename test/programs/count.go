@@ -13,11 +13,11 @@ import (
 
 const (
 	look    = 50 * time.Millisecond // between two looks at all threads
-	fewest  = 10                    // of these looks, on a machine that is slow
-	wanting = 5                     // a thread is busy that wants a CPU in one of so many parts of the time
+	fewest  = 10                    // of these looks at least, on a slow machine
+	wanting = 5                     // a thread is busy if it wants a CPU for this part of the time (1/wanting)
 )
 
-// used is what a thread did while it was counted.
+// used is what a thread did during the count.
 type used struct {
 	thread
 	run, wait time.Duration
@@ -27,7 +27,7 @@ type used struct {
 // count is what threads did on their lane's CPUs.
 type count struct {
 	lane    cpuset.Set
-	work    cpuset.Set // those of the lane that are to be used
+	work    cpuset.Set // the CPUs of the lane that should be used
 	window  time.Duration
 	threads map[int]used
 	perCPU  map[int]time.Duration
@@ -36,7 +36,7 @@ type count struct {
 	beside  int // looks that found a CPU of the lane without a runnable thread, and two on another
 }
 
-// measure looks at the threads of processes and of all that descend from them.
+// measure looks at the threads of processes and of all their descendants.
 func measure(lane, work cpuset.Set, window time.Duration, pids ...int) (count, error) {
 	c := count{lane: lane, work: work, threads: map[int]used{}, perCPU: map[int]time.Duration{}}
 	var before map[int]thread
@@ -59,7 +59,7 @@ func measure(lane, work cpuset.Set, window time.Duration, pids ...int) (count, e
 	}
 }
 
-// add takes what happened between two looks.
+// add adds what happened between two looks.
 func (c *count) add(before, now map[int]thread) {
 	runnable := map[int]int{}
 	for tid, t := range now {
@@ -90,7 +90,7 @@ func (c *count) add(before, now map[int]thread) {
 	}
 }
 
-// busy is how many threads wanted a CPU.
+// busy returns how many threads wanted a CPU.
 func (c count) busy() int {
 	n := 0
 	for _, u := range c.threads {
@@ -101,7 +101,7 @@ func (c count) busy() int {
 	return n
 }
 
-// faults says what is not as in a lane, where so many threads are to be busy.
+// faults says what is not as in a lane in which so many threads should be busy.
 func (c count) faults(busy int) []string {
 	var found []string
 	if c.busy() < busy {
@@ -126,8 +126,8 @@ func (c count) faults(busy int) []string {
 	for cpu := range c.work.All() {
 		least, most = min(least, c.perCPU[cpu]), max(most, c.perCPU[cpu])
 	}
-	// A third: the kernel may take some milliseconds to bring a thread to a CPU that has become idle. A tenth,
-	// where one CPU does less than half of another's work.
+	// A third: the kernel may take some milliseconds to move a thread to a CPU that has become idle. A tenth, if
+	// one CPU does less than half of another's work.
 	if c.beside*3 > c.looks || c.beside*10 > c.looks && least*2 < most {
 		found = append(found, fmt.Sprintf(
 			"a CPU of the lane was idle beside another with a queue at %d of %d looks", c.beside, c.looks))
@@ -135,7 +135,7 @@ func (c count) faults(busy int) []string {
 	return found
 }
 
-// write prints the figures: what each CPU and each thread that ran did.
+// write prints the figures: what each CPU, and each thread that ran, did.
 func (c count) write(w io.Writer) {
 	s := func(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 	var cpus []string

@@ -34,7 +34,7 @@ func forever(addr string, ask func(string) error) {
 	}
 }
 
-// client asks again and again, for ever, on so many connections that each worker has some.
+// client sends requests for ever, on so many connections that each worker has some.
 func client(port, n int, ask func(addr string) error) {
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	for range 8*n - 1 {
@@ -43,7 +43,7 @@ func client(port, n int, ask func(addr string) error) {
 	forever(addr, ask)
 }
 
-// askHTTP has a web server compress its text.
+// askHTTP makes a web server compress its text.
 func askHTTP() func(string) error {
 	c := &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1 << 10}}
 	return func(addr string) error {
@@ -62,7 +62,7 @@ func askHTTP() func(string) error {
 	}
 }
 
-// askMemcache asks for thousands of keys that are not there, without waiting for the answers.
+// askMemcache asks for thousands of missing keys, without waiting for the answers.
 func askMemcache(addr string) error {
 	c, err := net.Dial("tcp", addr) // it ends with the process
 	if err != nil {

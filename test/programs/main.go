@@ -67,7 +67,7 @@ func command(args []string) error {
 	return fmt.Errorf("%s: expected run, attach or check", args[0])
 }
 
-// load is what programs of the table are, or are loaded by.
+// load runs the loads that are programs of the table, or load these.
 func load(what string, args []string) error {
 	var numbers []int
 	for _, a := range args {
@@ -88,7 +88,7 @@ func load(what string, args []string) error {
 	return fmt.Errorf("%s: expected its numbers", what)
 }
 
-// all tries the programs that are named, or all of the table. Each is tried, whatever came before.
+// all tries the named programs, or the whole table. Each is tried, whatever came before.
 func (t trial) all(names []string) error {
 	var errs []error
 	known := 0
@@ -107,7 +107,7 @@ func (t trial) all(names []string) error {
 	return errors.Join(errs...)
 }
 
-// check counts what runs already.
+// check counts programs that already run.
 func (t trial) check(busy int, args []string) error {
 	var pids []int
 	for _, a := range args {

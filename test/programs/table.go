@@ -14,12 +14,12 @@ import (
 // {dir} a folder for its files, {port} a free TCP port, and {self} this program.
 type program struct {
 	name    string
-	inside  string // what is in the lane
-	outside string // what loads it, beside the lane
+	inside  string // command in the lane
+	outside string // command beside the lane that loads it
 	files   func(dir string, values *strings.Replacer) error
 }
 
-// table is all programs that lanes are tried with.
+// table returns all programs with which lanes are tried.
 func table() []program {
 	return []program{
 		{name: "nginx", inside: "nginx -e stderr -p {dir} -c {dir}/nginx.conf",
@@ -35,7 +35,7 @@ func table() []program {
 	}
 }
 
-// website is what nginx compresses for each request: then its workers are busier than those who ask.
+// website is what nginx compresses for each request, so that its workers are busier than the clients.
 func website(dir string, values *strings.Replacer) error {
 	random := rand.New(rand.NewPCG(1, 2))
 	var text bytes.Buffer
@@ -57,7 +57,7 @@ http {
 	return os.WriteFile(filepath.Join(dir, "text"), text.Bytes(), 0o600)
 }
 
-// script has Python work in processes: its threads take turns.
+// script makes Python work in processes, because its threads take turns.
 func script(dir string, values *strings.Replacer) error {
 	return os.WriteFile(filepath.Join(dir, "busy.py"), []byte(values.Replace(`import os
 for i in range({n} - 1):
@@ -68,16 +68,15 @@ while True:
 `)), 0o600)
 }
 
-// streams has both ends of iperf3 in the lane: from 3.16 on each has a thread for each stream, before one.
-// Both send: who only receives is idle for a part of the time.
+// streams puts both ends of iperf3 into the lane: since 3.16 each has a thread for each stream, before only
+// one. Both send, because an end that only receives is idle for some of the time.
 func streams(dir string, values *strings.Replacer) error {
 	return os.WriteFile(filepath.Join(dir, "streams"), []byte(values.Replace(`iperf3 -s -i 0 -p {port} &
 until iperf3 -c 127.0.0.1 -p {port} -P {n} --bidir -t 600 -i 0; do sleep 0.1; done
 `)), 0o600)
 }
 
-// firmware is a BIOS that wakes all virtual CPUs, each to run in a circle: 64 KiB, at 0xf0000 and at the end
-// of 4 GiB.
+// firmware is a BIOS that wakes all virtual CPUs to spin: 64 KiB, at 0xf0000 and at the end of 4 GiB.
 func firmware(dir string, _ *strings.Replacer) error {
 	image := make([]byte, 1<<16)
 	copy(image, "\xeb\xfe")                                 // where the others start: jmp .
@@ -93,7 +92,7 @@ func firmware(dir string, _ *strings.Replacer) error {
 	return os.WriteFile(filepath.Join(dir, "bios"), image, 0o600)
 }
 
-// values are what stands for {…} in commands and files.
+// values replaces {…} in commands and files.
 func values(dir, self string, port, n int) *strings.Replacer {
 	return strings.NewReplacer("{n}", strconv.Itoa(n), "{dir}", dir, "{port}", strconv.Itoa(port),
 		"{self}", self)

@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is one at a moment: proc_pid_stat(5), and /proc/PID/schedstat
+// thread is a thread at a moment: proc_pid_stat(5), and /proc/PID/schedstat
 // (Documentation/scheduler/sched-stats.rst).
 type thread struct {
 	pid, tid  int
 	comm      string
 	running   bool // or runnable
-	cpu       int  // that it runs on, or ran on last
+	cpu       int  // on which it runs, or last ran
 	run, wait time.Duration
 }
 
-// gone says whether what was read has ended.
+// gone reports whether what was read has ended.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// tree returns processes with all that descend from them (proc_pid_children(5)).
+// tree returns processes with all their descendants (proc_pid_children(5)).
 func tree(pids ...int) ([]int, error) {
 	all := slices.Clone(pids)
 	for i := 0; i < len(all); i++ {
@@ -68,7 +68,7 @@ func readStat(file string) (string, []string, error) {
 	return string(data[from+1 : to]), fields, nil
 }
 
-// threads returns those of the processes, by TID.
+// threads returns the threads of processes by TID.
 func threads(pids []int) (map[int]thread, error) {
 	found := map[int]thread{}
 	for _, pid := range pids {

@@ -16,21 +16,21 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// trial is how programs are tried.
+// trial says how programs are tried.
 type trial struct {
 	lane    string
 	cpus    cpuset.Set // of the lane
-	work    cpuset.Set // those of them that are to be used
+	work    cpuset.Set // those of them that should be used
 	window  time.Duration
-	threads int // to be busy
+	threads int // that should be busy
 	attach  bool
 }
 
-// laneCPUs are those of a lane in force.
+// laneCPUs returns the CPUs of a lane in force.
 func laneCPUs(name string) (cpuset.Set, error) {
 	text, err := exec.Command("isolane", "status", "-o", "json").Output()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) { // it ends with 3 where something is not as it should be
+	if err != nil && !errors.As(err, &exit) { // the exit code is 3 if something is not as it should be
 		return cpuset.Set{}, err
 	}
 	var status struct{ Lanes []struct{ Name, CPUs string } }
@@ -45,7 +45,7 @@ func laneCPUs(name string) (cpuset.Set, error) {
 	return cpuset.Set{}, fmt.Errorf("lane %s: isolane status knows none", name)
 }
 
-// try starts a program and what loads it, has it in the lane, counts, and ends all.
+// try starts a program and what loads it, puts it into the lane, counts, and ends everything.
 func (t trial) try(p program) (err error) {
 	dir, err := os.MkdirTemp("", "programs-")
 	if err != nil {
@@ -98,7 +98,7 @@ func (t trial) try(p program) (err error) {
 	return t.counted(p.name, pid)
 }
 
-// values gives a trial a port of its own.
+// values gives a trial its own port.
 func (t trial) values(dir string) (*strings.Replacer, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -111,9 +111,9 @@ func (t trial) values(dir string) (*strings.Replacer, error) {
 	return values(dir, self, l.Addr().(*net.TCPAddr).Port, t.threads), l.Close()
 }
 
-const patience = 2 * time.Minute // on a machine that is emulated
+const patience = 2 * time.Minute // for an emulated machine
 
-// loaded waits until what isolane run has started is its program, and so many threads are busy.
+// loaded waits until what isolane run has started has become its program, and so many threads are busy.
 func (t trial) loaded(busy int, pids ...int) error {
 	for began := time.Now(); ; <-time.After(look) {
 		comms := ""
@@ -138,7 +138,7 @@ func (t trial) loaded(busy int, pids ...int) error {
 	}
 }
 
-// counted waits until the program is busy, attaches it where that is to be, and counts.
+// counted waits until the program is busy, attaches it if required, and counts.
 func (t trial) counted(name string, pid int) error {
 	if err := t.loaded(t.threads, pid); err != nil {
 		return err
@@ -150,12 +150,12 @@ func (t trial) counted(name string, pid int) error {
 		if err != nil {
 			return fmt.Errorf("attach: %w: %s", err, out)
 		}
-		<-time.After(time.Second) // for the kernel, which balances now and then
+		<-time.After(time.Second) // for the kernel, which balances only at times
 	}
 	return t.count(name+" by "+how, t.threads, pid)
 }
 
-// count says what processes did, and what is wrong with it.
+// count prints what processes did, and returns what is wrong with it.
 func (t trial) count(what string, busy int, pids ...int) error {
 	c, err := measure(t.cpus, t.work, t.window, pids...)
 	if err != nil {
@@ -174,7 +174,7 @@ func (t trial) count(what string, busy int, pids ...int) error {
 	return nil
 }
 
-// end ends what was started and all that descends from it, and waits for that.
+// end ends what was started and all its descendants, and waits for that.
 func end(started []*exec.Cmd) error {
 	var errs []error
 	for _, c := range started {

@@ -1,4 +1,4 @@
-// Package session makes up sessions of measurements for tests.
+// Package session invents sessions of measurements for tests.
 package session
 
 import (
@@ -15,7 +15,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// behaviour is what a made-up cell does.
+// behaviour is what an invented cell does.
 type behaviour struct {
 	up, down   float64 // Gbit/s
 	p50, tail  float64 // µs: the median, and what one in 400 takes
@@ -23,8 +23,8 @@ type behaviour struct {
 	bogo, cpus float64
 }
 
-// behaviours are like those of a real machine: a quiet host answers late because its CPUs sleep,
-// a noisy one fast but now and then very late.
+// behaviours are like those of a real machine: a quiet host answers late because its CPUs sleep, a noisy one
+// fast but sometimes very late.
 func behaviours() map[string]behaviour {
 	return map[string]behaviour{
 		"quiet-floating-bridge":  {22, 62, 20, 90, 4000, 0, 0},
@@ -42,13 +42,13 @@ func behaviours() map[string]behaviour {
 	}
 }
 
-// SixCells are those of the paper and their quiet counterparts.
+// SixCells returns the cells of the paper, and their quiet counterparts.
 func SixCells() []string {
 	return []string{"quiet-floating-bridge", "noisy-floating-bridge", "quiet-pinned-bridge",
 		"noisy-pinned-bridge", "quiet-lane-express", "noisy-lane-express"}
 }
 
-// AllCells are all combinations.
+// AllCells returns all combinations.
 func AllCells() []string {
 	var all []string
 	for _, path := range []string{"bridge", "express"} {
@@ -78,7 +78,7 @@ func cellNamed(name string) results.Cell {
 	return c
 }
 
-// published are the paper's figures for the cells.
+// published returns the paper's figures for the cells.
 func published(names []string) []results.Published {
 	const source = "Samajdar and Ranjan (white paper), Figures 3 to 6"
 	var all []results.Published
@@ -124,7 +124,7 @@ func metrics() []results.Metric {
 	return append(all, trip, open)
 }
 
-// Made makes up a session: the same one for the same arguments.
+// Made invents a session, always the same for the same arguments.
 func Made(tb testing.TB, mode string, blocks int, names []string) results.Session {
 	tb.Helper()
 	started := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -170,7 +170,7 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 	for _, name := range []string{"rtt-udp-64-pingpong", "rtt-udp-64-open"} {
 		trips := syntheticRTT(tb, r, name, vary(b.p50), b.tail, b.samples)
 		one := trips.Samples[name]
-		one.Wanted = 4000 // as many of each cell
+		one.Wanted = 4000 // the same for each cell
 		trips.Samples[name] = one
 		run.Measured = append(run.Measured, trips)
 	}
@@ -211,7 +211,7 @@ func syntheticRun(tb testing.TB, r *rand.Rand, c results.Cell, block int) result
 
 func nanoseconds(n int64) *results.Nanoseconds { return new(results.Nanoseconds(n)) }
 
-// syntheticTail is nil of one cell, and in a block with too few samples for P99.9.
+// syntheticTail returns nil for one cell, and in a block with too few samples for P99.9.
 func syntheticTail(c results.Cell, block int) *results.Tail {
 	t := &results.Tail{Quantile: 0.999, Samples: 4, Excess: 4_000_000, Unexplained: 320_000, Met: []results.Met{
 		{Kind: "kernel thread", Name: "ksoftirqd/1", Took: 2_440_000},
@@ -261,8 +261,8 @@ func syntheticRTT(
 		Samples: map[string]results.Samples{name: trips}}
 }
 
-// Quick has everything that can be wrong with a session: a void run, a void measurement and
-// a cell with few samples.
+// Quick returns a session with everything that can be wrong: a void run, a void measurement and a cell with
+// few samples.
 func Quick(tb testing.TB) results.Session {
 	tb.Helper()
 	s := Made(tb, "quick", 4, SixCells())
@@ -274,7 +274,7 @@ func Quick(tb testing.TB) results.Session {
 	return s
 }
 
-// RunOf returns the run of a cell in a block, to change it.
+// RunOf returns the run of a cell in a block, for changes.
 func RunOf(tb testing.TB, s results.Session, cell string, block int) *results.Run {
 	tb.Helper()
 	for i := range s.Runs {
@@ -286,8 +286,8 @@ func RunOf(tb testing.TB, s results.Session, cell string, block int) *results.Ru
 	return nil
 }
 
-// Proved is a session beside a lane in force whose P50 is 12 µs (a tenth more at its end), whose longest 1
-// in 400 take 30 to 35 µs, and whose slower direction has 25 Gbit/s.
+// Proved returns a session beside a lane in force whose P50 is 12 µs (a tenth more at its end), whose longest
+// 1 in 400 take 30 to 35 µs, and whose slower direction has 25 Gbit/s.
 func Proved(tb testing.TB, mode string, blocks int, o lane.Objective) results.Session {
 	tb.Helper()
 	s := Made(tb, mode, blocks, []string{"quiet-lane-bridge", "noisy-lane-bridge"})

@@ -9,7 +9,7 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// Sweep is a session over a load: an open loop of samples, and a rate. Beyond 2000 a second the floating
+// Sweep returns a session over a load: an open loop of samples, and a rate. Beyond 2000 a second the floating
 // cells are overloaded; those of the lane are not.
 func Sweep(tb testing.TB, mode string, blocks int) results.Session {
 	tb.Helper()

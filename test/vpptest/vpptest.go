@@ -1,4 +1,5 @@
-// Package vpptest stands in for VPP where there is none: a test's own binary is its vppctl, its state a file.
+// Package vpptest replaces VPP on machines without it: a test's own binary is its vppctl, and a file its
+// state.
 package vpptest
 
 import (
@@ -17,13 +18,13 @@ import (
 
 const name = "vppctl"
 
-// stateEnv names the file with the state. A VPP that does not run has none.
+// stateEnv names the file with the state. It does not exist if VPP does not run.
 const stateEnv = "ISOLANE_TEST_VPP"
 
-// VPP is what a VPP has: its interfaces by their names, and its bridge domains by their numbers.
+// VPP is the state of a VPP: its interfaces by name, and its bridge domains by number.
 type VPP struct {
 	Version string
-	Threads string // what it answers to show threads
+	Threads string // its answer to show threads
 	Faces   map[string]*Face
 	Domains map[string]bool
 }
@@ -34,14 +35,14 @@ type Face struct {
 	Bridge, Pop, Tag string
 }
 
-// Be makes the process vppctl where it was started under that name. It is for hosttest.Main.
+// Be makes the process vppctl if it was started under that name. It is for hosttest.Main.
 func Be() (ran bool, err error) {
 	if filepath.Base(os.Args[0]) != name {
 		return false, nil
 	}
 	v, err := Read()
 	if err != nil {
-		return true, errors.New("connect: Connection refused") // as vppctl says it
+		return true, errors.New("connect: Connection refused") // as vppctl words it
 	}
 	if _, err = fmt.Fprintln(os.Stdout, v.answer(strings.Join(os.Args[1:], " "))); err == nil {
 		err = v.write()
@@ -49,7 +50,7 @@ func Be() (ran bool, err error) {
 	return true, err
 }
 
-// Install makes vppctl one of a VPP that does not run so far, until the test ends.
+// Install installs a vppctl of a VPP that does not run yet, until the test ends.
 func Install(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +65,7 @@ func Install(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// Read is the VPP that runs.
+// Read returns the running VPP.
 func Read() (v VPP, err error) {
 	data, err := os.ReadFile(os.Getenv(stateEnv))
 	if err == nil {
@@ -73,13 +74,13 @@ func Read() (v VPP, err error) {
 	return v, err
 }
 
-// String is its state, as it is written.
+// String returns its state, as it is stored.
 func (v VPP) String() string {
 	data, _ := json.Marshal(v) // plain data
 	return string(data)
 }
 
-// Run begins this VPP, in place of another one.
+// Run starts this VPP, in place of another one.
 func (v VPP) Run(t *testing.T) {
 	t.Helper()
 	if err := v.write(); err != nil {
@@ -87,7 +88,7 @@ func (v VPP) Run(t *testing.T) {
 	}
 }
 
-// End ends the VPP that runs.
+// End ends the running VPP.
 func End(t *testing.T) {
 	t.Helper()
 	if err := os.Remove(os.Getenv(stateEnv)); err != nil {
@@ -95,7 +96,7 @@ func End(t *testing.T) {
 	}
 }
 
-// write is done as a whole or not at all: who asks may be killed.
+// write writes the file as a whole or not at all, because its caller may be killed.
 func (v VPP) write() error {
 	file := os.Getenv(stateEnv)
 	next := fmt.Sprint(file, ".", os.Getpid())
@@ -106,10 +107,10 @@ func (v VPP) write() error {
 	return err
 }
 
-// commands are what it is asked, as patterns, and what it does.
+// commands maps patterns of questions to what VPP does.
 type commands map[string]func(of []string) (says string)
 
-// answer is what VPP 26.10 prints, in the grammar of its sources (vnet/interface_cli.c, vnet/l2/l2_bd.c,
+// answer returns what VPP 26.10 prints, in the grammar of its sources (vnet/interface_cli.c, vnet/l2/l2_bd.c,
 // l2_input.c and l2_vtr.c, plugins/af_packet/cli.c).
 func (v VPP) answer(command string) string {
 	for _, all := range []commands{v.shows(), v.domains(), v.interfaces()} {

@@ -29,7 +29,7 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// fleet is a hub with one host that is this machine, and one that only says that it is like it and refuses all.
+// fleet is a hub with two hosts: this machine, and one that pretends to be like it and refuses everything.
 type fleet struct {
 	*bench
 	admin  *rest.Config
@@ -91,7 +91,7 @@ func (f *fleet) make(t *testing.T, resource, kind, space, name string, spec map[
 	}
 }
 
-// app waits until the status of an App has all of these, and returns it.
+// app waits until the status of an App has this phase and these texts, and returns it.
 func (f *fleet) app(t *testing.T, space, name, phase string, says ...string) (s api.AppStatus) {
 	t.Helper()
 	until(t, name+" is "+phase, func() error {
@@ -143,7 +143,7 @@ func noLanes(t *testing.T) {
 	}
 }
 
-// refuser is a host that was not written here: it joins, says that it is like another host, and refuses what it is asked.
+// refuser is an invented host: it joins, reports to be like another host, and refuses whatever it is asked.
 func (f *fleet) refuser(t *testing.T, name, like string) {
 	t.Helper()
 	f.run(t, append(f.token(t), "--dir", f.file(name), "--name", name)...)
@@ -218,8 +218,8 @@ func spec(cpus int, more map[string]any) map[string]any {
 	return s
 }
 
-// An App gets a host that has reserved its lane; one that refuses is asked once, and another after it. Quotas hold, what
-// fits nowhere says what would help, and people at the site put changes off.
+// An App gets a host that has reserved its lane. A host that refuses is asked once, and another one after it.
+// Quotas hold, what fits nowhere says what would help, and people at the site can put changes off.
 func TestApps(t *testing.T) {
 	f := newFleet(t)
 	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
@@ -287,7 +287,7 @@ func TestApps(t *testing.T) {
 	f.namespaces(t)
 }
 
-// privileges: commands are a user of their tenant, and root only where the host itself lets them.
+// privileges: commands run as a user of their tenant, and as root only if the host itself allows that.
 func (f *fleet) privileges(t *testing.T) {
 	t.Helper()
 	for _, pid := range running(t, "default.web") {
@@ -314,7 +314,8 @@ func (f *fleet) privileges(t *testing.T) {
 	}
 }
 
-// workloads: an App has one of a command, a service and an image; a host refuses an image that it does not have.
+// workloads: an App has one of a command, a service and an image. A host refuses an image that it does not
+// have.
 func (f *fleet) workloads(t *testing.T) {
 	t.Helper()
 	one := map[string]any{"cpus": map[string]any{"count": 1}}
@@ -345,7 +346,7 @@ func (f *fleet) workloads(t *testing.T) {
 	}
 }
 
-// quota: a tenant reads in its own namespace what it may have and has.
+// quota: a tenant reads in its own namespace its limits and what it uses.
 func (f *fleet) quota(t *testing.T) {
 	t.Helper()
 	f.make(t, "tenants", "Tenant", "", "default", map[string]any{"cpus": 5})
@@ -395,7 +396,8 @@ func (f *fleet) reservation(t *testing.T, phase, says string) {
 	})
 }
 
-// reserves: a reservation is a lane in force without processes; it ends by itself, also when the agent was killed.
+// reserves: a reservation is a lane in force without processes. It ends by itself, even if the agent was
+// killed.
 func (f *fleet) reserves(t *testing.T, agent *exec.Cmd) {
 	t.Helper()
 	all := f.resource("instances", api.Namespace("one"))
@@ -419,7 +421,7 @@ func (f *fleet) reserves(t *testing.T, agent *exec.Cmd) {
 	}
 }
 
-// namespaces: one that is deleted takes what is in it along.
+// namespaces: deleting a namespace deletes what is in it.
 func (f *fleet) namespaces(t *testing.T) {
 	t.Helper()
 	spaces := f.core.CoreV1().Namespaces()
@@ -438,7 +440,8 @@ func (f *fleet) namespaces(t *testing.T) {
 	})
 }
 
-// A hub that was restored from an old backup is seen to be one: what runs goes on, and follows it after a rehome.
+// A hub restored from an old backup is recognized as such: what runs goes on, and follows the hub after a
+// rehome.
 func TestRestore(t *testing.T) {
 	f := newFleet(t)
 	key, err := age.GenerateX25519Identity()
@@ -467,7 +470,7 @@ func TestRestore(t *testing.T) {
 		if later = running(t, "default.web"); len(later) != 1 {
 			return fmt.Errorf("processes %v", later)
 		}
-		line, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", later[0])) // not the last one of before, which is to end
+		line, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", later[0])) // not the last process of before, which is to end
 		if rerr == nil && !strings.Contains(string(line), "100000") {
 			rerr = fmt.Errorf("process %d is %q", later[0], line)
 		}

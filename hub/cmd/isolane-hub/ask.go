@@ -78,7 +78,7 @@ func findings(ctx context.Context, client dynamic.Interface, out io.Writer) erro
 	if err != nil {
 		return err
 	}
-	hosts := map[api.Finding][]string{} // without CPUs: they differ
+	hosts := map[api.Finding][]string{} // without CPUs, which differ between hosts
 	for n := range list.Items {
 		h, err := api.From[api.Host](&list.Items[n])
 		if err != nil {
@@ -107,7 +107,7 @@ func findings(ctx context.Context, client dynamic.Interface, out io.Writer) erro
 	return w.Flush()
 }
 
-// kubectlCommands are those of kubectl that people at a hub need first, with how to reach it.
+// kubectlCommands returns the kubectl commands that people at a hub need first.
 func kubectlCommands() []*cobra.Command {
 	var all []*cobra.Command
 	for verb, short := range map[string]string{
@@ -124,7 +124,7 @@ func kubectlCommands() []*cobra.Command {
 	return all
 }
 
-// kubectl becomes that program.
+// kubectl replaces this process by kubectl.
 func kubectl(args []string) error {
 	at, err := cli.Program("kubectl", packaged)
 	if err != nil {
@@ -137,8 +137,8 @@ func kubectl(args []string) error {
 	return syscall.Exec(at, append([]string{"kubectl"}, args...), os.Environ())
 }
 
-// toHub has kubectl reach the hub of this machine, unless somebody says which: without a file it would look
-// at localhost:8080, and speak of that.
+// toHub points kubectl at the hub of this machine, unless the caller names another. Without a kubeconfig,
+// kubectl would try localhost:8080 and complain about that.
 func toHub(own string, args []string) error {
 	if slices.ContainsFunc(args, func(arg string) bool {
 		return arg == "--help" || arg == "-h" || strings.HasPrefix(arg, "--kubeconfig")

@@ -39,7 +39,7 @@ func backupCommand() *cobra.Command {
 	return cmd
 }
 
-// sealedFor is who can open a file.
+// sealedFor parses the public key of the person who can open a file.
 func sealedFor(recipient string) (*age.X25519Recipient, error) {
 	to, err := age.ParseX25519Recipient(recipient)
 	if err != nil {
@@ -51,13 +51,13 @@ func sealedFor(recipient string) (*age.X25519Recipient, error) {
 // written writes a file, whole or not at all.
 func written(file string, write func(io.Writer) error) error {
 	made, err := os.CreateTemp(filepath.Dir(file), ".backup-")
-	if at, is := errors.AsType[*fs.PathError](err); is { // without the name that nobody gave
+	if at, is := errors.AsType[*fs.PathError](err); is { // without the temporary name, which nobody gave
 		err = at.Err
 	}
 	if err != nil {
 		return fmt.Errorf("%s: expected a file in a folder that can be written: %w", file, err)
 	}
-	defer os.Remove(made.Name()) // unless it has its name
+	defer os.Remove(made.Name()) // fails if it was renamed
 	err = write(made)
 	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
 		return err
@@ -70,7 +70,7 @@ func restoreCommand() *cobra.Command {
 		"isolane-hub up starts it; hosts that have seen a later state follow it after isolane-hub rehome there")
 }
 
-// unsealed is a command that makes the folder of a hub of a file that is encrypted.
+// unsealed returns a command that makes the folder of a hub from an encrypted file.
 func unsealed(name, short string, do func(up.Options, io.Reader, ...age.Identity) error,
 	next string) *cobra.Command {
 	var o up.Options

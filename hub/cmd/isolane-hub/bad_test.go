@@ -18,7 +18,7 @@ import (
 	"isolane.dev/isolane/hub/up"
 )
 
-// What a hub was started with and its programs refuse ends it with one line that says what was expected.
+// If the hub's programs reject its options, the hub ends with one line that says what was expected.
 func TestUpRefused(t *testing.T) {
 	long(t)
 	b := withoutHost(t)
@@ -69,7 +69,7 @@ func TestUpRefused(t *testing.T) {
 	}
 }
 
-// later makes the store of folder "version", as a later etcd leaves it.
+// later makes the store of folder "version" look as if a later etcd had written it.
 func (b *bench) later(t *testing.T) {
 	t.Helper()
 	h, err := up.Start(t.Context(), up.Options{Dir: b.file("version"), Programs: b.programs, Host: "127.0.0.1",

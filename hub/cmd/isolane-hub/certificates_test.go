@@ -21,7 +21,7 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// certificate is one that the host has now.
+// certificate returns one of the host's present certificates.
 func (f *fleet) certificate(t *testing.T, name string) *x509.Certificate {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(f.file("agent"), "hub", name))
@@ -39,7 +39,7 @@ func (f *fleet) certificate(t *testing.T, name string) *x509.Certificate {
 	return c
 }
 
-// another waits until the host has another certificate than one, for the same key.
+// another waits until the host has a different certificate for the same key.
 func (f *fleet) another(t *testing.T, old *x509.Certificate) (now *x509.Certificate) {
 	t.Helper()
 	until(t, "the certificate is renewed", func() error {
@@ -54,7 +54,7 @@ func (f *fleet) another(t *testing.T, old *x509.Certificate) (now *x509.Certific
 	return now
 }
 
-// outrun waits until a certificate has run out.
+// outrun waits until a certificate has expired.
 func outrun(t *testing.T, c *x509.Certificate) {
 	t.Helper()
 	until(t, "the certificate has run out", func() error {
@@ -65,8 +65,8 @@ func outrun(t *testing.T, c *x509.Certificate) {
 	})
 }
 
-// A certificate is renewed before it runs out; one that has run out while the host was away, by the same key; and not for a
-// host that the hub no longer has. What runs goes on all the time.
+// A certificate is renewed before it expires. One that expired while the host was away is renewed with the
+// same key, unless the hub no longer has the host. What runs goes on all the time.
 func TestCertificates(t *testing.T) {
 	long(t)
 	f := unstarted(t)
@@ -79,7 +79,7 @@ func TestCertificates(t *testing.T) {
 	f.app(t, "default", "web", "Running")
 	first := running(t, "default.web")
 
-	second := f.another(t, f.another(t, f.certificate(t, "host.crt"))) // the second one before its first has run out, or after
+	second := f.another(t, f.another(t, f.certificate(t, "host.crt"))) // the second comes before the first has expired, or after
 	f.renewsOnly(t)
 	outrun(t, second)
 	f.says(t, "follows the hub")
@@ -100,13 +100,13 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("processes %v, expected still %v; certificate until %s", now, first, last.NotAfter)
 	}
 
-	f.keyed(t, key) // somebody lets it in again
+	f.keyed(t, key) // somebody admits it again
 	f.says(t, "follows the hub")
 	f.deleteApp(t, "web")
 	f.end(t, agent, syscall.SIGTERM)
 }
 
-// A hub begins anew by itself, with certificates of its own that are new, and as the same process; the host follows it.
+// A hub restarts by itself with new certificates, as the same process. The host follows it.
 func TestAnew(t *testing.T) {
 	long(t)
 	f := unstarted(t)
@@ -137,11 +137,11 @@ func TestAnew(t *testing.T) {
 		return nil
 	})
 	f.says(t, "follows the hub, since ")
-	f.end(t, f.up, syscall.SIGTERM) // it is that process yet
+	f.end(t, f.up, syscall.SIGTERM) // it is still the same process
 	f.end(t, agent, syscall.SIGTERM)
 }
 
-// keyed says which key the host has, as the hub knows it, and returns which it had.
+// keyed sets the digest of the host's key at the hub, and returns the earlier one.
 func (f *fleet) keyed(t *testing.T, key string) (was string) {
 	t.Helper()
 	hosts := f.resource("hosts", api.Namespace("one"))
@@ -157,7 +157,7 @@ func (f *fleet) keyed(t *testing.T, key string) (was string) {
 	return was
 }
 
-// renewsOnly checks what the certificate by which a host renews is good for.
+// renewsOnly checks what the renewal certificate permits.
 func (f *fleet) renewsOnly(t *testing.T) {
 	t.Helper()
 	c := f.certificate(t, "renewal.crt")

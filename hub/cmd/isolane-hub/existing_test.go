@@ -35,13 +35,13 @@ import (
 	"isolane.dev/isolane/hub/up"
 )
 
-// A hub on a Kubernetes that is there: hosts join it by certificates that the cluster signs, and Apps run. A user without
-// rights is refused, and nothing is made.
+// A hub on an existing Kubernetes: hosts join it with certificates that the cluster signs, and Apps run. A
+// user without rights is refused, and nothing is made.
 func TestExisting(t *testing.T) {
 	f := unstarted(t)
 	o := up.Options{Dir: f.file("cluster"), Programs: f.programs, Host: "127.0.0.1", Port: f.port,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	cluster, err := up.Start(t.Context(), o) // etcd and an API server, and nothing of ours in them
+	cluster, err := up.Start(t.Context(), o) // etcd and an API server, with nothing of ours
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestExisting(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = manager.Process.Kill() // it ends no other way
+		_ = manager.Process.Kill() // it ends in no other way
 		_ = manager.Wait()
 	})
 	hub := f.start(t, "hub", "up", "--kubeconfig", cluster.Kubeconfig)
@@ -87,7 +87,7 @@ func TestExisting(t *testing.T) {
 	f.deleteApp(t, "web")
 }
 
-// kubeconfigOf is a file for another user of a hub.
+// kubeconfigOf writes a file for another user of a hub.
 func kubeconfigOf(t *testing.T, h *up.Hub, file string, who pkix.Name) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -114,7 +114,7 @@ func kubeconfigOf(t *testing.T, h *up.Hub, file string, who pkix.Name) string {
 	return file
 }
 
-// issuer is a provider of OpenID Connect, which says of each who asks what the test wants.
+// issuer is a provider of OpenID Connect, which says about each user what the test wants.
 type issuer struct {
 	*httptest.Server
 	key *ecdsa.PrivateKey
@@ -144,7 +144,7 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// token says who somebody is, for so long.
+// token returns a token for somebody that is valid for some time.
 func (i *issuer) token(t *testing.T, who, group string, life time.Duration) string {
 	t.Helper()
 	claims, err := json.Marshal(map[string]any{"iss": i.URL, "aud": "isolane-hub", "sub": who, "groups": []string{group},
@@ -162,8 +162,9 @@ func (i *issuer) token(t *testing.T, who, group string, life time.Duration) stri
 	return text + "." + base64.RawURLEncoding.EncodeToString(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
 }
 
-// People come with OpenID Connect: a group gets a role in its tenant's namespace and nothing elsewhere; a token that has run
-// out, or of another signer, is nobody's. What they do is written down as the policy says.
+// People authenticate with OpenID Connect: a group gets a role in its tenant's namespace and nothing
+// elsewhere. A token that has expired, or is from another signer, is worth nothing. The audit log has what
+// they do, as the policy says.
 func TestPeople(t *testing.T) {
 	f := unstarted(t)
 	known := newIssuer(t)
@@ -232,7 +233,7 @@ func TestPeople(t *testing.T) {
 	})
 }
 
-// unstarted is a fleet whose hub does not run yet.
+// unstarted returns a fleet whose hub does not run yet.
 func unstarted(t *testing.T) *fleet {
 	t.Helper()
 	return &fleet{bench: newBench(t)}

@@ -17,7 +17,8 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// What a command cannot take is one line, with its name or flag and what was expected, and nothing beside it.
+// What a command does not accept gives one line, with its name or flag and what was expected, and nothing
+// else.
 func TestFlagsRefused(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -88,7 +89,7 @@ func TestFlagsRefused(t *testing.T) {
 	}
 }
 
-// kubectl gets the hub that somebody names, by whichever way; else that of this machine, if there is one.
+// kubectl gets the hub that somebody names in any way; else that of this machine, if there is one.
 func TestToHub(t *testing.T) {
 	here := filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(here, nil, 0o600); err != nil {
@@ -119,14 +120,14 @@ func TestToHub(t *testing.T) {
 	}
 }
 
-// A host is called as its machine is, in the letters that a hub takes.
+// A host is named like its machine, in the letters that a hub accepts.
 func TestHostName(t *testing.T) {
 	if name := hostName("Edge-7.site.example"); name != "edge-7" {
 		t.Errorf("found %q", name)
 	}
 }
 
-// Where no hub runs each command that asks one says so, and not that who asks lacks a right.
+// Without a running hub each command that asks one says so, and does not claim that a right is missing.
 func TestNoHubThere(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -149,7 +150,7 @@ func TestNoHubThere(t *testing.T) {
 	}
 }
 
-// fails is how a command ends, and what it tells: one line and a hint at most.
+// fails runs a command that must fail, and returns its exit code and its output: at most one line and a hint.
 func fails(t *testing.T, args []string) (code int, told string) {
 	t.Helper()
 	root := command(lanes.Options{})

@@ -32,7 +32,7 @@ import (
 	"isolane.dev/isolane/netpath/drivers"
 )
 
-// bench is a hub and a host of it, both on this machine.
+// bench is a hub and a host, both on this machine.
 type bench struct {
 	dir, binary, programs string
 	port                  int
@@ -52,7 +52,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// withoutHost is a bench for hubs alone: nothing of this machine is changed.
+// withoutHost returns a bench for hubs alone, which changes nothing on this machine.
 func withoutHost(t *testing.T) *bench {
 	t.Helper()
 	programs := os.Getenv("ISOLANE_HUB_PROGRAMS")
@@ -67,7 +67,7 @@ func withoutHost(t *testing.T) *bench {
 	return b
 }
 
-// long skips a test where there is little time.
+// long skips a test if there is little time.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -75,7 +75,7 @@ func long(t *testing.T) {
 	}
 }
 
-// left takes back what a test that has failed has left on this machine.
+// left takes back what a failed test has left on this machine.
 func left(t *testing.T) {
 	t.Helper()
 	l, _, err := lanes.OpenPatiently(context.Background(), lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()})
@@ -134,7 +134,7 @@ func (b *bench) start(t *testing.T, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// end ends a command by a signal, and waits for it. One that has ended is left alone.
+// end ends a command by a signal, and waits for it. It leaves a command alone that has ended.
 func (b *bench) end(t *testing.T, cmd *exec.Cmd, with syscall.Signal) {
 	t.Helper()
 	if cmd.ProcessState == nil {
@@ -145,7 +145,7 @@ func (b *bench) end(t *testing.T, cmd *exec.Cmd, with syscall.Signal) {
 	}
 }
 
-// hub starts the hub, and returns the command by which hosts join.
+// hub starts the hub, and returns the command with which hosts join.
 func (b *bench) hub(t *testing.T, name string) (*exec.Cmd, []string) {
 	t.Helper()
 	cmd := b.start(t, name, append([]string{"up", "--dir", b.file("hub"), "--programs", b.programs, "--address", "127.0.0.1",
@@ -153,7 +153,7 @@ func (b *bench) hub(t *testing.T, name string) (*exec.Cmd, []string) {
 	return cmd, b.joining(t, name)
 }
 
-// joining waits until a hub is ready, and returns the command by which hosts join.
+// joining waits until a hub is ready, and returns the command with which hosts join.
 func (b *bench) joining(t *testing.T, name string) (join []string) {
 	t.Helper()
 	until(t, "the hub is ready", func() error {
@@ -179,7 +179,7 @@ func (b *bench) agent(t *testing.T) *exec.Cmd {
 	return b.start(t, "agent", "agent", "--dir", b.file("agent"))
 }
 
-// instances are those of the host, for an administrator or for the host itself.
+// instances returns the client for the host's Instances, for an administrator or for the host itself.
 func instances(t *testing.T, c *rest.Config, of string) dynamic.ResourceInterface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(c)
@@ -189,7 +189,7 @@ func instances(t *testing.T, c *rest.Config, of string) dynamic.ResourceInterfac
 	return client.Resource(api.Resource("instances")).Namespace(api.Namespace(of))
 }
 
-// until waits until f has no error, two minutes at most.
+// until waits until f returns no error, for at most two minutes.
 func until(t *testing.T, what string, f func() error) {
 	t.Helper()
 	err := f()
@@ -201,7 +201,7 @@ func until(t *testing.T, what string, f func() error) {
 	}
 }
 
-// running are the processes in the lane, all of whose threads may use the lane's CPUs and no others.
+// running returns the processes in the lane, all of whose threads may use only the lane's CPUs.
 func running(t *testing.T, name string) []int {
 	t.Helper()
 	l, err := lanes.Look(lanes.Options{})
@@ -232,7 +232,7 @@ func running(t *testing.T, name string) []int {
 	return nil
 }
 
-// looksAfter expects that an agent keeps off the CPUs of a lane, and puts back what somebody changes.
+// looksAfter expects an agent to stay off the CPUs of a lane, and to repair what somebody changes.
 func looksAfter(t *testing.T, pid int, name string) {
 	t.Helper()
 	l, err := lanes.Look(lanes.Options{})
@@ -268,8 +268,8 @@ func looksAfter(t *testing.T, pid int, name string) {
 	})
 }
 
-// A host joins, runs what the hub says in a lane, and goes on with it while hub and agent are killed, and while an
-// empty hub is in its place. It ends when it is deleted, and only then.
+// A host joins, runs what the hub says in a lane, and goes on while hub and agent are killed, and while an
+// empty hub is in its place. It ends the Instance when that is deleted, and only then.
 func TestHub(t *testing.T) {
 	b := newBench(t)
 	hub, join := b.hub(t, "hub")
@@ -398,8 +398,8 @@ func TestHub(t *testing.T) {
 	})
 }
 
-// What the certificate of a host is good for: its own Instances, and of them neither what they are to run nor whose they
-// are; only its own finalizer comes and goes.
+// A host's certificate permits access to its own Instances, but no change of what they run or whose they are.
+// It may add and remove only its own finalizer.
 func TestHostMayOnly(t *testing.T) {
 	b := withoutHost(t)
 	_, join := b.hub(t, "hub")

@@ -27,15 +27,15 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// provider is a program that is an issuer of OpenID Connect, by a library of others.
+// provider is a program that issues OpenID Connect tokens, made from somebody else's library.
 type provider struct {
 	URL       string
 	Authority string // certificate that it shows
 	web       *http.Client
 }
 
-// newProvider starts one for these clients, with a user of each role, whose name is its password, and who is in a group
-// of that name and in one that everybody is in.
+// newProvider starts one for these clients. It has a user for each role, whose name is also its password, and
+// who is in a group of that name and in a group that everybody is in.
 func newProvider(t *testing.T, binary string, clients ...string) *provider {
 	t.Helper()
 	users := map[string][]string{"nobody": {"staff"}}
@@ -56,7 +56,7 @@ func newProvider(t *testing.T, binary string, clients ...string) *provider {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it ends no other way
+		_ = cmd.Process.Kill() // it ends in no other way
 		_ = cmd.Wait()
 	})
 	p := &provider{}
@@ -70,7 +70,7 @@ func newProvider(t *testing.T, binary string, clients ...string) *provider {
 	return p
 }
 
-// token is that of somebody who logs in by a browser at a client: the authorization code flow.
+// token returns the token of somebody who logs in to a client with a browser: the authorization code flow.
 func (p *provider) token(t *testing.T, client, who string) string {
 	t.Helper()
 	follow := func(method, page string, form url.Values) *url.URL {
@@ -119,7 +119,8 @@ func (p *provider) token(t *testing.T, client, who string) string {
 	return got.IDToken
 }
 
-// described is the file by which a hub knows people, as docs/hub.md has it, for an issuer of these tests.
+// described returns the file by which a hub authenticates people, as in docs/hub.md, for an issuer of these
+// tests.
 func described(t *testing.T, p *provider) []byte {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/hub.md")
@@ -140,8 +141,9 @@ func described(t *testing.T, p *provider) []byte {
 	return pem.ReplaceAll(text, []byte(string(indent[1])+lines+"\n"))
 }
 
-// With the configuration of docs/hub.md and an issuer that is not of this project, a person's token gives the rights of the role
-// that a group of it has, and no others; one of another client, another issuer, or that has run out, is nobody's.
+// With the configuration of docs/hub.md and an independent issuer, a person's token gives exactly the rights
+// of the role of its group. A token for another client, from another issuer, or that has expired, is worth
+// nothing.
 func TestIssuer(t *testing.T) {
 	b := withoutHost(t)
 	binary := b.file("issuer")
@@ -188,7 +190,7 @@ func TestIssuer(t *testing.T) {
 			return is
 		})
 		path := fmt.Sprintf("/apis/%s/%s/namespaces/default/apps", api.Group, api.Version)
-		_, err := core.Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context()) // and not only what it says of itself
+		_, err := core.Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context()) // not only what the hub reports of itself
 		if may(role, "list", "apps", true) != (err == nil) || err != nil && !apierrors.IsForbidden(err) {
 			t.Errorf("%s lists Apps: %v", role, err)
 		}

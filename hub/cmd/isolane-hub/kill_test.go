@@ -29,20 +29,20 @@ import (
 
 var everyKill = flag.String("every-kill", "", "kill these programs at each step, by commas; \"\": one of all at each")
 
-// way is how far an Instance is, as the hub and its host show it.
+// way is how far an Instance has come, as the hub and its host show it.
 type way struct {
 	there, reserve, deleted            bool // at the hub
 	phase                              string
 	marked, kept, ending, lane, starts bool // at the host
 }
 
-// step is one of the way of an Instance; seen says that it was done.
+// step is a step of an Instance. seen reports whether it was done.
 type step struct {
 	name string
 	seen func(way) bool
 }
 
-// steps are those of reserve and apply.
+// steps returns the steps of reserve and apply.
 func steps() []step {
 	return []step{
 		{"reserve: the hub has asked", func(w way) bool { return w.there }},
@@ -56,10 +56,10 @@ func steps() []step {
 	}
 }
 
-// begun is the first step after which the same process must still be there.
+// begun is the first step after which the same process must still exist.
 const begun = 6
 
-// ends are the steps of release.
+// ends returns the steps of release.
 func ends() []step {
 	return []step{
 		{"release: it has its tombstone", func(w way) bool { return w.deleted || !w.there }},
@@ -70,7 +70,7 @@ func ends() []step {
 	}
 }
 
-// trial is an App that is killed on its way.
+// trial is an App during which something is killed.
 type trial struct {
 	*fleet
 	agent  *exec.Cmd
@@ -80,7 +80,7 @@ type trial struct {
 
 const onTrial = "default.trial"
 
-// look reads how far the Instance is.
+// look reads how far the Instance has come.
 func (f *trial) look(t *testing.T) (w way) {
 	t.Helper()
 	u, err := f.resource("instances", api.Namespace("one")).Get(t.Context(), onTrial, metav1.GetOptions{})
@@ -104,7 +104,7 @@ func (f *trial) look(t *testing.T) (w way) {
 	return w
 }
 
-// processes are those of the App on the whole machine, wherever they are.
+// processes returns the processes of the App on the whole machine, wherever they are.
 func (f *trial) processes(t *testing.T) (found []int) {
 	t.Helper()
 	pids, err := task.Processes(host.Live())
@@ -130,8 +130,8 @@ func (f *trial) reach(t *testing.T, s step) {
 	}
 }
 
-// victims are what is killed. The hub has API server and store as children, which end with it; it starts them again
-// where they end alone.
+// victims returns what is killed. API server and store are children of the hub: they end with it, and it
+// restarts them if they end alone.
 func victims() []string { return []string{"agent", "hub", "kube-apiserver", "etcd"} }
 
 func (f *trial) kill(t *testing.T, victim string) {
@@ -170,7 +170,7 @@ func (f *trial) kill(t *testing.T, victim string) {
 	}
 }
 
-// runs checks that the App runs as it is to: once, in its lane, reserved by nobody.
+// runs checks that the App runs as it should: once, in its lane, without a reservation.
 func (f *trial) runs(t *testing.T) int {
 	t.Helper()
 	var pid int
@@ -201,7 +201,7 @@ func (f *trial) runs(t *testing.T) int {
 	return pid
 }
 
-// starts is how often the program of the App has begun.
+// starts returns how often the program of the App has started.
 func (f *trial) starts(t *testing.T) int {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(f.file("agent"), "running", onTrial+".tmp", "starts"))
@@ -211,7 +211,7 @@ func (f *trial) starts(t *testing.T) int {
 	return strings.Count(string(data), "\n")
 }
 
-// once has an App come and go, and something killed at one step of it.
+// once makes and deletes an App, and kills something at one step of that.
 func (f *trial) once(t *testing.T, victim string, at step, n int) {
 	t.Helper()
 	f.began++
@@ -253,8 +253,8 @@ func (f *trial) once(t *testing.T, victim string, at step, n int) {
 	}
 }
 
-// Agent, hub, API server and store are killed at each step of reserve, apply and release: one owner, no reservation left, the
-// program has begun once, and the host is as before at the end.
+// Agent, hub, API server and store are killed at each step of reserve, apply and release. There is one owner,
+// no reservation is left, the program has started once, and the host is as before at the end.
 func TestKills(t *testing.T) {
 	long(t)
 	f := &trial{fleet: newFleet(t)}

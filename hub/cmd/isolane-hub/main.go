@@ -1,4 +1,4 @@
-// Command isolane-hub is a hub over many hosts, and the part of a host that follows it.
+// Command isolane-hub runs a hub of many hosts, and the agent on each host that follows it.
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	o := lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()}
-	did, err := lanes.Entry(ctx, o, os.Args) // it was started to become a workload, or to spread threads
+	did, err := lanes.Entry(ctx, o, os.Args) // if it was started to become a workload or a spreader
 	if did {
 		err = coded(nil, err)
 	} else {
@@ -55,7 +55,7 @@ func main() {
 	}
 }
 
-// coded gives an error that has no exit code the one of a tool that failed.
+// coded gives an error without an exit code the code for a tool that failed.
 func coded(cmd *cobra.Command, err error) error {
 	if _, has := errors.AsType[*cli.Error](err); err == nil || has {
 		return err
@@ -97,7 +97,7 @@ func command(o lanes.Options) *cobra.Command {
 
 const hubDir = "/var/lib/isolane-hub"
 
-// start is what a hub is started with.
+// start has the flags of up.
 type start struct {
 	up.Options
 	life, anew, answer time.Duration
@@ -143,10 +143,10 @@ func upCommand() *cobra.Command {
 	return cmd
 }
 
-// packaged is where the package isolane-hub-programs has what this program starts.
+// packaged is where the package isolane-hub-programs installs the programs that this one starts.
 const packaged = "/usr/lib/isolane-hub"
 
-// programs is the folder with etcd and kube-apiserver.
+// programs returns the folder of etcd and kube-apiserver.
 func programs() string {
 	if at, err := cli.Program("kube-apiserver", packaged); err == nil {
 		return filepath.Dir(at)
@@ -171,7 +171,7 @@ func hub(ctx context.Context, s start) error {
 	return syscall.Exec(own, os.Args, os.Environ())
 }
 
-// serve is a hub on this machine until the context ends.
+// serve runs a hub on this machine until the context ends.
 func serve(ctx context.Context, s start, from time.Time) error {
 	o := s.Options
 	h, err := up.Start(ctx, o)
@@ -195,7 +195,7 @@ func serve(ctx context.Context, s start, from time.Time) error {
 	return errors.Join(err, h.End())
 }
 
-// existing is a hub on a Kubernetes that is there, which has a controller manager.
+// existing runs a hub on an existing Kubernetes, which has a controller manager.
 func existing(ctx context.Context, s start, from time.Time) error {
 	c, err := clientcmd.BuildConfigFromFlags("", s.file)
 	if err != nil {
@@ -219,11 +219,11 @@ func existing(ctx context.Context, s start, from time.Time) error {
 	return err
 }
 
-// control puts in place what Isolane adds, and returns what answers hosts until the context ends, beside what
-// else is to be done, while no other hub does.
+// control installs what Isolane adds. It returns a function that runs the controllers, and beside, until the
+// context ends, while no other hub does.
 func control(ctx context.Context, c *rest.Config, name string, answer time.Duration, s sites.Signer) (
 	func(beside func(context.Context, kubernetes.Interface, dynamic.Interface)) error, error) {
-	c.QPS = -1 // the API server's own limits are enough
+	c.QPS = -1 // the limits of the API server suffice
 	core, client, err := clients(c)
 	if err == nil {
 		err = sites.Install(ctx, client)
@@ -254,7 +254,8 @@ func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, err
 	return core, client, err
 }
 
-// printJoin prints how a host joins. whole: with the hub's authority, where its server may not show it.
+// printJoin prints how a host joins. With whole it includes the hub's authority, which its server may not
+// show.
 func printJoin(ctx context.Context, c *rest.Config, site string, whole bool) error {
 	core, client, err := clients(c)
 	if err == nil {
@@ -311,8 +312,8 @@ func tokenCommand() *cobra.Command {
 	return cmd
 }
 
-// admin is how a command speaks with the hub of this machine. anywhere: the hub may also be one on a
-// Kubernetes that is there, which file says how to reach.
+// admin is how a command reaches the hub of this machine. With anywhere, the hub may also be on an existing
+// Kubernetes, which file says how to reach.
 type admin struct {
 	up.Options
 	anywhere bool
@@ -327,7 +328,7 @@ func (a *admin) flags(cmd *cobra.Command) {
 	}
 }
 
-// config is read when the flags are. The hub of this machine is located by it too.
+// config is called after the flags are parsed. It also locates the hub of this machine.
 func (a *admin) config() (*rest.Config, error) {
 	at, expected := a.Kubeconfig(), "--dir: expected the folder of a hub"
 	if a.file != "" {
@@ -348,10 +349,10 @@ func (a *admin) config() (*rest.Config, error) {
 	return c, err
 }
 
-// firstAddress is the first of this machine's that is not of loopback, "" where it has none, as before its
-// network is there.
+// firstAddress returns the first non-loopback address of this machine, or "" if there is none, for example
+// before its network is up.
 func firstAddress() string {
-	addresses, _ := net.InterfaceAddrs() // none that are known
+	addresses, _ := net.InterfaceAddrs() // on error: none
 	for _, a := range addresses {
 		if n, is := a.(*net.IPNet); is && n.IP.IsGlobalUnicast() {
 			return n.IP.String()

@@ -83,7 +83,7 @@ func acceptCommand() *cobra.Command {
 		"isolane-hub up starts it, with the --address and --port of its invitation")
 }
 
-// tend looks after the members of a hub, and tells hosts where they are, until the context ends.
+// tend looks after the members of a hub, and tells hosts their addresses, until the context ends.
 func tend(ctx context.Context, core kubernetes.Interface, o up.Options, log *slog.Logger) {
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
@@ -112,16 +112,16 @@ func tend(ctx context.Context, core kubernetes.Interface, o up.Options, log *slo
 	}
 }
 
-// How long a hub that is away leads, at most; when one that does not reach the store stops; and how often it
-// says that it is there.
+// reign is how long a hub that is away still leads, at most. A leader that does not reach the store stops
+// after doubt. A leader renews its lead each claim.
 const (
 	reign = 15 * time.Second
 	doubt = 10 * time.Second
 	claim = 2 * time.Second
 )
 
-// lead does something while this hub is the one of all that does it, until the context ends. A hub that is
-// started again with the same name goes on at once.
+// lead runs do while this hub leads, until the context ends. A hub that restarts under the same name goes on
+// at once.
 func lead(ctx context.Context, core kubernetes.Interface, name string, do func(context.Context)) error {
 	lock := &resourcelock.LeaseLock{Client: core.CoordinationV1(),
 		LeaseMeta:  metav1.ObjectMeta{Namespace: sites.Own, Name: "isolane-hub"},
@@ -129,7 +129,7 @@ func lead(ctx context.Context, core kubernetes.Interface, name string, do func(c
 	doing := make(chan struct{}, 1) // full while this hub leads
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() { // another hub leads when this one has ended what it did
+	defer context.AfterFunc(ctx, func() { // another hub leads after do has returned here
 		doing <- struct{}{}
 		stop()
 		<-doing
@@ -152,7 +152,7 @@ func lead(ctx context.Context, core kubernetes.Interface, name string, do func(c
 			return err
 		}
 		e.Run(electing)
-		doing <- struct{}{} // when what it did has ended
+		doing <- struct{}{} // once do has returned
 		<-doing
 	}
 	return nil

@@ -26,7 +26,7 @@ import (
 
 var kills = flag.Int("kills", 3, "how often one of three hubs is killed")
 
-// three are hubs on this machine that are one, each at a port of its own.
+// three is three hubs on this machine that act as one, each with its own port.
 type three struct {
 	*fleet
 	key, recipient string
@@ -34,7 +34,7 @@ type three struct {
 	began          int
 }
 
-// address is that of a hub by its number.
+// address returns the address of a hub by its number.
 func (h *three) address(n int) string { return fmt.Sprintf("127.0.0.1:%d", h.port+3*n) }
 
 func folder(n int) string { return fmt.Sprint("hub", n) }
@@ -50,11 +50,11 @@ func (h *three) begin(t *testing.T, n int, more ...string) {
 	h.join = h.joining(t, name)
 }
 
-// add makes another hub one of them, by one that is.
+// add adds another hub, invited by one of them.
 func (h *three) add(t *testing.T, n, by int) {
 	t.Helper()
 	sealed := h.file(fmt.Sprint("invitation", n))
-	until(t, "another hub is invited", func() error { // not before the others have been well for some seconds
+	until(t, "another hub is invited", func() error { // not before the others have been healthy for some seconds
 		out, err := exec.Command(h.binary, "invite", sealed, "--dir", h.file(folder(by)), "--address", h.address(n), "--recipient",
 			h.recipient).CombinedOutput()
 		if err != nil {
@@ -94,7 +94,7 @@ func newThree(t *testing.T, b *bench) *three {
 
 func (h *three) kubeconfig(n int) string { return filepath.Join(h.file(folder(n)), "admin.kubeconfig") }
 
-// of is an administrator's, of one of the hubs.
+// of returns an administrator's client for one of the hubs.
 func (h *three) of(t *testing.T, n int) kubernetes.Interface {
 	t.Helper()
 	c, err := clientcmd.BuildConfigFromFlags("", h.kubeconfig(n))
@@ -109,13 +109,13 @@ func (h *three) of(t *testing.T, n int) kubernetes.Interface {
 	return core
 }
 
-// writer writes one thing after another to whichever hub takes it.
+// writer writes one object after another to whichever hub accepts it.
 type writer struct {
 	hubs    []kubernetes.Interface
 	written []string
 }
 
-// write writes until the context ends. What is there already was written, and its answer got lost.
+// write writes until the context ends. An object that exists was written before, and its answer was lost.
 func (w *writer) write(ctx context.Context, said chan<- time.Time) {
 	for n, hub := 0, 0; ctx.Err() == nil; {
 		name := fmt.Sprintf("written-%06d", n)
@@ -139,7 +139,7 @@ func (w *writer) write(ctx context.Context, said chan<- time.Time) {
 	}
 }
 
-// lost are what was acknowledged and a hub does not have.
+// lost returns what was acknowledged and is missing at a hub.
 func (w *writer) lost(t *testing.T, hub kubernetes.Interface) (lost []string) {
 	t.Helper()
 	list, err := hub.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
@@ -158,7 +158,7 @@ func (w *writer) lost(t *testing.T, hub kubernetes.Interface) (lost []string) {
 	return lost
 }
 
-// Each of three hubs is killed while there are writes: none that was acknowledged is lost at any of them.
+// Each of three hubs is killed during writes. No acknowledged write is missing at any of them.
 func TestWrites(t *testing.T) {
 	long(t)
 	h := newThree(t, withoutHost(t))
@@ -168,7 +168,7 @@ func TestWrites(t *testing.T) {
 	var gaps []time.Duration
 	for range *kills {
 		n := rng.IntN(3)
-		<-said // it goes on
+		<-said // writing goes on
 		from := time.Now()
 		h.end(t, h.hubs[folder(n)], syscall.SIGKILL)
 		next := from
@@ -199,7 +199,7 @@ func (h *three) writer(t *testing.T) *writer {
 	return &writer{hubs: []kubernetes.Interface{h.of(t, 0), h.of(t, 1), h.of(t, 2)}}
 }
 
-// writing is a writer that writes until it is stopped; said is when a write was acknowledged.
+// writing returns a writer that writes until it is stopped. said receives the times of acknowledged writes.
 func (h *three) writing(t *testing.T) (w *writer, said <-chan time.Time, stop func()) {
 	t.Helper()
 	w = h.writer(t)
@@ -214,8 +214,8 @@ func (h *three) writing(t *testing.T) (w *writer, said <-chan time.Time, stop fu
 	return w, acknowledged, stop
 }
 
-// Three hubs are one: one is replaced, and two are lost. What runs at the site goes on, and the
-// host finds the hubs that are left.
+// Three hubs act as one. One is replaced, and two are lost. What runs at the site goes on, and the host finds
+// the remaining hubs.
 func TestThreeHubs(t *testing.T) {
 	long(t)
 	h := newThree(t, newBench(t))
@@ -238,7 +238,7 @@ func TestThreeHubs(t *testing.T) {
 		return err
 	})
 
-	h.end(t, h.hubs[folder(2)], syscall.SIGKILL) // that by which the host has joined; its machine does not come back
+	h.end(t, h.hubs[folder(2)], syscall.SIGKILL) // the hub with which the host has joined; its machine does not come back
 	if err := os.RemoveAll(h.file(folder(2))); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestThreeHubs(t *testing.T) {
 		t.Errorf("the hub that came last does not have %v", lost)
 	}
 	h.make(t, "apps", "App", "default", "later", map[string]any{"replicas": 0, "lane": map[string]any{"cpus": map[string]any{"count": 1}},
-		"command": []any{"true"}}) // a hub that controls is there
+		"command": []any{"true"}}) // a hub runs the controllers
 	h.app(t, "default", "later", "Running")
 	h.says(t, "follows the hub")
 
@@ -275,8 +275,8 @@ func TestThreeHubs(t *testing.T) {
 	h.deleteApp(t, "web")
 }
 
-// Three hubs of an older program become three of this one under writes, one after another, also while one is away; a
-// host whose agent is as old follows all the time, and then is a newer one too.
+// Three hubs of an older program are upgraded during writes, one after another, even while one is away. A
+// host with an equally old agent follows all the time, and is then upgraded too.
 func TestUpgrade(t *testing.T) {
 	long(t)
 	old := os.Getenv("ISOLANE_HUB_BEFORE")
@@ -296,7 +296,7 @@ func TestUpgrade(t *testing.T) {
 
 	b.binary = now
 	h.end(t, h.hubs[folder(0)], syscall.SIGTERM)
-	<-said // of before
+	<-said // from before
 	<-said
 	h.begin(t, 0)
 	h.end(t, h.hubs[folder(2)], syscall.SIGTERM) // it is away while another one is replaced
@@ -329,7 +329,7 @@ func TestUpgrade(t *testing.T) {
 	h.deleteApp(t, "next")
 }
 
-// says waits until the agent says something of its hub.
+// says waits until the agent says something about its hub.
 func (f *fleet) says(t *testing.T, text string) {
 	t.Helper()
 	until(t, "the agent says "+text, func() error {

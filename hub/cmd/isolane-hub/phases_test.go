@@ -17,19 +17,19 @@ import (
 
 var phased = flag.Int("phases", 5, "how many Apps come and go, one after another, while their phases are timed")
 
-// phases are what an App is through on its way to a process in its lane, in this order.
+// phases are the phases of an App on its way to a process in its lane, in order.
 func phases() []string {
 	return []string{"asked", "reserved", "confirmed", "running on its host", "said of the App"}
 }
 
-// TestPhases logs how long it takes from an App that is declared to a process that runs, and each phase of that: by what a
-// client sees that watches.
+// TestPhases logs how long it takes from the declaration of an App to a running process, and each phase of
+// that, as seen by a client that watches.
 func TestPhases(t *testing.T) {
 	long(t)
 	f := newFleet(t)
 	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
 	f.agent(t)
-	f.make(t, "apps", "App", "default", "first", spec(1, nil)) // the hub knows what its host is like
+	f.make(t, "apps", "App", "default", "first", spec(1, nil)) // then the hub knows its host
 	f.app(t, "default", "first", "Running")
 	f.deleteApp(t, "first")
 	took := make([][]time.Duration, len(phases()))
@@ -50,7 +50,7 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// timed declares an App, and says when it had been through each phase.
+// timed declares an App, and returns when it had been through each phase.
 func (f *fleet) timed(t *testing.T, name string) []time.Time {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -91,7 +91,7 @@ func (f *fleet) timed(t *testing.T, name string) []time.Time {
 			t.Fatalf("App %s: not within a minute: %v", name, at)
 		}
 	}
-	for i := len(at) - 2; i >= 0; i-- { // two watches tell in any order
+	for i := len(at) - 2; i >= 0; i-- { // two watches report in any order
 		if at[i].IsZero() || at[i].After(at[i+1]) {
 			at[i] = at[i+1]
 		}
@@ -121,7 +121,7 @@ func follow(ctx context.Context, t *testing.T, all dynamic.ResourceInterface, na
 	}()
 }
 
-// spread is what times are like, by nearest ranks.
+// spread describes a distribution by nearest ranks.
 func spread(all []time.Duration) string {
 	all = slices.Sorted(slices.Values(all))
 	rank := func(percent int) time.Duration { return all[(len(all)*percent+99)/100-1].Round(time.Millisecond) }

@@ -29,7 +29,7 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// hubAlone is a hub that no host follows, and its administrator.
+// hubAlone returns a hub that no host follows, and its administrator.
 func hubAlone(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{bench: withoutHost(t)}
@@ -38,7 +38,7 @@ func hubAlone(t *testing.T) *fleet {
 	return f
 }
 
-// However an App is deleted it goes: nobody collects garbage, so nothing waits for that.
+// However an App is deleted, it goes: there is no garbage collector, so nothing waits for one.
 func TestCascade(t *testing.T) {
 	f := hubAlone(t)
 	apps := f.resource("apps", "default")
@@ -56,7 +56,7 @@ func TestCascade(t *testing.T) {
 	}
 }
 
-// What people, hosts and programs ask for that cannot be is refused with the reason, and the hub goes on.
+// Impossible requests of people, hosts and programs are refused with the reason, and the hub goes on.
 func TestBadInput(t *testing.T) {
 	f := hubAlone(t)
 	t.Run("join", f.badJoins)
@@ -71,7 +71,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// badJoins: of hosts that are refused nothing is left.
+// badJoins: nothing is left of hosts that are refused.
 func (f *fleet) badJoins(t *testing.T) {
 	joined := append(slices.Clone(f.join), "--name", "one", "--dir", f.file("one"))
 	f.run(t, joined...)
@@ -107,7 +107,7 @@ func (f *fleet) badJoins(t *testing.T) {
 	}
 }
 
-// stranger: a certificate for a host, by an authority that is not the hub's.
+// stranger: a host's certificate by an authority other than the hub's.
 func (f *fleet) stranger(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -129,7 +129,7 @@ func (f *fleet) stranger(t *testing.T) {
 	}
 }
 
-// badObjects: what is none by its form the API server refuses, what is none by its lane the hub.
+// badObjects: the API server rejects malformed objects, the hub impossible lanes.
 func (f *fleet) badObjects(t *testing.T) {
 	object := func(more map[string]any) map[string]any {
 		u := map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "App",
@@ -185,7 +185,7 @@ func (f *fleet) delete(t *testing.T, space, app string) {
 	})
 }
 
-// lateQuota: one that is below what is used refuses more, and ends nothing.
+// lateQuota: a quota below what is used refuses more, and ends nothing.
 func (f *fleet) lateQuota(t *testing.T) {
 	has := f.instance(t, "default", "used")
 	f.make(t, "apps", "App", "default", "used", spec(1, nil))
@@ -219,7 +219,7 @@ func (f *fleet) lateQuota(t *testing.T) {
 	}
 }
 
-// instance makes what the hub makes of an App, at host one, which does not answer.
+// instance makes what the hub makes for an App, at host one, which does not answer.
 func (f *fleet) instance(t *testing.T, space, app string) string {
 	t.Helper()
 	name := space + "." + app
@@ -248,7 +248,7 @@ func (f *fleet) there(t *testing.T, name string) string {
 	return ""
 }
 
-// otherSites: a tenant hears nothing of hosts where its quota has none.
+// otherSites: a tenant learns nothing about hosts at sites outside its quota.
 func (f *fleet) otherSites(t *testing.T) {
 	u, err := f.resource("hosts", api.Namespace("one")).Get(t.Context(), "one", metav1.GetOptions{})
 	if err != nil {
@@ -282,7 +282,7 @@ func (f *fleet) otherSites(t *testing.T) {
 	f.delete(t, "acme", "web")
 }
 
-// scale: kubectl changes how many there are.
+// scale: kubectl changes the number of replicas.
 func (f *fleet) scale(t *testing.T) {
 	f.make(t, "apps", "App", "default", "many", spec(1, nil))
 	out, err := exec.Command(filepath.Join(f.programs, "kubectl"), "--kubeconfig", filepath.Join(f.file("hub"), "admin.kubeconfig"),
@@ -294,7 +294,7 @@ func (f *fleet) scale(t *testing.T) {
 	f.delete(t, "default", "many")
 }
 
-// prune: kubectl takes away what it has applied and no longer has, and never what it has not.
+// prune: kubectl deletes what it has applied and no longer has, and nothing else.
 func (f *fleet) prune(t *testing.T) {
 	ours := f.instance(t, "default", "ours")
 	f.make(t, "apps", "App", "default", "ours", spec(1, nil))

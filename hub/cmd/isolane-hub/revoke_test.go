@@ -25,8 +25,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// A host whose Host is deleted has no rights any more though its certificate is valid, gets no other one, and says why;
-// what runs there goes on. With a new token it joins again, as it is.
+// A host whose Host object is deleted has no rights although its certificate is valid, gets no other one, and
+// says why. What runs there goes on. With a new token it joins again, as it is.
 func TestRevoke(t *testing.T) {
 	f := newFleet(t)
 	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
@@ -100,7 +100,7 @@ func TestRevoke(t *testing.T) {
 	f.end(t, agent, syscall.SIGTERM)
 }
 
-// asks has the host ask for a certificate by its own, and returns what the hub says.
+// asks makes the host ask for a certificate with its own, and returns the hub's answer.
 func (f *fleet) asks(t *testing.T, core kubernetes.Interface, own *rest.Config, name string) (said string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)

@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// may says who may do what, in the words of docs/hub.md. own: in the namespace where the role is bound, or anywhere for
-// one that is bound for the whole hub.
+// may says who may do what, as in docs/hub.md. own: in the namespace where the role is bound, or anywhere if
+// it is bound for the whole hub.
 func may(role, verb, kind string, own bool) bool {
 	reads := slices.Contains([]string{"get", "list", "watch"}, verb)
 	switch role {
@@ -57,8 +57,8 @@ func bindRoles(t *testing.T, core kubernetes.Interface, kind string, name func(r
 	}
 }
 
-// exactly holds what somebody may do, once it may anything at all, against what its role is for: for each verb, kind and
-// namespace.
+// exactly compares what somebody may do, once the binding is effective, with what its role is for: for each
+// verb, kind and namespace.
 func exactly(t *testing.T, role string, ask func(verb, kind, space string) bool) {
 	t.Helper()
 	until(t, "the binding counts", func() error {
@@ -71,7 +71,7 @@ func exactly(t *testing.T, role string, ask func(verb, kind, space string) bool)
 		for _, kind := range []string{"apps", "instances", "hosts", "sites", "tenants", "quotas"} {
 			for _, space := range []string{"default", "other"} {
 				if (kind == "sites" || kind == "tenants") && space == "default" {
-					space = "" // of the whole hub: no role in a namespace has them
+					space = "" // cluster-wide: no role in a namespace covers it
 				}
 				if got, want := ask(verb, kind, space), may(role, verb, kind, space == "default"); got != want {
 					t.Errorf("%s may %s %s in %q: %v, expected %v", role, verb, kind, space, got, want)
@@ -81,7 +81,8 @@ func exactly(t *testing.T, role string, ask func(verb, kind, space string) bool)
 	}
 }
 
-// Each role may do what it is for and no more: asked of the API server for each verb, kind and namespace.
+// Each role permits what it is for and no more. The test asks the API server for each verb, kind and
+// namespace.
 func TestRoles(t *testing.T) {
 	f := newFleet(t)
 	cells := 0
@@ -98,7 +99,7 @@ func TestRoles(t *testing.T) {
 			return r.Status.Allowed
 		})
 	}
-	for _, role := range []string{"viewer", "tenant-admin", "operator", "host"} { // nobody gives himself rights, or reads secrets
+	for _, role := range []string{"viewer", "tenant-admin", "operator", "host"} { // nobody may give themselves rights, or read secrets
 		for _, other := range []authorizationv1.ResourceAttributes{
 			{Verb: "create", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: "default"},
 			{Verb: "get", Resource: "secrets", Namespace: "kube-system"},

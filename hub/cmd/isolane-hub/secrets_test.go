@@ -18,8 +18,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// A word that is in all names of what one tenant has is nowhere in what another one can read of the hub, not when its own
-// App finds no room beside the first one's, and not when a change of it does not.
+// A word that is in all names of one tenant's things is nowhere in what another tenant can read at the hub,
+// even if its own App finds no room beside the first one's, or a change of it does not.
 func TestSecrets(t *testing.T) {
 	f := newFleet(t)
 	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
@@ -75,7 +75,7 @@ func TestSecrets(t *testing.T) {
 	f.end(t, agent, syscall.SIGTERM)
 }
 
-// reads has a user with both roles of a tenant in namespace default list all kinds of resources everywhere.
+// reads makes a user with both roles of a tenant in namespace default list all kinds of resources everywhere.
 func (f *fleet) reads(t *testing.T, secret string) {
 	t.Helper()
 	c := rest.CopyConfig(f.admin)
@@ -97,7 +97,7 @@ func (f *fleet) reads(t *testing.T, secret string) {
 		for _, space := range []string{"", "default", secret, api.Namespace("one"), "isolane-hub", "kube-system"} {
 			found, lerr := client.Resource(resource).Namespace(space).List(t.Context(), metav1.ListOptions{})
 			if lerr != nil {
-				continue // it may not, or there is none in a namespace
+				continue // it may not, or the resource has no namespace
 			}
 			text, merr := json.Marshal(found)
 			if read++; merr != nil || strings.Contains(string(text), secret) {

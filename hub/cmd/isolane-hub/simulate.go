@@ -35,13 +35,13 @@ import (
 // simulated is the namespace of the Apps of a simulation.
 const simulated = "simulated"
 
-// simulation is a hub with hosts that are none.
+// simulation is a hub with simulated hosts.
 type simulation struct {
 	core   kubernetes.Interface
 	client dynamic.Interface
 	signer *sites.Signer
 	c      *rest.Config
-	failed sync.Map // error texts that were said
+	failed sync.Map // errors that were printed
 	all    []*simulate.Host
 }
 
@@ -82,7 +82,7 @@ func simulateCommand() *cobra.Command {
 	return cmd
 }
 
-// load is what hosts are asked for.
+// load is what the hosts are asked for.
 type load struct {
 	apps, changes int
 	change        bool
@@ -117,8 +117,8 @@ func simulateHosts(ctx context.Context, c *rest.Config, a *up.Authority, n int, 
 	return nil
 }
 
-// likeSnapshot is the machine of an archive. The findings are of this one: an archive has few of the files
-// that an audit reads.
+// likeSnapshot returns the machine of an archive. The findings are of this machine: an archive has few of the
+// files that an audit reads.
 func likeSnapshot(file string) (like simulate.Like, err error) {
 	root, err := snapshot.Open(file, "")
 	if err != nil {
@@ -138,7 +138,7 @@ func likeSnapshot(file string) (like simulate.Like, err error) {
 	return like, nil
 }
 
-// hosts brings hosts in, and waits until all have reported.
+// hosts joins n simulated hosts, and waits until all have reported.
 func (s *simulation) hosts(ctx context.Context, all *sync.WaitGroup, n int, like simulate.Like) error {
 	from := time.Now()
 	ready := make(chan struct{}, n)
@@ -163,14 +163,14 @@ func (s *simulation) hosts(ctx context.Context, all *sync.WaitGroup, n int, like
 	return nil
 }
 
-// warn says what failed, once.
+// warn prints an error, each text once.
 func (s *simulation) warn(err error) {
 	if _, said := s.failed.LoadOrStore(err.Error(), true); !said {
 		fmt.Fprintln(os.Stderr, "isolane-hub:", err)
 	}
 }
 
-// apps has Apps placed one after another, and says how long each took until it ran.
+// apps places Apps one after another, and prints how long each took to run.
 func (s *simulation) apps(ctx context.Context, n int) error {
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: simulated}}
 	if _, err := s.core.CoreV1().Namespaces().Create(ctx, space, metav1.CreateOptions{}); err != nil &&
@@ -189,7 +189,7 @@ func (s *simulation) apps(ctx context.Context, n int) error {
 	return nil
 }
 
-// say prints how long each of some took.
+// say prints the distribution of durations.
 func say(took []time.Duration, what string) {
 	n := len(took)
 	if n == 0 {
@@ -204,7 +204,7 @@ func say(took []time.Duration, what string) {
 		took[n-1].Milliseconds())
 }
 
-// rest says how long it takes until all hosts hear their hub again, each time that it was away.
+// rest prints, each time that the hub was away, how long it took until all hosts heard it again.
 func (s *simulation) rest(ctx context.Context) {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -231,7 +231,7 @@ func (s *simulation) rest(ctx context.Context) {
 	}
 }
 
-// change has something new for each host, and says when all have taken it over.
+// change declares a change for each host, and prints when all have taken it over.
 func (s *simulation) change(ctx context.Context) error {
 	name, from := fmt.Sprintf("change-%d", os.Getpid()), time.Now()
 	var some sync.WaitGroup
@@ -254,8 +254,8 @@ func (s *simulation) change(ctx context.Context) error {
 	return nil
 }
 
-// changes has something new for one host after another, all over them, and says how long each took until the
-// host had said that it has taken it over.
+// changes declares a change for one host after another, spread over all hosts. It prints how long each took
+// until the host had reported that it has taken the change over.
 func (s *simulation) changes(ctx context.Context, n int) error {
 	var took []time.Duration
 	for i := range n {
@@ -297,7 +297,7 @@ func (s *simulation) instances() dynamic.NamespaceableResourceInterface {
 	return s.client.Resource(api.Resource("instances"))
 }
 
-// declare has a host run something.
+// declare makes an Instance on a host.
 func (s *simulation) declare(ctx context.Context, h *simulate.Host, name string) error {
 	u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "Instance",
 		"metadata": map[string]any{"name": name}, "spec": map[string]any{"command": []string{"true"},
@@ -308,7 +308,7 @@ func (s *simulation) declare(ctx context.Context, h *simulate.Host, name string)
 	return err
 }
 
-// app waits until an App runs.
+// app declares an App, and waits until it runs.
 func (s *simulation) app(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -29,7 +29,7 @@ import (
 
 // The commands of a host.
 
-// agentFlags are those of all commands of a host.
+// agentFlags adds the flags that all commands of a host have.
 func agentFlags(cmd *cobra.Command, lo lanes.Options) *agent.Options {
 	o := &agent.Options{Lanes: lo, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	cmd.Flags().StringVar(&o.Dir, "dir", "/var/lib/isolane-hub-agent",
@@ -66,7 +66,7 @@ func joinCommand(lo lanes.Options) *cobra.Command {
 	return cmd
 }
 
-// hostName is what a machine is called at its hub, unless somebody says: its own name without the domain.
+// hostName returns the default name of a machine at its hub: its host name without the domain.
 func hostName(whole string) string {
 	name, _, _ := strings.Cut(strings.ToLower(whole), ".")
 	return name
@@ -95,7 +95,7 @@ func rehomeCommand(lo lanes.Options) *cobra.Command {
 	return cmd
 }
 
-// invitation is what a hub has printed for a host.
+// invitation is what a hub has printed for a host to join.
 type invitation struct{ token, authority string }
 
 func hubFlags(cmd *cobra.Command) *invitation {
@@ -122,7 +122,7 @@ func (i *invitation) read(at string) (agent.Hub, error) {
 func agentCommand(lo lanes.Options) *cobra.Command {
 	cmd := &cobra.Command{Use: "agent", Short: "Follow the hub that this host has joined, until it is stopped"}
 	o := agentFlags(cmd, lo)
-	o.Users = workload.Users{First: 0x70000000, Last: 0x7000ffff} // beyond those of containers of systemd
+	o.Users = workload.Users{First: 0x70000000, Last: 0x7000ffff} // above those that systemd gives to containers
 	var c pods.Cluster
 	var file string
 	f := cmd.Flags()
@@ -154,8 +154,8 @@ func agentCommand(lo lanes.Options) *cobra.Command {
 	return cmd
 }
 
-// alone is an agent of a host whose Instances are processes. It also looks after all lanes of the host, as
-// isolane agent does, where that does not.
+// alone runs the agent of a host whose Instances are processes. It also looks after all lanes of the host, as
+// isolane agent does, if that does not run.
 func alone(ctx context.Context, o agent.Options) (err error) {
 	if o.Lanes, err = local.Whole(o.Lanes); err != nil {
 		return err
@@ -169,8 +169,8 @@ func alone(ctx context.Context, o agent.Options) (err error) {
 	return err
 }
 
-// first is how long isolane agent has to begin before this program looks after lanes: what people have
-// configured is its part.
+// first is how long isolane agent has to start before this program looks after lanes instead: what people
+// have configured for isolane agent comes first.
 const first = 10 * time.Second
 
 func lookAfter(ctx context.Context, lo lanes.Options, log *slog.Logger) {
@@ -239,7 +239,7 @@ func holdCommand(lo lanes.Options) *cobra.Command {
 	return cmd
 }
 
-// attachCommand is what drop-ins of services start, for a service that begins.
+// attachCommand is what the drop-ins of services run when a service begins.
 func attachCommand(lo lanes.Options) *cobra.Command {
 	return &cobra.Command{Use: "attach", Hidden: true, DisableFlagParsing: true, Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return workload.Attach(cmd.Context(), lo, args) }}

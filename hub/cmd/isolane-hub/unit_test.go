@@ -11,8 +11,8 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// The units of a hub and of the agent of a host are such that systemd takes them, and go on trying; they start a command
-// that there is, the agent's where a host has joined, the hub's with a folder that it may write.
+// systemd accepts the units of a hub and of a host's agent, and restarts them. They start an existing
+// command: the agent's if the host has joined, the hub's with a folder that it may write.
 func TestUnit(t *testing.T) {
 	for name, wants := range map[string]string{"isolane-hub-agent": "ConditionPathExists=DIR/hub/joined.json\nRequiresMountsFor=DIR", "isolane-hub": "StateDirectory=isolane-hub"} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// The flags by which packages are built give the program the version that it says.
+// The build flags of the packages give the program the version that it prints.
 func TestRelease(t *testing.T) {
 	text, err := os.ReadFile("../../../packaging/build")
 	if err != nil {

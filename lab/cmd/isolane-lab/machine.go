@@ -15,7 +15,7 @@ import (
 	"isolane.dev/isolane/lab"
 )
 
-// machine is the flags that describe one.
+// machine has the flags that describe a machine.
 type machine struct{ file, kernel, cmdline, share, tap string }
 
 func (m *machine) flags(cmd *cobra.Command) {
@@ -26,13 +26,13 @@ func (m *machine) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.share, "share", "", "folder that the guest has as /host, and may write to")
 }
 
-// alone is for a machine that is not one of a pair.
+// alone adds the flags of a machine that is not one of a pair.
 func (m *machine) alone(cmd *cobra.Command) {
 	m.flags(cmd)
 	cmd.Flags().StringVar(&m.tap, "tap", "", "tap device of this host, for the machine's network cards")
 }
 
-// describe reads the machine that the flags describe.
+// describe returns the machine that the flags describe.
 func (m *machine) describe() (lab.Machine, error) {
 	described := lab.Default()
 	if m.file != "" {
@@ -78,7 +78,7 @@ func (m *machine) start(cmd *cobra.Command, o lab.Options) (*lab.VM, error) {
 	return vm, fail(err)
 }
 
-// shared is the folder that the guest has as /host.
+// shared returns the folder that is /host in the guest.
 func (m *machine) shared(dir string) (string, error) {
 	if m.share == "" {
 		share := filepath.Join(dir, "host")
@@ -166,7 +166,7 @@ func pairCommand() *cobra.Command {
 	return cmd
 }
 
-// pair boots two machines at once. Where one fails, the other has nobody to talk to and is ended.
+// pair boots two machines at once. If one fails, the other is ended, because it has nobody to talk to.
 func (m *machine) pair(cmd *cobra.Command, names []string) error {
 	var dirs []string
 	for _, name := range names {
@@ -195,7 +195,7 @@ func (m *machine) pair(cmd *cobra.Command, names []string) error {
 	}
 	for _, dir := range dirs {
 		if first != nil && lab.Running(dir) {
-			_ = lab.Down(dir) // what went wrong is in first
+			_ = lab.Down(dir) // first has what went wrong
 		}
 	}
 	return first
@@ -262,8 +262,8 @@ func guestRun(cmd *cobra.Command, vm *lab.VM, argv []string, limit time.Duration
 	return fail(err)
 }
 
-// place is the folder of a machine that keeps running. It lies where everybody may write, so it is used
-// only where it is this user's own.
+// place returns the folder of a machine that keeps running. It lies where everybody may write, so it is used
+// only if it belongs to this user.
 func place(name string) (string, error) {
 	if strings.ContainsAny(name, "/\x00") || name == "" || name[0] == '.' {
 		return "", usage(fmt.Errorf("%q: expected a name without slashes", name))

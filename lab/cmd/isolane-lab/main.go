@@ -17,7 +17,7 @@ import (
 	"isolane.dev/isolane/lab"
 )
 
-// Exit codes, which scripts rely on. run and exec have those of the command in the guest.
+// Exit codes, on which scripts rely. run and exec return those of the command in the guest.
 const (
 	exitYes    = 0
 	exitFailed = 1 // the tool failed
@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var exit *exitError
 	if !errors.As(err, &exit) {
-		exit = &exitError{code: exitUsage, err: err} // what cobra refuses: an unknown command or flag
+		exit = &exitError{code: exitUsage, err: err} // what cobra rejects: an unknown command or flag
 	}
 	if exit.err != nil {
 		fmt.Fprintf(stderr, "isolane-lab: %s\n", strings.ReplaceAll(exit.err.Error(), "\n", "; "))
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exit.code
 }
 
-// exitError carries an exit code; without err it is that of a command in the guest.
+// exitError has an exit code. Without err, it is that of a command in the guest.
 type exitError struct {
 	code int
 	err  error

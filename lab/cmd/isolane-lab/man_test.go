@@ -10,7 +10,7 @@ import (
 
 var manDir = flag.String("man", "", "folder for the man pages")
 
-// Commands have a man page. packaging/build keeps them, by -man.
+// Commands have a man page. packaging/build stores them, with -man.
 func TestManPages(t *testing.T) {
 	dir := cmp.Or(*manDir, t.TempDir())
 	root := command()

@@ -25,34 +25,34 @@ import (
 	"isolane.dev/isolane/test/kube/image"
 )
 
-// Image is an image that each node has. It writes what its container may use to its log, and waits to be
-// ended.
+// Image is an image that each node has. It logs what its container may use, and waits to be ended.
 const Image = "kubebed.test/bed:1"
 
-// Options say what a bed is like. The zero value but for Program is a cluster of one node.
+// Options say what a bed is like. Zero, except for Program, is a cluster of one node.
 type Options struct {
 	Program  string          // the static program kubebed
 	Nodes    []NodeOptions   // none: one with the defaults
-	Features map[string]bool // gates of all programs of Kubernetes, beside their defaults
-	Log      io.Writer       // nil: nothing is told
+	Features map[string]bool // feature gates of all Kubernetes programs, beside their defaults
+	Log      io.Writer       // nil: no log
 
-	Detached bool // it is to outlive who asked for it: Down ends it
+	Detached bool // it is to outlive its creator, until Down
 
-	// Machine is for a cluster whose nodes are in a virtual machine: no nodes, but the device Tap in the network
-	// of the control plane, which the machine's card is to be connected to.
+	// Machine is for a cluster whose nodes are in a virtual machine. The bed then has no nodes, but the device
+	// Tap in the network of the control plane, for the machine's card.
 	Machine bool
-	// Systemd has the cgroups of pods made by the systemd of this machine, which has cgroup v2: the bed has one
-	// node, in the machine's own PID namespace, because systemd is told processes by their numbers.
+	// Systemd makes the systemd of this machine, which must have cgroup v2, create the cgroups of pods. The bed
+	// then has one node, in the machine's own PID namespace, because systemd is given processes by their ids.
 	Systemd bool
-	// Join is, in that machine, a copy of the folder pki of such a bed: the nodes here are of its cluster.
+	// Join is, in that machine, a copy of the folder pki of such a bed. The nodes here then belong to its
+	// cluster.
 	Join string
 }
 
-// Bed is a cluster that runs. It ends with the process that started it.
+// Bed is a running cluster. It ends with the process that started it.
 type Bed struct {
-	Kubeconfig string // a file, of an administrator
+	Kubeconfig string // a file for an administrator
 	Nodes      []*Node
-	Dir        string // its files; log has what the programs say
+	Dir        string // its files; log has the output of the programs
 
 	options   Options
 	number    int
@@ -64,15 +64,15 @@ type Bed struct {
 	authority *authority
 	control   []*process
 	client    *http.Client
-	kubectls  net.Listener // for a machine that joins; nil where none can
+	kubectls  net.Listener // for a machine that joins; nil if none can
 	record    record
 }
 
-// limit is how long a start may take: a machine that does many other things at the same time needs a minute.
+// limit is how long a start may take. A machine that is busy with many other things needs a minute.
 const limit = 4 * time.Minute
 
-// Patient is a time limit, or a length of observation, on a machine that is as slow as $ISOLANE_KUBE_SLOW
-// says: 10 is one whose processor is emulated.
+// Patient lengthens a time limit, or an observation, on a slow machine by the factor $ISOLANE_KUBE_SLOW: 10
+// is for an emulated processor.
 func Patient(d time.Duration) time.Duration {
 	if slow, err := strconv.Atoi(os.Getenv("ISOLANE_KUBE_SLOW")); err == nil && slow > 1 {
 		return d * time.Duration(slow)
@@ -80,8 +80,8 @@ func Patient(d time.Duration) time.Duration {
 	return d
 }
 
-// Start starts a bed and returns when pods can run in it. It needs root. What beds whose process was killed
-// left on this host is cleared first.
+// Start starts a bed, and returns when pods can run in it. It needs root. It first clears what killed beds
+// have left on this host.
 func Start(ctx context.Context, o Options) (*Bed, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a bed needs root: it makes namespaces and cgroups")
@@ -121,7 +121,7 @@ func (b *Bed) say(format string, args ...any) {
 func (b *Bed) start(ctx context.Context) error {
 	for _, step := range []struct {
 		do      func() error
-		control bool // of the control plane, which another machine may have
+		control bool // the control plane's, which another machine may have
 	}{
 		{b.prepare, false},
 		{b.credentials, false},
@@ -145,7 +145,7 @@ func (b *Bed) start(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes what is of the host: cgroups, and a network namespace with a link into it.
+// prepare makes the bed's things on the host: cgroups, and a network namespace with a link into it.
 func (b *Bed) prepare() error {
 	if !b.options.Machine {
 		if err := b.prepareNodes(); err != nil {
@@ -170,7 +170,7 @@ func (b *Bed) prepare() error {
 	return err
 }
 
-// prepareNodes makes the cgroups of nodes.
+// prepareNodes makes the cgroups of the nodes.
 func (b *Bed) prepareNodes() error {
 	var names []string
 	for i := range b.options.Nodes {
@@ -201,7 +201,7 @@ func (b *Bed) log(name string) string  { return filepath.Join(b.logs(), name+".l
 func (b *Bed) file(name string) string { return filepath.Join(b.Dir, name) }
 func (b *Bed) server() string          { return fmt.Sprintf("https://%s:%d", address(b.number, 1), apiPort) }
 
-// credentials makes certificates and kubeconfigs for all that speak with the API server.
+// credentials makes certificates and kubeconfigs for all clients of the API server.
 func (b *Bed) credentials() error {
 	if err := os.MkdirAll(b.file("pki"), 0o700); err != nil {
 		return err
@@ -275,7 +275,7 @@ func (b *Bed) kubectl(ctx context.Context, stdin io.Reader, args ...string) (str
 	return string(out), err
 }
 
-// Load gives all nodes an image; pods need imagePullPolicy: Never, or a tag other than latest.
+// Load gives an image to all nodes. Pods need imagePullPolicy: Never, or a tag other than latest.
 func (b *Bed) Load(ctx context.Context, i image.Image) error {
 	for _, n := range b.Nodes {
 		if err := n.load(ctx, i); err != nil {
@@ -285,7 +285,7 @@ func (b *Bed) Load(ctx context.Context, i image.Image) error {
 	return nil
 }
 
-// KeepLogs copies what the programs have said to a folder that stays, and returns its name.
+// KeepLogs copies the output of the programs to a folder that stays, and returns its name.
 func (b *Bed) KeepLogs() string {
 	dir, err := os.MkdirTemp("", "kubebed-log-")
 	if err == nil {
@@ -307,7 +307,7 @@ func (b *Bed) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// leave takes what the nodes had out of the cluster of another machine, for the next bed that joins it.
+// leave removes what the nodes had from the cluster of another machine, for the next bed that joins it.
 func (b *Bed) leave(ctx context.Context) error {
 	_, err := b.Kubectl(ctx, "", "delete", "pods,resourceclaims,resourceclaimtemplates", "--all", "--force",
 		"--grace-period=0", "--wait=false")
@@ -315,7 +315,7 @@ func (b *Bed) leave(ctx context.Context) error {
 	return errors.Join(err, nerr)
 }
 
-// Close ends all of a bed, and leaves the host as it was before.
+// Close ends everything of a bed, and leaves the host as before.
 func (b *Bed) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), Patient(time.Minute))
 	defer cancel()

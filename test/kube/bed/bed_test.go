@@ -20,8 +20,7 @@ import (
 	"isolane.dev/isolane/test/kube/topology"
 )
 
-// hostAsBefore compares the host when the test has ended with what it was. In dir will be the folder of its
-// bed.
+// hostAsBefore compares the host after the test with the host before. dir will be the folder of its bed.
 func hostAsBefore(t *testing.T, dir *string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "fingerprint")
@@ -93,7 +92,7 @@ func run(t *testing.T, b *bed.Bed, name, node string) {
 	t.Logf("pod %s: applied to Ready in %.1f s", name, time.Since(from).Seconds())
 }
 
-// says waits until a pod has written all that to its log: it is ready before it has written anything.
+// says waits until a pod has written all these words to its log: it is ready before it has written anything.
 func says(t *testing.T, b *bed.Bed, name string, want ...string) {
 	t.Helper()
 	log := ""
@@ -145,7 +144,7 @@ func TestBed(t *testing.T) {
 	endure(t, b, n)
 }
 
-// endure kills the daemons of a node, and then all of it: pods run on, or again.
+// endure kills the daemons of a node, and then the whole node: pods run on, or run again.
 func endure(t *testing.T, b *bed.Bed, n *bed.Node) {
 	t.Helper()
 	for _, daemon := range []string{"kubelet", "containerd"} {
@@ -169,7 +168,7 @@ func endure(t *testing.T, b *bed.Bed, n *bed.Node) {
 	run(t, b, "after-reboot", n.Name)
 }
 
-// A node may be a machine that does not exist: its kubelet places pods on it.
+// A node may be an invented machine, on which its kubelet places pods.
 func TestTopology(t *testing.T) {
 	bedtest.Need(t)
 	dir := t.TempDir()
@@ -194,7 +193,7 @@ func TestTopology(t *testing.T) {
 	}
 }
 
-// A bed whose process was killed leaves cgroups and files, which the next one or down clears.
+// A bed whose process was killed leaves cgroups and files, which the next bed or down clears.
 func TestKilled(t *testing.T) {
 	bedtest.Need(t)
 	var dir string

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// hierarchy is one of cgroups.
+// hierarchy is a hierarchy of cgroups.
 type hierarchy struct {
 	mount       string
-	unified     bool     // that of v2; beside v1 containers are in it too, and it has no controllers
+	unified     bool     // cgroup v2; beside v1, containers are in it too, but it has no controllers
 	controllers []string // of v1
 }
 
@@ -33,7 +33,7 @@ func hierarchies() (all []hierarchy, err error) {
 	return all, err
 }
 
-// CgroupDir is the node's cgroup in the hierarchy with a controller: its kubepods are in it.
+// CgroupDir returns the node's cgroup in the hierarchy of a controller, which contains its kubepods.
 func (n *Node) CgroupDir(controller string) (string, error) {
 	all, err := hierarchies()
 	if err != nil {
@@ -47,7 +47,7 @@ func (n *Node) CgroupDir(controller string) (string, error) {
 	return "", fmt.Errorf("/proc/self/mounts: expected a cgroup hierarchy with the controller %s", controller)
 }
 
-// ContainerCgroup is the cgroup of a container, by the UID of its pod and its own number.
+// ContainerCgroup returns the cgroup of a container, given the UID of its pod and the container's id.
 func (n *Node) ContainerCgroup(uid, id string) (string, error) {
 	dir, err := n.CgroupDir("cpuset")
 	if err != nil {
@@ -65,7 +65,7 @@ func (n *Node) ContainerCgroup(uid, id string) (string, error) {
 	return "", fmt.Errorf("%s: expected a cgroup of container %s", dir, id)
 }
 
-// cgroupsOf are the cgroups of a bed, one in each hierarchy.
+// cgroupsOf returns the cgroups of a bed, one in each hierarchy.
 func cgroupsOf(bed string) (dirs []string, err error) {
 	all, err := hierarchies()
 	for _, h := range all {
@@ -74,8 +74,8 @@ func cgroupsOf(bed string) (dirs []string, err error) {
 	return dirs, err
 }
 
-// disabled are the controllers that the root of cgroup v2 keeps for itself, and the kubelet wants
-// below it. Beside v1 there are none.
+// disabled returns the controllers that the root of cgroup v2 does not pass on, and the kubelet needs below
+// it. Beside v1 there are none.
 func disabled(tops []string) (names []string, err error) {
 	if len(tops) != 1 {
 		return nil, nil
@@ -94,7 +94,7 @@ func disabled(tops []string) (names []string, err error) {
 	return names, err
 }
 
-// pass lets the root of cgroup v2 pass controllers on, by the sign +, or keep them, by -.
+// pass makes the root of cgroup v2 pass controllers on (sign +), or stop that (-).
 func pass(sign string, tops, names []string) error {
 	for _, name := range names {
 		file := filepath.Join(filepath.Dir(tops[0]), "cgroup.subtree_control")
@@ -105,10 +105,10 @@ func pass(sign string, tops, names []string) error {
 	return nil
 }
 
-// makeCgroups makes the cgroups of a bed, and in each one a cgroup for each node.
+// makeCgroups makes the cgroups of a bed, each with a cgroup for each node.
 func makeCgroups(tops, nodes []string) error {
 	for _, top := range tops {
-		if err := removeAll(top); err != nil { // nobody has this bed: what is there has no processes
+		if err := removeAll(top); err != nil { // nobody has this bed: what exists has no processes
 			return err
 		}
 		dirs := []string{top}
@@ -124,7 +124,7 @@ func makeCgroups(tops, nodes []string) error {
 	return nil
 }
 
-// makeOne makes a cgroup that may use what the one above it may; only is for v2 without v1.
+// makeOne makes a cgroup that may use what its parent may. only means v2 without v1.
 func makeOne(dir string, only bool) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return fmt.Errorf("cgroup %w", err)
@@ -140,7 +140,7 @@ func makeOne(dir string, only bool) error {
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} { // v1 leaves them empty, which takes no process
 		above, err := os.ReadFile(filepath.Join(filepath.Dir(dir), name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // another hierarchy
+			continue // belongs to another hierarchy
 		}
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), above, 0o644)
@@ -152,7 +152,7 @@ func makeOne(dir string, only bool) error {
 	return nil
 }
 
-// removeCgroup removes a cgroup and all below it. Processes that were killed need a moment to leave.
+// removeCgroup removes a cgroup and everything below it. Killed processes need a moment to leave.
 func removeCgroup(ctx context.Context, top string) error {
 	for {
 		err := removeAll(top)
@@ -167,7 +167,7 @@ func removeCgroup(ctx context.Context, top string) error {
 	}
 }
 
-// removeAll removes a cgroup and all below it, the lowest first.
+// removeAll removes a cgroup and everything below it, the lowest first.
 func removeAll(top string) error {
 	var dirs []string
 	err := filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {

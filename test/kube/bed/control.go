@@ -34,11 +34,11 @@ func (b *Bed) startControl() error {
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+pki("sa.crt"),
 		"--service-account-signing-key-file="+pki("sa.key"), "--service-cluster-ip-range="+services,
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
-		"--enable-aggregator-routing", // pods that serve it are reached without a kube-proxy
+		"--enable-aggregator-routing", // reaches the pods that serve it without a kube-proxy
 		"--endpoint-reconciler-type=none", "--profiling=false", b.features())
 }
 
-// startControllers starts what needs an API server that answers.
+// startControllers starts what needs a working API server.
 func (b *Bed) startControllers() error {
 	pki := func(name string) string { return filepath.Join(b.file("pki"), name) }
 	err := b.run("kube-controller-manager", "--kubeconfig="+b.file("controller-manager.kubeconfig"),
@@ -65,7 +65,7 @@ func (b *Bed) run(name string, args ...string) error {
 	return b.recordProcess(p)
 }
 
-// features is the flag for feature gates, "" for the defaults.
+// features returns the flag for feature gates; "": the defaults.
 func (b *Bed) features() string {
 	var gates []string
 	for gate, on := range b.options.Features {
@@ -85,7 +85,7 @@ func (b *Bed) waitControl(ctx context.Context) error {
 	return err
 }
 
-// waitNodes waits until pods can run: all nodes are ready, and have the image; pods have an account.
+// waitNodes waits until pods can run: all nodes are ready and have the image, and pods have an account.
 func (b *Bed) waitNodes(ctx context.Context) error {
 	for _, n := range b.Nodes {
 		if err := n.loadOwn(ctx); err != nil {
@@ -102,7 +102,7 @@ func (b *Bed) waitNodes(ctx context.Context) error {
 	return b.until(ctx, "pods have an account", func() error { return b.get(ctx, account, nil) })
 }
 
-// until tries until there is no error, or a program that is needed has ended.
+// until repeats try until it returns no error, or a necessary program has ended.
 func (b *Bed) until(ctx context.Context, what string, try func() error) error {
 	for {
 		err := try()
@@ -127,7 +127,7 @@ func (b *Bed) until(ctx context.Context, what string, try func() error) error {
 	}
 }
 
-// get asks the API server as administrator.
+// get sends a request to the API server as administrator.
 func (b *Bed) get(ctx context.Context, path string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.server()+path, nil)
 	if err != nil {

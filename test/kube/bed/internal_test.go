@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that has the number of a recorded one, and began at another time, is somebody else's.
+// A process with the id of a recorded one, and another start time, is somebody else's.
 func TestSignalNobodyElse(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {

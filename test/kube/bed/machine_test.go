@@ -10,8 +10,8 @@ import (
 	"isolane.dev/isolane/test/kube"
 )
 
-// A control plane for nodes in a virtual machine has no node, but the device for the machine's card and what nodes
-// need to join it, and runs kubectl for them.
+// A control plane for nodes in a virtual machine has no node, but the device for the machine's card and what
+// nodes need to join it, and runs kubectl for them.
 func TestMachine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root")

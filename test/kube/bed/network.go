@@ -9,50 +9,50 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Addresses, of the range for benchmarks and of one for documentation. Bed N has 198.19.N.0/24 for nodes and
-// 8 of 256 addresses for pods from 198.19.(128+8N).0 on, so 16 beds of 8 nodes find place.
+// Addresses, from the range for benchmarks and one for documentation. Bed N has 198.19.N.0/24 for nodes, and
+// 8 of 256 addresses each for pods from 198.19.(128+8N).0 on, so there is room for 16 beds of 8 nodes.
 const (
 	beds        = 16
 	mostNodes   = 8
-	services    = "203.0.113.0/24" // nobody outside a bed's namespaces sees it
-	apiService  = "203.0.113.1"    // the first of them is the service "kubernetes" of each cluster
-	apiPort     = 443              // also of that service, as no kube-proxy translates it
+	services    = "203.0.113.0/24" // invisible outside a bed's namespaces
+	apiService  = "203.0.113.1"    // its first address is the service "kubernetes" of each cluster
+	apiPort     = 443              // also of that service, because no kube-proxy translates it
 	hostNumber  = 254
 	firstNumber = 11
 
-	// In a machine whose nodes join the control plane of another: its bridge and its host.
+	// For a machine whose nodes join another machine's control plane: its bridge and its host.
 	joinedBridge = 252
 	joinedHost   = 253
 )
 
-// Tap is the device that the card of a virtual machine is to be connected to.
+// Tap is the device for the card of a virtual machine.
 const Tap = "machine0"
 
-// network is a namespace with the control plane and a bridge, which each node and the host are connected to.
-// It goes with the processes in it, and all links with it.
+// network is a namespace with the control plane and a bridge, to which each node and the host are connected.
+// It disappears with the processes in it, and all links with it.
 type network struct {
 	number int // of the bed
 	ns     netns.NsHandle
 	in     *netlink.Handle // in the namespace
 	bridge netlink.Link
-	card   netlink.Link // of this machine, on the bridge while the control plane is another's; else nil
+	card   netlink.Link // this machine's, on the bridge while the control plane is another's; else nil
 }
 
-// address is that of a member of the bed's network: 1 the control plane.
+// address returns the address of a member of the bed's network. Member 1 is the control plane.
 func address(bed, member int) net.IP { return net.IPv4(198, 19, byte(bed), byte(member)).To4() }
 
 func nodeAddress(bed, node int) net.IP { return address(bed, firstNumber+node) }
 
-// pods are the addresses of a node's pods.
+// pods returns the addresses of a node's pods.
 func pods(bed, node int) *net.IPNet {
 	return &net.IPNet{IP: net.IPv4(198, 19, byte(128+mostNodes*bed+node), 0).To4(), Mask: net.CIDRMask(24, 32)}
 }
 
-// link is the name of a bed's link on the host.
+// link returns the name of a bed's link on the host.
 func link(bed int) string { return fmt.Sprintf("kube-bed%d", bed) }
 
-// newNetwork connects a new network namespace with the host, and by the host's card with a control plane that
-// it has joined.
+// newNetwork connects a new network namespace with the host and, by the host's card, with a control plane
+// that it has joined.
 func newNetwork(number int, ns netns.NsHandle, joined bool) (*network, error) {
 	in, err := netlink.NewHandleAt(ns)
 	if err != nil {
@@ -94,7 +94,7 @@ func (n *network) takeCard() error {
 		if err = netlink.LinkSetNsFd(l, int(n.ns)); err != nil {
 			return fmt.Errorf("card %s: %w", l.Attrs().Name, err)
 		}
-		if n.card, err = n.in.LinkByName(l.Attrs().Name); err != nil { // it may have another number there
+		if n.card, err = n.in.LinkByName(l.Attrs().Name); err != nil { // it may have another index there
 			return err
 		}
 		return n.plug(l.Attrs().Name)
@@ -102,8 +102,8 @@ func (n *network) takeCard() error {
 	return errors.New("expected a network card, by which the control plane is reached")
 }
 
-// addTap makes the device for the card of a virtual machine, whose pods are reached by its nodes. It must be
-// called on a thread that is in the namespace.
+// addTap makes the device for the card of a virtual machine, whose nodes route to its pods. It must be called
+// on a thread in the namespace.
 func (n *network) addTap() error {
 	attrs := named(Tap)
 	err := netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP})
@@ -127,14 +127,14 @@ func named(name string) netlink.LinkAttrs {
 	return attrs
 }
 
-// makeBridge makes the bridge, which has the address of a member.
+// makeBridge makes the bridge, with the address of a member.
 func (n *network) makeBridge(member int) (netlink.Link, error) {
 	if err := up(n.in, "lo"); err != nil {
 		return nil, err
 	}
 	const name = "nodes"
 	attrs := named(name)
-	// Else it changes with the links of the bridge, and neighbours send to the old one for half a minute.
+	// Otherwise it changes with the links of the bridge, and neighbours use the old one for half a minute.
 	attrs.HardwareAddr = card(address(n.number, member))
 	if err := n.in.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
 		return nil, err
@@ -150,10 +150,10 @@ func (n *network) makeBridge(member int) (netlink.Link, error) {
 	return bridge, n.in.AddrAdd(bridge, service)
 }
 
-// card is the hardware address of who has an address.
+// card returns the hardware address for an IP address.
 func card(ip net.IP) net.HardwareAddr { return append(net.HardwareAddr{2, 0}, ip...) }
 
-// plug connects the near end of a link with the bridge.
+// plug connects the near end of a link to the bridge.
 func (n *network) plug(name string) error {
 	l, err := n.in.LinkByName(name)
 	if err != nil {
@@ -162,7 +162,7 @@ func (n *network) plug(name string) error {
 	return errors.Join(n.in.LinkSetMaster(l, n.bridge), n.in.LinkSetUp(l))
 }
 
-// configure makes a link one of a member of the network.
+// configure gives a link the address of a member of the network.
 func (n *network) configure(h *netlink.Handle, name string, member int) error {
 	l, err := h.LinkByName(name)
 	if err != nil {
@@ -180,12 +180,12 @@ func up(h *netlink.Handle, name string) error {
 	return h.LinkSetUp(l)
 }
 
-// connect gives the network namespace of a process the link of a node, of so many in all.
+// connect gives the network namespace of a process the link of a node. nodes is the number of all nodes.
 func (n *network) connect(pid, node, nodes int) error {
 	name := fmt.Sprintf("n%d", node)
-	_ = n.disconnect(node) // a node that begins anew
+	_ = n.disconnect(node) // if a node restarts
 	veth := &netlink.Veth{LinkAttrs: named(name), PeerName: "eth0", PeerNamespace: netlink.NsPid(pid),
-		PeerHardwareAddr: card(nodeAddress(n.number, node))} // the same one after it began anew
+		PeerHardwareAddr: card(nodeAddress(n.number, node))} // the same one after a restart
 	if err := n.in.LinkAdd(veth); err != nil {
 		return fmt.Errorf("link of %s: %w", name, err)
 	}
@@ -214,7 +214,7 @@ func (n *network) connect(pid, node, nodes int) error {
 	return err
 }
 
-// disconnect takes away the link of a node.
+// disconnect removes the link of a node.
 func (n *network) disconnect(node int) error {
 	l, err := n.in.LinkByName(fmt.Sprintf("n%d", node))
 	if err != nil {
@@ -223,7 +223,7 @@ func (n *network) disconnect(node int) error {
 	return n.in.LinkDel(l)
 }
 
-// route leads to the addresses to by a gateway; nil are all.
+// route adds a route to the addresses to through a gateway; nil: all addresses.
 func route(h *netlink.Handle, device string, to *net.IPNet, gateway net.IP) error {
 	l, err := h.LinkByName(device)
 	if err != nil {
@@ -236,8 +236,8 @@ func route(h *netlink.Handle, device string, to *net.IPNet, gateway net.IP) erro
 	return nil
 }
 
-// close lets go of the namespace, gives the machine's card back, and takes the link off the host at once: the
-// kernel takes its time.
+// close closes the namespace, gives the machine's card back, and removes the link from the host at once,
+// because the kernel takes its time.
 func (n *network) close() error {
 	var err error
 	if n.card != nil {
@@ -257,7 +257,7 @@ func (n *network) giveCardBack() error {
 		n.in.LinkSetNsFd(n.card, int(host)))
 }
 
-// removeLink removes a bed's link from the host, if it is there.
+// removeLink removes a bed's link from the host, if it exists.
 func removeLink(number int) error {
 	l, err := netlink.LinkByName(link(number))
 	var missing netlink.LinkNotFoundError

@@ -28,20 +28,20 @@ const journals = inside.Journals
 
 // NodeOptions say how a node differs from the others.
 type NodeOptions struct {
-	// Kubelet has fields of a KubeletConfiguration that replace those of the bed.
+	// Kubelet has fields of a KubeletConfiguration that override those of the bed.
 	Kubelet map[string]any
-	// Topology is a folder of package topology: a made-up machine, which the node takes for its own. Containers
-	// get CPUs that exist; Node.Asked has those that they were to get.
+	// Topology is a folder of package topology: an invented machine, which the node takes for its own.
+	// Containers get CPUs that exist; Node.Asked returns those that they were to get.
 	Topology string
 }
 
-// Node is a node of a bed: namespaces of its own, with containerd and a kubelet.
+// Node is a node of a bed: its own namespaces, with containerd and a kubelet.
 type Node struct {
 	Name       string
 	Address    string
-	Kubeconfig string // a file, with the node's own credentials
-	Cgroup     string // below the mount point of each hierarchy: its kubepods are in it
-	State      string // a folder of the host with what the node has on its disk
+	Kubeconfig string // a file with the node's own credentials
+	Cgroup     string // below the mount point of each hierarchy; contains its kubepods
+	State      string // a folder of the host with the node's disk
 
 	bed     *Bed
 	number  int
@@ -51,10 +51,10 @@ type Node struct {
 
 func nodeName(i int) string { return fmt.Sprintf("n%d", i) }
 
-// nodeProcess is what a record calls the first process of a node.
+// nodeProcess is the name of a node's first process in a record.
 func nodeProcess(node string) string { return "node " + node }
 
-// startNodes starts the nodes; they wait for the API server themselves.
+// startNodes starts the nodes. They themselves wait for the API server.
 func (b *Bed) startNodes() error {
 	for i, o := range b.options.Nodes {
 		name := nodeName(i)
@@ -110,17 +110,17 @@ func (n *Node) configure() error {
 	return nil
 }
 
-// kubelet is the kubelet's configuration: CPU and memory manager are those of Kubernetes' defaults, none.
+// kubelet returns the kubelet's configuration. CPU and memory manager have Kubernetes' default, none.
 func (n *Node) kubelet() map[string]any {
 	pki := func(name string) string { return filepath.Join(n.bed.file("pki"), name) }
 	c := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"failCgroupV1":             false,
 		"cgroupDriver":             n.bed.driver(),
-		"cgroupRoot":               cmp.Or(n.Cgroup, "/"), // two nodes of a machine do not meet
+		"cgroupRoot":               cmp.Or(n.Cgroup, "/"), // keeps two nodes of a machine apart
 		"containerRuntimeEndpoint": "unix://" + socket,
 		"failSwapOn":               false,
-		"oomScoreAdj":              0, // less than its own needs CAP_SYS_RESOURCE, which not each root has
+		"oomScoreAdj":              0, // a value below its own needs CAP_SYS_RESOURCE, which not every root has
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false},
 			"webhook": map[string]any{"enabled": true}, "x509": map[string]any{"clientCAFile": pki("ca.crt")}},
 		"authorization":          map[string]any{"mode": "Webhook"},
@@ -132,8 +132,8 @@ func (n *Node) kubelet() map[string]any {
 			"imagefs.available": "1%"},
 		"imageGCHighThresholdPercent": 100, // nobody could pull an image again
 		"nodeStatusUpdateFrequency":   "5s",
-		// After this time it asks a driver again that was away, and after that it starts a container again that has
-		// ended: by default after a minute, and after ten seconds and longer each time.
+		// How soon it asks a driver again that was away, and restarts a container that has ended. By default that
+		// takes a minute, and ten seconds and longer each time.
 		"syncFrequency":    Patient(5 * time.Second).String(),
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": Patient(3 * time.Second).String()},
 		"featureGates":     n.bed.options.Features,
@@ -142,7 +142,7 @@ func (n *Node) kubelet() map[string]any {
 	return c
 }
 
-// cni is the configuration of the pods' network.
+// cni returns the configuration of the pods' network.
 func (n *Node) cni() map[string]any {
 	own := pods(n.bed.number, n.number).String()
 	return map[string]any{"cniVersion": "1.0.0", "name": "bed", "plugins": []any{map[string]any{
@@ -152,16 +152,16 @@ func (n *Node) cni() map[string]any {
 	}}}
 }
 
-// socket is that of containerd in each node.
+// socket is containerd's socket in each node.
 const socket = "/run/containerd/containerd.sock"
 
-// How long containerd waits for a plugin of NRI; the defaults.
+// How long containerd waits for an NRI plugin: its defaults.
 const (
 	registering = 5 * time.Second
 	answering   = 2 * time.Second
 )
 
-// containerd is its configuration, with NRI and CDI in their usual places.
+// containerd returns its configuration, with NRI and CDI in their usual places.
 func containerd(programs, runc string, systemd bool) string {
 	return fmt.Sprintf(`version = 3
 [plugins.'io.containerd.cri.v1.images']
@@ -187,7 +187,7 @@ func containerd(programs, runc string, systemd bool) string {
 `, programs, Image, runc, Patient(registering), Patient(answering), systemd)
 }
 
-// runc is what containerd starts containers with.
+// runc returns the program with which containerd starts containers.
 func (n *Node) runc() (string, error) {
 	real := filepath.Join(n.bed.programs, "runc")
 	if n.options.Topology == "" {
@@ -198,7 +198,7 @@ func (n *Node) runc() (string, error) {
 		os.Symlink(real, filepath.Join(n.State, fold.Real)))
 }
 
-// Asked returns the CPUs and memory nodes that containers of a node with a made-up topology were to get, in
+// Asked returns the CPUs and memory nodes that containers of a node with an invented topology were to get, in
 // the order of the requests.
 func (n *Node) Asked() (requests []fold.Request, err error) {
 	data, err := os.ReadFile(filepath.Join(n.State, fold.Asked))
@@ -210,7 +210,7 @@ func (n *Node) Asked() (requests []fold.Request, err error) {
 	return requests, err
 }
 
-// start starts the node's first process, and tells it the rest when it has a network.
+// start starts the node's first process, and configures it when it has a network.
 func (n *Node) start() error {
 	const own = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
 	cmd := exec.Command(n.bed.options.Program, "node")
@@ -246,7 +246,7 @@ func (n *Node) start() error {
 	return errors.Join(err, in.Close())
 }
 
-// stop ends all of a node, as a power cut would.
+// stop ends everything of a node, as a power cut would.
 func (n *Node) stop() error {
 	if n.bed.options.Systemd { // its processes do not end with the first
 		return errors.Join(endUnits(), n.init.kill())
@@ -254,14 +254,14 @@ func (n *Node) stop() error {
 	return n.init.kill()
 }
 
-// PID is the node's first process; its namespaces are those of the node.
+// PID returns the node's first process, whose namespaces are those of the node.
 func (n *Node) PID() int { return n.init.cmd.Process.Pid }
 
-// Path is where processes of the host find a file of the node, such as the socket of NRI.
+// Path returns where processes of the host find a file of the node, such as the NRI socket.
 func (n *Node) Path(file string) string { return fmt.Sprintf("/proc/%d/root%s", n.PID(), file) }
 
-// Command is a program to be run as a daemon of the node: with its files, network and host name, and, as on a
-// node that is a machine, with all processes of the host in /proc. It is killed when this process ends.
+// Command returns a program that runs as a daemon of the node: with its files, network and host name and, as
+// on a node that is a machine, with all processes of the host in /proc. It is killed when this process ends.
 func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	all := append([]string{"enter", strconv.Itoa(n.PID()), name}, args...)
 	cmd := exec.CommandContext(ctx, n.bed.options.Program, all...)
@@ -269,7 +269,7 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.C
 	return cmd
 }
 
-// Signal sends a signal to a daemon of the node, kubelet or containerd; one that ends is started again a
+// Signal sends a signal to a daemon of the node, kubelet or containerd. A daemon that ends is restarted a
 // second later.
 func (n *Node) Signal(daemon string, signal syscall.Signal) error {
 	var children string
@@ -295,8 +295,8 @@ func (n *Node) Signal(daemon string, signal syscall.Signal) error {
 	return fmt.Errorf("node %s: no %s runs", n.Name, daemon)
 }
 
-// Reboot ends all of the node at once and starts it again: what is on its disk stays, what is in /run is
-// gone, but the journals of the host. What is given is done while it is down.
+// Reboot ends the whole node at once and restarts it: its disk stays, and /run is empty except for the
+// journals of the host. The functions down run while the node is down.
 func (n *Node) Reboot(ctx context.Context, down ...func() error) error {
 	if err := n.stop(); err != nil {
 		return err
@@ -312,7 +312,7 @@ func (n *Node) Reboot(ctx context.Context, down ...func() error) error {
 			return err
 		}
 	}
-	// Nobody has noticed yet, and the node would be taken for ready before it is.
+	// Nobody has noticed yet, and the node would count as ready before it is.
 	const unknown = `{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}`
 	_, err := n.bed.Kubectl(ctx, "", "patch", "node", n.Name, "--subresource=status", "--patch="+unknown)
 	if err != nil {
@@ -324,7 +324,7 @@ func (n *Node) Reboot(ctx context.Context, down ...func() error) error {
 	return n.WaitReady(ctx)
 }
 
-// WaitReady waits until the kubelet says of the node that pods can run.
+// WaitReady waits until the kubelet reports that pods can run on the node.
 func (n *Node) WaitReady(ctx context.Context) error {
 	return n.bed.until(ctx, "node "+n.Name+" is ready", func() error {
 		var node struct {
@@ -344,7 +344,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 	})
 }
 
-// loadOwn gives the node the image of the bed, as soon as containerd takes it.
+// loadOwn gives the node the image of the bed, as soon as containerd accepts it.
 func (n *Node) loadOwn(ctx context.Context) error {
 	program := n.bed.options.Program
 	own := image.Image{Name: Image, Programs: []string{program},

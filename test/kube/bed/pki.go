@@ -25,7 +25,7 @@ type authority struct {
 	pem  []byte
 }
 
-// pair is a certificate and its key, as PEM.
+// pair has a certificate and its key, as PEM.
 type pair struct{ cert, key []byte }
 
 // newAuthority makes a certificate authority: dir has ca.crt and ca.key.
@@ -46,7 +46,7 @@ func newAuthority(dir string) (*authority, error) {
 	return a, a.write("ca", made)
 }
 
-// numberFile has the number of the bed, beside its certificates: addresses are by that number.
+// numberFile has the number of the bed, beside its certificates: it determines the addresses.
 const numberFile = "number"
 
 // readAuthority reads the authority of another bed from a copy of its folder, and writes its certificate to
@@ -72,7 +72,7 @@ func readAuthority(from, dir string) (*authority, error) {
 	return a, a.write("ca", pair{cert, key})
 }
 
-// issue makes a certificate for servers and clients; the files are dir/name.crt and dir/name.key.
+// issue makes a certificate for servers and clients, in dir/name.crt and dir/name.key.
 func (a *authority) issue(name string, subject pkix.Name, addresses []net.IP, names ...string) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -111,7 +111,7 @@ func (a *authority) write(name string, p pair) error {
 	return os.WriteFile(filepath.Join(a.dir, name+".key"), p.key, 0o600)
 }
 
-// kubeconfig writes a file with which a client reaches the API server. All it needs is in it.
+// kubeconfig writes a file with which a client reaches the API server. It is self-contained.
 func (a *authority) kubeconfig(file, server string, user pair) error {
 	named := func(kind string, value any) []any { return []any{map[string]any{"name": "kubebed", kind: value}} }
 	data, err := json.MarshalIndent(map[string]any{
@@ -127,7 +127,7 @@ func (a *authority) kubeconfig(file, server string, user pair) error {
 	return os.WriteFile(file, append(data, '\n'), 0o600)
 }
 
-// client is how an owner of these credentials speaks TLS.
+// client returns how an owner of these credentials speaks TLS.
 func (a *authority) client(user pair) (*tls.Config, error) {
 	cert, err := tls.X509KeyPair(user.cert, user.key)
 	roots := x509.NewCertPool()

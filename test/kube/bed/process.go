@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// starter starts processes from one thread that lives as long as this process does: the kernel ends a child
-// when the thread that started it ends. The thread is in a network namespace of its own, and so are its
+// starter starts processes from one thread that lives as long as this process, because the kernel ends a
+// child when the thread that started it ends. The thread is in its own network namespace, and so are its
 // children.
 type starter struct{ calls chan func() }
 
 func newStarter() *starter {
 	s := &starter{calls: make(chan func())}
 	go func() {
-		runtime.LockOSThread() // and never unlocked: with this goroutine ends its thread
+		runtime.LockOSThread() // never unlocked: the thread must end with this goroutine
 		for call := range s.calls {
 			call()
 		}
@@ -42,7 +42,7 @@ func (s *starter) unshare() error {
 // end ends the thread, and with it its children.
 func (s *starter) end() { close(s.calls) }
 
-// process is one that this process has started.
+// process is a process that this one has started.
 type process struct {
 	name  string
 	cmd   *exec.Cmd
@@ -50,7 +50,7 @@ type process struct {
 	ended chan struct{} // closed when it has ended
 }
 
-// start starts a command; what it says goes to a file.
+// start starts a command. Its output goes to a file.
 func (s *starter) start(name, log string, cmd *exec.Cmd) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -61,14 +61,14 @@ func (s *starter) start(name, log string, cmd *exec.Cmd) (*process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Setpgid = true // an interrupt of the terminal is for this process
+	cmd.SysProcAttr.Setpgid = true // an interrupt from the terminal is for this process
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	if err = s.do(cmd.Start); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	p := &process{name: name, cmd: cmd, log: log, ended: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // killed, or its log says why
+		_ = cmd.Wait() // it was killed, or its log says why
 		close(p.ended)
 	}()
 	return p, nil
@@ -84,7 +84,7 @@ func (p *process) kill() error {
 	return err
 }
 
-// err says how a process has ended, nil while it runs.
+// err says how a process has ended; nil: it runs.
 func (p *process) err() error {
 	select {
 	case <-p.ended:

@@ -15,28 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// root has the files of all beds: a folder each, and a lock which the process that started it holds.
+// root has the files of all beds: a folder each, and a lock that the bed's process holds.
 const root = "/var/cache/isolane-kube"
 
-// record is what a bed has made on the host. It is written before that is made, so that it can be cleared
-// when the process was killed. Links and namespaces go with the processes.
+// record is what a bed has made on the host. It is written before that is made, so that it can be cleared if
+// the process is killed. Links and namespaces disappear with the processes.
 type record struct {
-	Boot       string // of the kernel: after another boot the processes are others
+	Boot       string // id of the boot: after another boot the processes are others
 	Owner      processID
 	Detached   bool
 	Kubeconfig string
-	Journals   bool // the folder of journals was not there
+	Journals   bool // the folder of journals did not exist
 	Systemd    bool // the units of a node
 	Cgroups    []string
 	Enabled    []string // controllers for all below the root of cgroup v2
 	Processes  []processID
 }
 
-// processID names a process: the number alone may be another's later.
+// processID identifies a process: the id alone may later belong to another one.
 type processID struct {
 	Name  string
 	PID   int
-	Start string // in clock ticks since boot, as /proc/PID/stat has it
+	Start string // in clock ticks since boot, as in /proc/PID/stat
 }
 
 func identify(name string, pid int) (processID, error) {
@@ -44,7 +44,7 @@ func identify(name string, pid int) (processID, error) {
 	if err != nil {
 		return processID{}, err
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name before it may have spaces
+	_, rest, _ := strings.Cut(string(stat), ") ") // the name before it may contain spaces
 	f := strings.Fields(rest)
 	const start = 22 - 3 // the 22nd field; the third is the first of these
 	if len(f) <= start {
@@ -53,7 +53,7 @@ func identify(name string, pid int) (processID, error) {
 	return processID{name, pid, f[start]}, nil
 }
 
-// signal sends a signal to the process if it is still the one that was meant, and says whether it is.
+// signal sends a signal to the process, and reports whether it is still the same one.
 func (p processID) signal(signal unix.Signal) (bool, error) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -77,7 +77,7 @@ func boot() (string, error) {
 	return strings.TrimSpace(string(id)), err
 }
 
-// lock takes the lock of a bed; it returns nil where another process has it.
+// lock takes the lock of a bed. It returns nil if another process has it.
 func lock(number int) (*os.File, error) {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func lock(number int) (*os.File, error) {
 	return file, err
 }
 
-// claim takes the first bed that nobody has.
+// claim takes the first free bed.
 func (b *Bed) claim(ctx context.Context) error {
 	if err := b.take(ctx); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (b *Bed) claim(ctx context.Context) error {
 	return b.record.write(b.Dir)
 }
 
-// take locks the first bed that nobody has, and clears what is left of all such.
+// take locks the first free bed, and clears what is left of all free beds.
 func (b *Bed) take(ctx context.Context) error {
 	wanted, err := b.wanted()
 	if err != nil {
@@ -145,7 +145,7 @@ func (b *Bed) take(ctx context.Context) error {
 	return nil
 }
 
-// wanted is the number that the bed must have, that of the bed which it joins; -1 is any.
+// wanted returns the number that the bed must have, which is that of the bed that it joins; -1: any.
 func (b *Bed) wanted() (int, error) {
 	if b.options.Join == "" {
 		return -1, nil
@@ -182,7 +182,7 @@ func (b *Bed) recordProcess(p *process) error {
 	return b.record.write(b.Dir)
 }
 
-// readRecord reads the record of a bed; it returns nil where there is none.
+// readRecord reads the record of a bed. It returns nil if there is none.
 func readRecord(number int) (*record, error) {
 	file := recordFile(folder(number))
 	data, err := os.ReadFile(file)
@@ -199,8 +199,7 @@ func readRecord(number int) (*record, error) {
 	return &r, nil
 }
 
-// clearLeft clears what a bed left whose process was killed, and says whether there was one. The caller has
-// its lock.
+// clearLeft clears what a killed bed has left. The caller holds its lock.
 func clearLeft(ctx context.Context, number int) error {
 	r, err := readRecord(number)
 	if err != nil || r == nil {
@@ -213,7 +212,7 @@ func clearLeft(ctx context.Context, number int) error {
 	return errors.Join(err, r.clear(ctx, number))
 }
 
-// clear ends what the record names and removes it, and the files of the bed last.
+// clear ends what the record names, and removes it, the files of the bed last.
 func (r *record) clear(ctx context.Context, number int) error {
 	var err error
 	for _, p := range r.Processes {
@@ -229,9 +228,9 @@ func (r *record) clear(ctx context.Context, number int) error {
 	if err != nil {
 		return fmt.Errorf("bed %d: %w", number, err)
 	}
-	_ = pass("-", r.Cgroups, r.Enabled) // unless somebody uses them by now
+	_ = pass("-", r.Cgroups, r.Enabled) // fails if somebody uses them by now
 	if r.Journals {
-		_ = os.Remove(journals) // unless it is in use by now
+		_ = os.Remove(journals) // fails if it is in use by now
 	}
 	return os.RemoveAll(folder(number))
 }
@@ -251,8 +250,8 @@ func (p processID) end(ctx context.Context) error {
 	}
 }
 
-// Down ends the beds that detached processes started, and clears what others left whose process was killed.
-// It says what it did to each.
+// Down ends the beds that detached processes have started, and clears what killed beds have left. It returns
+// what it did to each.
 func Down(ctx context.Context) (did []string, err error) {
 	for number := range beds {
 		r, err := readRecord(number)
@@ -297,7 +296,7 @@ func down(ctx context.Context, number int, r *record) (string, error) {
 	}
 }
 
-// Find returns the first process of a node of the first bed that kubebed up started.
+// Find returns the first process of a node of the first bed that kubebed up has started.
 func Find(node string) (pid int, err error) {
 	for number := range beds {
 		r, err := readRecord(number)

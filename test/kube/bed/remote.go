@@ -14,8 +14,8 @@ import (
 	"path/filepath"
 )
 
-// kubectlPort is where a control plane runs kubectl for a machine that has joined it: to start that program
-// takes an emulated machine ten seconds and more. Who asks shows a certificate of the bed.
+// kubectlPort is where a control plane runs kubectl for a machine that has joined it, because an emulated
+// machine takes ten seconds and more to start that program. Clients show a certificate of the bed.
 const kubectlPort = 8443
 
 type (
@@ -45,7 +45,7 @@ func (b *Bed) serveKubectl() error {
 	server := &http.Server{Handler: http.HandlerFunc(b.answerKubectl), ReadHeaderTimeout: Patient(limit)}
 	settings := &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: roots,
 		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}
-	go func() { _ = server.Serve(tls.NewListener(b.kubectls, settings)) }() // until it is closed
+	go func() { _ = server.Serve(tls.NewListener(b.kubectls, settings)) }() // until the listener is closed
 	return nil
 }
 
@@ -60,10 +60,10 @@ func (b *Bed) answerKubectl(w http.ResponseWriter, r *http.Request) {
 	if answer.Out, err = b.Kubectl(r.Context(), asked.Stdin, asked.Args...); err != nil {
 		answer.Error = err.Error()
 	}
-	_ = json.NewEncoder(w).Encode(answer) // who asked may have gone
+	_ = json.NewEncoder(w).Encode(answer) // fails if the client has gone
 }
 
-// askKubectl has the control plane that this bed has joined run kubectl.
+// askKubectl makes the control plane that this bed has joined run kubectl.
 func (b *Bed) askKubectl(ctx context.Context, stdin io.Reader, args []string) (string, error) {
 	input, err := io.ReadAll(stdin)
 	if err != nil {

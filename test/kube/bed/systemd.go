@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The units of a node whose cgroups systemd makes, as their cgroups: its daemons, and its pods.
+// The units, by their cgroups, of a node whose cgroups systemd makes: its daemons, and its pods.
 const (
 	daemons  = "system.slice/kubebed.scope"
 	podSlice = "kubepods.slice"
@@ -28,7 +28,7 @@ func (b *Bed) driver() string {
 	return "cgroupfs"
 }
 
-// cgroup is that of a node, which has kubepods: with systemd the root.
+// cgroup returns the cgroup of a node, which contains kubepods; with systemd, the root.
 func (b *Bed) cgroup(node string) string {
 	if b.options.Systemd {
 		return ""
@@ -36,7 +36,7 @@ func (b *Bed) cgroup(node string) string {
 	return "/" + filepath.Join(link(b.number), node)
 }
 
-// prepareSystemd looks that this machine is no node yet, and writes down that it becomes one.
+// prepareSystemd checks that this machine is not a node yet, and records that it becomes one.
 func (b *Bed) prepareSystemd(hierarchies int) error {
 	if len(b.options.Nodes) != 1 || hierarchies != 1 {
 		return fmt.Errorf("%d nodes, %d cgroup hierarchies: with systemd as cgroup driver expected one of each",
@@ -51,15 +51,15 @@ func (b *Bed) prepareSystemd(hierarchies int) error {
 	return b.record.write(b.Dir)
 }
 
-// inScope is a program that becomes a unit of systemd with all that it starts, as containerd and the kubelet
-// are. Delegate= has the root pass on all controllers, which the kubelet expects.
+// inScope returns a program that becomes a systemd unit with everything that it starts, as containerd and the
+// kubelet are. Delegate= makes the root pass on all controllers, which the kubelet expects.
 func inScope(program string, args ...string) *exec.Cmd {
 	scope := []string{"--scope", "--quiet", "--collect", "--property=Delegate=yes",
 		"--unit=" + path.Base(daemons), "--", program}
 	return exec.Command("systemd-run", append(scope, args...)...)
 }
 
-// endUnits kills all of a node at once, and has systemd forget its units.
+// endUnits kills everything of a node at once, and makes systemd forget its units.
 func endUnits() error {
 	ctx, cancel := context.WithTimeout(context.Background(), Patient(30*time.Second))
 	defer cancel()
@@ -73,14 +73,14 @@ func endUnits() error {
 			return err
 		}
 		out, err := exec.CommandContext(ctx, "systemctl", "stop", path.Base(unit)).CombinedOutput()
-		if _, there := os.Stat(dir); there == nil { // one that ended by itself is not there to be stopped
+		if _, there := os.Stat(dir); there == nil { // a unit that has ended by itself cannot be stopped
 			return fmt.Errorf("systemctl stop %s: %w: %s", path.Base(unit), err, out)
 		}
 	}
 	return nil
 }
 
-// scopeOf is the cgroup of a container below the root, as systemd.slice(5) says: a-b.slice lies in a.slice.
+// scopeOf returns the cgroup of a container below the root, by systemd.slice(5): a-b.slice is in a.slice.
 func scopeOf(class, uid, id string) string {
 	pods := strings.TrimSuffix("kubepods-"+class, "-")
 	pod := pods + "-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice"

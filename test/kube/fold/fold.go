@@ -1,4 +1,4 @@
-// Package fold is a runc in front of runc, for nodes with a made-up topology: it notes which CPUs and memory
+// Package fold is a wrapper of runc for nodes with an invented topology: it records which CPUs and memory
 // nodes a container was to get, and gives runc ones that exist.
 package fold
 
@@ -16,15 +16,14 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Names in a folder: the program that folds is found there as Runc, the one in front of which it is as Real,
-// and what was asked for as Asked, a request a line.
+// Names in a folder: Runc is the wrapper, Real the wrapped program, and Asked has the requests, one a line.
 const (
 	Runc  = "runc-fold"
 	Real  = "runc"
 	Asked = "asked.json"
 )
 
-// Request is what a container was to get; empty lists are not set.
+// Request is what a container was to get. Empty lists are not set.
 type Request struct {
 	Command   string // create or update
 	Container string
@@ -77,7 +76,7 @@ func fold(dir string, args []string, in io.Reader) error {
 	return nil
 }
 
-// input makes data the standard input of this process, and of the one that it becomes.
+// input makes data the standard input of this process, and of the program that it becomes.
 func input(data []byte) error {
 	fd, err := unix.MemfdCreate("resources", 0)
 	if err != nil {
@@ -93,7 +92,7 @@ func input(data []byte) error {
 	return unix.Dup2(fd, 0)
 }
 
-// change notes what the resources at a path of a JSON document ask for, and returns the document with what
+// change records what the resources at a path of a JSON document ask for, and returns the document with what
 // exists.
 func change(dir string, r Request, document []byte, path ...string) ([]byte, error) {
 	var all map[string]any
@@ -104,7 +103,7 @@ func change(dir string, r Request, document []byte, path ...string) ([]byte, err
 	}
 	at := all
 	for _, key := range append(path, "cpu") {
-		at, _ = at[key].(map[string]any) // nil where there is none
+		at, _ = at[key].(map[string]any) // nil if it does not exist
 	}
 	r.CPUs, _ = at["cpus"].(string)
 	r.Mems, _ = at["mems"].(string)
@@ -126,7 +125,7 @@ func change(dir string, r Request, document []byte, path ...string) ([]byte, err
 	return json.Marshal(all)
 }
 
-// allowed are the CPUs or memory nodes that this process may use.
+// allowed returns the CPUs or memory nodes that this process may use.
 func allowed(key string) ([]int, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 
 // Image is a container image.
 type Image struct {
-	Name       string   // with its tag, as pods name it
-	Programs   []string // static programs of this host; each is in the image's root by its base name
+	Name       string   // with its tag, as in pods
+	Programs   []string // static programs of this host; each is in the image's root, by its base name
 	Entrypoint []string // the first one is a path in the image
 }
 
-// descriptor names a blob, as the OCI image specification has it.
+// descriptor names a blob, as in the OCI image specification.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -60,11 +60,11 @@ func Write(w io.Writer, i Image) error {
 	return a.err
 }
 
-// layer is the image's only layer: an archive of its programs.
+// layer returns the image's only layer: an archive of its programs.
 func (i Image) layer() ([]byte, error) {
 	var layer bytes.Buffer
 	a := &archive{out: tar.NewWriter(&layer)}
-	for _, dir := range []string{"etc/", "tmp/"} { // the kubelet writes hosts and resolv.conf
+	for _, dir := range []string{"etc/", "tmp/"} { // the kubelet writes hosts and resolv.conf there
 		a.header(tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o1777})
 	}
 	for _, program := range i.Programs {
@@ -84,7 +84,7 @@ func (i Image) layer() ([]byte, error) {
 	return layer.Bytes(), a.err
 }
 
-// static says whether a program runs in an image that has no libraries.
+// static checks that a program runs in an image without libraries.
 func static(program string) error {
 	file, err := elf.Open(program)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enter becomes a program in the namespaces of the node whose first process is pid, all but its PID
+// Enter becomes a program in the namespaces of the node whose first process is pid, except for the PID
 // namespace: the program has the node's files and network, and sees all processes and kernel threads, as a
 // daemon of the host does.
 func Enter(pid int, args []string) error {
-	runtime.LockOSThread() // the namespaces are this thread's, and exec makes it the only one
+	runtime.LockOSThread() // the namespaces belong to this thread, and exec makes it the only one
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
@@ -26,7 +26,7 @@ func Enter(pid int, args []string) error {
 			return err
 		}
 	}
-	// The node's /proc has the node's processes only. Another one over it is for this program alone.
+	// The node's /proc has only the node's processes. Another one is mounted over it for this program alone.
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}

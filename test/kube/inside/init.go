@@ -1,4 +1,5 @@
-// Package inside is what runs in the namespaces of a node: its first process, and the way in for others.
+// Package inside is what runs in the namespaces of a node: its first process, and the entry for other
+// programs.
 package inside
 
 import (
@@ -13,39 +14,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is what the first process of a node is told on its standard input.
+// Config is what the first process of a node reads from its standard input.
 type Config struct {
 	Hostname string
-	// State is a folder of the host for what a node has on its disk, so that it stays when the node begins anew.
+	// State is a folder of the host with the node's disk, which survives a restart of the node.
 	State string
-	// Topology has the folders cpu and node that are the node's /sys/devices/system; "" for those of the host.
+	// Topology has the folders cpu and node of the node's /sys/devices/system; "": the host's.
 	Topology string
-	// Systemd has the host's make the cgroups of pods: the node has its bus, and no PID namespace.
+	// Systemd makes the host's systemd create the cgroups of pods: the node has its bus, and no PID namespace.
 	Systemd bool
 	Env     []string
 	Daemons []Daemon // in the order of their start
 }
 
-// Daemon is a program that is started again whenever it ends.
+// Daemon is a program that is restarted whenever it ends.
 type Daemon struct {
 	Args []string
 	Log  string // a file of the host
-	// Ready is a file that is there when the daemon serves: the next one waits for it. "" does not wait.
+	// Ready is a file that exists once the daemon serves; the next daemon waits for it. "": it does not wait.
 	Ready string
 }
 
-// pause is how long after its end a daemon is started again, as systemd does for the kubelet and containerd.
+// pause is how long after its end a daemon is restarted, as by systemd for the kubelet and containerd.
 const pause = time.Second
 
-// Init is the first process of a node's PID namespace. It mounts what a node has of its own, and keeps the
-// daemons running until it is killed, and all others of the namespace with it.
+// Init is the first process of a node's PID namespace. It makes the node's own mounts, and keeps the daemons
+// running until it is killed, and all others in the namespace with it.
 func Init(in io.Reader) error {
 	var c Config
 	if err := json.NewDecoder(in).Decode(&c); err != nil {
 		return fmt.Errorf("standard input: %w", err)
 	}
 	switch {
-	case c.Systemd: // the children of daemons that end come to this process all the same
+	case c.Systemd: // orphans of daemons come to this process nevertheless
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("subreaper: %w", err)
 		}
@@ -65,12 +66,12 @@ func Init(in io.Reader) error {
 	return c.supervise()
 }
 
-// supervise starts the daemons, and is the parent of all that lose theirs.
+// supervise starts the daemons, and is the parent of all orphans.
 func (c Config) supervise() error {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
 	again, ready := make(chan int, len(c.Daemons)), time.NewTicker(20*time.Millisecond)
-	running := map[int]int{} // a daemon's number by its process
+	running := map[int]int{} // index of a daemon by its process
 	started := 0
 	start := func(i int) error {
 		pid, err := c.Daemons[i].start(c.Env)
@@ -123,7 +124,7 @@ func (d Daemon) serves() bool {
 	return d.Ready == "" || err == nil
 }
 
-// start starts the daemon and lets go of it: reap waits for all children.
+// start starts the daemon and releases it: reap waits for all children.
 func (d Daemon) start(env []string) (int, error) {
 	log, err := os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

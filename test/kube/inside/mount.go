@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlaid are the folders of the host that a node sees, and changes for itself only. What it changed there
-// is gone when it begins anew.
+// overlaid returns the folders of the host that a node sees, and changes only for itself. A restart drops the
+// changes.
 func overlaid() []string { return []string{"/etc", "/opt", "/var/lib", "/var/log"} }
 
-// kept are the folders that a node has on its disk.
+// kept returns the folders on a node's disk.
 func kept() []string {
 	return []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods", "/etc/cni",
 		"/etc/containerd"}
 }
 
-// sysctls are what the kubelet sets for the whole kernel: a node writes to copies.
+// sysctls returns what the kubelet sets for the whole kernel: a node writes to copies.
 func sysctls() []string {
 	return []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
 		"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"}
 }
 
-// Journals is the one folder of /run that nodes share with their host: a journal of what was changed on the
-// host must outlive the node.
+// Journals is the only folder of /run that nodes share with their host: a journal of changes of the host must
+// outlive the node.
 const Journals = "/run/isolane"
 
 // mounter mounts until something fails.
@@ -54,7 +54,7 @@ func (m *mounter) mkdir(dirs ...string) {
 	}
 }
 
-// copied puts a copy of a file in its place.
+// copied replaces a file by a copy.
 func (m *mounter) copied(name, copied string) {
 	m.mkdir(filepath.Dir(copied))
 	data, err := os.ReadFile(name)
@@ -67,8 +67,8 @@ func (m *mounter) copied(name, copied string) {
 	m.bind(copied, name)
 }
 
-// unmountBelow lets go of mounts that another one is about to hide: network namespaces of the host would stay
-// as long as the node.
+// unmountBelow unmounts what another mount is about to hide: network namespaces of the host would live as
+// long as the node.
 func (m *mounter) unmountBelow(prefix string) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if m.err == nil {
@@ -76,7 +76,7 @@ func (m *mounter) unmountBelow(prefix string) {
 	}
 	for line := range strings.Lines(string(mounts)) {
 		if target := strings.Fields(line)[1]; strings.HasPrefix(target, prefix) && m.err == nil {
-			// One below another went with it.
+			// A mount below another one went with it.
 			err = unix.Unmount(target, unix.MNT_DETACH)
 			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				m.err = fmt.Errorf("umount %s: %w", target, err)
@@ -85,10 +85,10 @@ func (m *mounter) unmountBelow(prefix string) {
 	}
 }
 
-// mount makes the node's view: the host's files, with a /run, /proc, /etc and /var of its own.
+// mount makes the node's view: the host's files, with its own /run, /proc, /etc and /var.
 func (c Config) mount() error {
 	m := &mounter{}
-	// Nothing of this reaches the host, and what the host unmounts is gone here too.
+	// Nothing of this reaches the host, and what the host unmounts disappears here too.
 	m.mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "")
 	m.unmountBelow("/run/")
 	m.mount("proc", "/proc", "proc", 0, "")
@@ -112,7 +112,7 @@ func (c Config) mount() error {
 	m.mkdir(filepath.Join(memory, Journals), filepath.Join(run, "lock"))
 	m.bind(Journals, filepath.Join(memory, Journals))
 	if c.Systemd {
-		for _, dir := range []string{"systemd", "dbus"} { // its sockets, and that it is process 1
+		for _, dir := range []string{"systemd", "dbus"} { // its sockets, and the sign that it is process 1
 			if _, err := os.Stat("/run/" + dir); err == nil {
 				m.mkdir(filepath.Join(run, dir))
 				m.bind("/run/"+dir, filepath.Join(run, dir))
@@ -128,6 +128,6 @@ func (c Config) mount() error {
 			m.bind(filepath.Join(c.Topology, dir), "/sys/devices/system/"+dir)
 		}
 	}
-	m.mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "") // what the kubelet mounts reaches containers
+	m.mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "") // mounts of the kubelet reach containers
 	return m.err
 }

@@ -12,8 +12,9 @@ import (
 	"isolane.dev/isolane/test/kube/topology"
 )
 
-// cards are devices of another driver: "last" is on the NUMA node of this number, "first" on another, and "nowhere" does
-// not say where it is. slice is more fields of their slice, and each of what each of them has.
+// cards makes devices of another driver: "last" is on the NUMA node of this number, "first" on another, and
+// "nowhere" does not say where it is. slice has further fields of their slice, and each further fields of
+// each device.
 func (c *cluster) cards(t *testing.T, node int, slice, each string) {
 	t.Helper()
 	of := func(name, where string) string {
@@ -32,7 +33,8 @@ spec: {selectors: [{cel: {expression: device.driver == "cards.example.com"}}]}
 `, slice, of("first", numa(1-node)), of("nowhere", ""), of("last", numa(node))), "apply", "-f", "-")
 }
 
-// withCard is a pod whose claim has a lane of one CPU and a card on its NUMA node; kind says which card, "" any.
+// withCard returns a pod whose claim has a lane of one CPU and a card on its NUMA node. kind says which card;
+// "": any.
 func withCard(name, kind string) pod {
 	selectors := ""
 	if kind != "" {
@@ -46,14 +48,14 @@ func withCard(name, kind string) pod {
 		all: []container{{name: "main", claim: "devices", cpus: "1", args: `"2"`}}}
 }
 
-// devicesOf are the devices of the claim of a pod, in their order.
+// devicesOf returns the devices of a pod's claim, in their order.
 func (c *cluster) devicesOf(t *testing.T, pod string) []string {
 	t.Helper()
 	claim := c.claimOf(t, pod)
 	return strings.Fields(c.kubectl(t, "", "get", "resourceclaim", claim, "-o", "jsonpath={.status.allocation.devices.results[*].device}"))
 }
 
-// claimOf is the name of the claim of a pod, once it is there.
+// claimOf returns the name of a pod's claim, once it exists.
 func (c *cluster) claimOf(t *testing.T, pod string) (claim string) {
 	t.Helper()
 	c.until(t, "a claim of "+pod, func() (err error) {
@@ -66,8 +68,8 @@ func (c *cluster) claimOf(t *testing.T, pod string) (claim string) {
 	return claim
 }
 
-// A claim of a lane and a card of another driver: both are on one NUMA node, and the pod has its lane. The card needs
-// nothing done on the node, so that no second driver has to run.
+// A claim has a lane and a card of another driver: both are on one NUMA node, and the pod has its lane. The
+// card needs no preparation on the node, so that no second driver must run.
 func TestCard(t *testing.T) {
 	c := start(t, bed.Options{Features: map[string]bool{"DRAOptionalNodeOperations": true, "NodeDeclaredFeatures": true}})
 	c.cards(t, 0, `, skipNodeOperations: ["*"]`, "")
@@ -83,8 +85,8 @@ func TestCard(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// On a made-up machine of two NUMA nodes each lane is on that of its card. The cards never become ready, so that no pod is
-// bound: its lane would be in force on this machine.
+// On an invented machine of two NUMA nodes, each lane is on the node of its card. The cards never become
+// ready, so no pod is bound: its lane would be in force on this machine.
 func TestCardNodes(t *testing.T) {
 	two := t.TempDir()
 	if err := topology.Write(two, topology.Machine{NUMANodes: 2, CoresPerNode: runtime.NumCPU(), ThreadsPerCore: 1, MemoryPerNode: 8 << 30}); err != nil {

@@ -24,16 +24,16 @@ import (
 type cluster struct {
 	*bed.Bed
 	node       *bed.Node
-	programs   string // a folder with isolane-kube, its hook, isolane and spin
+	programs   string // folder with isolane-kube, its hook, isolane and spin
 	kubeconfig string // of the node part's service account on the node
 	part       *exec.Cmd
-	log        string // a file with what the node part has said
-	victim     string // a lane in force, which the annotation of pods from now on names
+	log        string // file with the output of the node part
+	victim     string // a lane in force, which pods from now on name by annotation
 }
 
 const root = "../../.."
 
-// start starts a bed on a host that has no lanes, and compares the host when the test has ended.
+// start starts a bed on a host without lanes, and compares the host when the test has ended.
 func start(t *testing.T, o bed.Options) *cluster {
 	t.Helper()
 	bedtest.Need(t)
@@ -79,7 +79,7 @@ func start(t *testing.T, o bed.Options) *cluster {
 	return c
 }
 
-// programsDir has the programs of these tests, and goes with them.
+// programsDir is the folder of these tests' programs, and is removed with them.
 var programsDir string
 
 func TestMain(m *testing.M) {
@@ -109,7 +109,7 @@ var build = sync.OnceValue(func() error {
 	return nil
 })
 
-// sameHost compares the host with what it is now when the test has ended.
+// sameHost compares the present host with the one after the test.
 func (c *cluster) sameHost(t *testing.T) {
 	t.Helper()
 	before, err := exec.Command(c.programs + "/fingerprint").Output()
@@ -134,7 +134,8 @@ func (c *cluster) sameHost(t *testing.T) {
 	})
 }
 
-// credentials are a file with those that a pod of the DaemonSet would have: the service account's, bound to the node.
+// credentials returns a file with the credentials of a pod of the DaemonSet: the service account's, bound to
+// the node.
 func (c *cluster) credentials(t *testing.T, n *bed.Node, namespace, account string) string {
 	t.Helper()
 	uid := c.kubectl(t, "", "get", "node", n.Name, "-o", "jsonpath={.metadata.uid}")
@@ -230,12 +231,12 @@ spec:
     env: [{name: ISOLANE_CPUS, value: forged}]}]
 `
 
-// podOf is a pod that names a lane which is not its own.
+// podOf returns a pod that names a lane which is not its own.
 func (c *cluster) podOf(name, claims, resources, threads string) string {
 	return fmt.Sprintf(podTemplate, name, claims, resources, threads, cmp.Or(c.victim, "forged"))
 }
 
-// lane applies a pod with a lane of one CPU; spec is that of its parameters, "" has a role.
+// lane applies a pod with a lane of one CPU. spec is the spec of its parameters; "": one with a role.
 func (c *cluster) lane(t *testing.T, name, spec, threads string) {
 	t.Helper()
 	if spec == "" {
@@ -293,7 +294,7 @@ func (c *cluster) tryKubectl(t *testing.T, stdin string, args ...string) (string
 	return c.Kubectl(ctx, stdin, args...)
 }
 
-// until waits a minute for what is to become true.
+// until waits for at most a minute until something becomes true.
 func (c *cluster) until(t *testing.T, what string, is func() error) {
 	t.Helper()
 	c.untilWithin(t, time.Minute, what, is)
@@ -310,7 +311,7 @@ func (c *cluster) untilWithin(t *testing.T, limit time.Duration, what string, is
 	t.Fatalf("%s: not within %v: %v", what, bed.Patient(limit), err)
 }
 
-// says waits until the events of a pod say something.
+// says waits until the events of a pod contain these words.
 func (c *cluster) says(t *testing.T, pod string, words ...string) {
 	t.Helper()
 	text := ""
@@ -331,7 +332,7 @@ func (c *cluster) says(t *testing.T, pod string, words ...string) {
 	}
 }
 
-// noLanes is nil where no lane is in force on the host.
+// noLanes returns an error if a lane is in force on the host.
 func (c *cluster) noLanes() error {
 	out, err := exec.Command(c.programs+"/isolane", "status").CombinedOutput()
 	if err == nil && !strings.Contains(string(out), "no lanes are in force") {
@@ -340,7 +341,8 @@ func (c *cluster) noLanes() error {
 	return err
 }
 
-// cpusOf are the CPUs of the lane of a container, as the node part has told it: of POD/CONTAINER, or of a pod of one.
+// cpusOf returns the CPUs of a container's lane, as reported by the node part: of POD/CONTAINER, or of a pod
+// with one container.
 func (c *cluster) cpusOf(t *testing.T, container string) string {
 	t.Helper()
 	var cpus string

@@ -16,7 +16,7 @@ import (
 	"isolane.dev/isolane/test/kube/bed/bedtest"
 )
 
-// needCPUs skips a test of lanes that need more CPUs than this machine has: housekeeping keeps one.
+// needCPUs skips tests of lanes that need more CPUs than this machine has: housekeeping keeps one.
 func needCPUs(t *testing.T, n int) {
 	t.Helper()
 	if has := runtime.NumCPU(); has < n {
@@ -24,7 +24,7 @@ func needCPUs(t *testing.T, n int) {
 	}
 }
 
-// pod is one of containers named like their arguments: "worker claim=lane threads=3".
+// pod is a pod of containers, which are named by their arguments: "worker claim=lane threads=3".
 type pod struct {
 	name   string
 	claims map[string]string // by their names in the pod: the devices of a ResourceClaimTemplate as JSON
@@ -40,7 +40,7 @@ type container struct {
 	args        string
 }
 
-// request are the devices of a claim for one lane.
+// request returns the devices of a claim for one lane.
 func request(capacity, spec string) string {
 	return fmt.Sprintf(`{requests: [{name: lane, exactly: {deviceClassName: lane.isolane.dev, capacity: {requests: %s}}}],
       config: [{opaque: {driver: isolane.dev, parameters: {apiVersion: isolane.dev/v1alpha1, kind: Lane, spec: %s}}}]}`, capacity, spec)
@@ -87,7 +87,8 @@ func (c *cluster) deletePod(t *testing.T, p pod) {
 	c.kubectl(t, p.manifest(), "delete", "--wait", "-f", "-")
 }
 
-// Two containers of a pod share a claim by roles: each has its own CPUs, and no thread of one runs on the other's.
+// Two containers of a pod share a claim by roles: each has its own CPUs, and no thread of one runs on the
+// other's.
 func TestContainers(t *testing.T) {
 	needCPUs(t, 4)
 	c := start(t, bed.Options{})
@@ -151,7 +152,7 @@ func (c *cluster) restart(t *testing.T, name string) {
 	c.ready(t, pod)
 }
 
-// Two claims of a pod are answered at once and are lanes of their own; a container has one of them.
+// Two claims of a pod are answered at once and are separate lanes; a container has one of them.
 func TestClaims(t *testing.T) {
 	needCPUs(t, 4)
 	c := start(t, bed.Options{})
@@ -174,7 +175,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// A lane's container has its hugepages, which are of the node's pool.
+// A lane's container has its hugepages, from the node's pool.
 func TestHugepages(t *testing.T) {
 	pool := "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 	before, err := os.ReadFile(pool)
@@ -212,8 +213,8 @@ func TestHugepages(t *testing.T) {
 	c.deletePod(t, p)
 }
 
-// With cgroup v2 and Linux 6.7 or later a container's own cgroup is the lane: the kernel keeps all others off, also
-// while the node part is away, and nothing is left when the pod has gone.
+// With cgroup v2 and Linux 6.7 or later a container's own cgroup is the lane: the kernel keeps all others
+// off, even while the node part is away, and nothing is left when the pod has gone.
 func TestPartition(t *testing.T) {
 	if !partitions() {
 		t.Skip("skipped: needs cgroup v2 with partitions below others")
@@ -268,13 +269,13 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// partitions says whether a container's cgroup can be a partition: cgroup v2, Linux 6.7 and later.
+// partitions reports whether a container's cgroup can be a partition: cgroup v2, Linux 6.7 and later.
 func partitions() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cpuset.cpus.isolated")
 	return err == nil
 }
 
-// disturb has systemd read its units again, and write the settings of a container's scope.
+// disturb makes systemd read its units again, and write the settings of a container's scope.
 func (c *cluster) disturb(t *testing.T, pod string, look func(string)) {
 	t.Helper()
 	group, err := c.cgroupOf(pod)
@@ -294,9 +295,10 @@ func (c *cluster) disturb(t *testing.T, pod string, look func(string)) {
 	look("after a daemon-reexec and set-property")
 }
 
-// Older kernels with cgroup v2 make no partition of a container's cgroup. The lane is there all the same, with limits and
-// statistics of its own, and all other containers are kept off its CPUs by their cpusets: those that ran before, that came
-// since, and that began while the node part was away, when it is back. The claim says so.
+// Older kernels with cgroup v2 make no partition of a container's cgroup. The lane nevertheless exists, with
+// its own limits and statistics, and all other containers are kept off its CPUs by their cpusets: those that
+// ran before, those that came since and, once the node part is back, those that began while it was away. The
+// claim says so.
 func TestOlderKernel(t *testing.T) {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil || partitions() {
 		t.Skip("skipped: needs cgroup v2 without partitions below others (before Linux 6.7)")

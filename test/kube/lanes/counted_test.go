@@ -7,7 +7,7 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// Where the scheduler counts claims as CPUs of the node a pod need not ask for these.
+// If the scheduler counts claims as CPUs of the node, a pod need not request these.
 func TestCounted(t *testing.T) {
 	c := start(t, bed.Options{Features: map[string]bool{"DRANodeAllocatableResources": true}})
 	c.run(t)

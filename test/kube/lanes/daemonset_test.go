@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/test/kube/image"
 )
 
-// The node part as the DaemonSet of deploy/kube, in an image of its two programs: a pod gets a lane, which its container
-// keeps while the node part is made anew.
+// The node part runs as the DaemonSet of deploy/kube, in an image of its two programs: a pod gets a lane,
+// which its container keeps while the node part is replaced.
 func TestDaemonSet(t *testing.T) {
 	c := start(t, bed.Options{})
 	err := c.Load(t.Context(), image.Image{Name: "docker.io/library/isolane-kube:latest",
@@ -59,7 +59,8 @@ func TestDaemonSet(t *testing.T) {
 	c.leave(t)
 }
 
-// leave takes the node part away as docs/kubernetes.md says it, with the pod of deploy/kube/example.yaml in its lane.
+// leave removes the node part as docs/kubernetes.md says, with the pod of deploy/kube/example.yaml in its
+// lane.
 func (c *cluster) leave(t *testing.T) {
 	t.Helper()
 	example, err := os.ReadFile(root + "/deploy/kube/example.yaml")

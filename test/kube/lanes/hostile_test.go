@@ -9,12 +9,12 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// What somebody writes who wants a lane that is not his own, or has misunderstood, is refused with the reason.
+// What somebody writes to get a lane that is not theirs, or by mistake, is refused with the reason.
 func TestForged(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
 
-	// The node part of one node writes no slices of another, whatever its program is made to do.
+	// The node part of one node cannot write slices of another, whatever its program is made to do.
 	slice := `apiVersion: resource.k8s.io/v1
 kind: ResourceSlice
 metadata: {name: forged}
@@ -40,7 +40,8 @@ spec: {driver: isolane.dev, nodeName: %s, pool: {name: %s, generation: 1, resour
 	c.says(t, "second", "expected the claim of this pod alone: a lane is one pod's")
 	c.apart(t, cpus, "first")
 
-	// Somebody else writes other CPUs into the status: the lane stays as it is, also when its container starts anew.
+	// Somebody else writes other CPUs into the status: the lane stays as it is, even when its container
+	// restarts.
 	patch := `[{"op": "replace", "path": "/status/devices/0/data/lanes/0/cpus", "value": "0"}]`
 	c.kubectl(t, "", "patch", "resourceclaim", "shared", "--subresource=status", "--type=json", "--patch", patch)
 	c.kill(t)
@@ -56,7 +57,7 @@ spec: {driver: isolane.dev, nodeName: %s, pool: {name: %s, generation: 1, resour
 		}
 		return nil
 	})
-	// Nor does it get the lane when the first has gone: nobody has looked at what it asks for.
+	// Nor does it get the lane when the first has gone: nobody has checked what it asks for.
 	c.kubectl(t, "", "delete", "pod", "first", "--wait")
 	events := func() string {
 		return c.kubectl(t, "", "get", "events", "--field-selector=involvedObject.name=second", "-o", "jsonpath={.items[*].count}")
@@ -78,7 +79,7 @@ spec: {driver: isolane.dev, nodeName: %s, pool: {name: %s, generation: 1, resour
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// shares applies a pod with the claim shared.
+// shares applies a pod with the claim named shared.
 func (c *cluster) shares(t *testing.T, pod, cpu string) {
 	t.Helper()
 	c.kubectl(t, c.podOf(pod, "resourceClaims: [{name: lane, resourceClaimName: shared}]",

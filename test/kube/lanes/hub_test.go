@@ -16,7 +16,7 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// hub is one on this machine, which the node of a cluster has joined.
+// hub is a hub on this machine, which the node of a cluster has joined.
 type hub struct {
 	*cluster
 	binary, dir string
@@ -104,7 +104,7 @@ func (h *hub) follow(t *testing.T) {
 
 func (h *hub) file(name string) string { return filepath.Join(h.dir, name) }
 
-// ask is kubectl at the hub.
+// ask runs kubectl at the hub.
 func (h *hub) ask(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	return h.kubectl(t, stdin, append(args, "--kubeconfig", filepath.Join(h.file("hub"), "admin.kubeconfig"))...)
@@ -121,7 +121,7 @@ func (h *hub) apply(t *testing.T, name, lane, image string, threads int) {
 	h.ask(t, fmt.Sprintf(app, name, lane, image, threads), "apply", "-f", "-")
 }
 
-// is waits until an App is so, with a message that says something.
+// is waits until an App has this phase, with a message that says something.
 func (h *hub) is(t *testing.T, name, phase, says string) {
 	t.Helper()
 	h.until(t, name+" is "+phase, func() error {
@@ -133,9 +133,9 @@ func (h *hub) is(t *testing.T, name, phase, says string) {
 	})
 }
 
-// A cluster's node is a host of a hub: an App is a pod there with a claim, whose lane the node's planner has placed
-// before the hub confirms it. It goes on without hub and agent, comes again when somebody deletes it, and ends with
-// its App. What has no room is refused with the planner's reason, and leaves nothing.
+// A cluster's node is a host of a hub: an App is a pod there with a claim, whose lane the node's planner has
+// placed before the hub confirms it. It goes on without hub and agent, comes back when somebody deletes it,
+// and ends with its App. What has no room is refused with the planner's reason, and leaves nothing.
 func TestHub(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)

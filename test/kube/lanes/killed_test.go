@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// The node part is killed at steps of its own, before each of them is done, and nothing is lost or left.
+// The node part is killed before each of its steps, and nothing is lost or left.
 func TestKilledAt(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -82,7 +82,8 @@ func (c *cluster) claim(t *testing.T) (uid string) {
 	return uid
 }
 
-// killAt has strace kill the node part when it makes one of these system calls with a file; died is closed then.
+// killAt makes strace kill the node part when it makes one of these system calls with a file. died is closed
+// then.
 func (c *cluster) killAt(t *testing.T, strace, calls, file string) (died chan struct{}) {
 	t.Helper()
 	s := exec.CommandContext(t.Context(), strace, "-f", "-qq", "-P", file, "-e", "inject="+calls+":signal=KILL", "-o", "/dev/null",
@@ -107,7 +108,7 @@ func (c *cluster) killAt(t *testing.T, strace, calls, file string) (died chan st
 	return died
 }
 
-// noFiles waits until the node part has left no files of claims.
+// noFiles waits until no files of claims are left.
 func (c *cluster) noFiles(t *testing.T) {
 	t.Helper()
 	c.until(t, "files of claims are gone", func() error {

@@ -15,8 +15,8 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// Where every thread of a lane's container runs, and that no other pod's does: with cgroup v1 by the node part, from
-// Linux 6.7 by the kernel.
+// TestLane checks where every thread of a lane's container runs, and that no other pod's thread runs there:
+// with cgroup v1 by the node part, since Linux 6.7 by the kernel.
 func TestLane(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
@@ -152,7 +152,7 @@ func TestRefused(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// Without answers the kubelet hears what does not fit, and a pod that fits begins at once.
+// Without answers the kubelet reports what does not fit, and a pod that fits begins at once.
 func TestUnanswered(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t, "--answer=false")
@@ -168,7 +168,7 @@ func TestUnanswered(t *testing.T) {
 	c.delete(t, "efficient")
 }
 
-// A container whose node part is away does not begin outside of its lane.
+// A container whose node part is away does not begin outside its lane.
 func TestAway(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
@@ -184,7 +184,7 @@ func TestAway(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// Where the kubelet gives CPUs away itself nothing is offered, and an event says why.
+// If the kubelet itself assigns CPUs, nothing is offered, and an event says why.
 func TestStaticKubelet(t *testing.T) {
 	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{Kubelet: map[string]any{"cpuManagerPolicy": "static",
 		"reservedSystemCPUs": "0"}}}})

@@ -18,8 +18,8 @@ import (
 	"isolane.dev/isolane/test/kube/topology"
 )
 
-// A node that was started again has no lanes and no record of them: its pods get the CPUs that they had, also where
-// others are free by then.
+// A restarted node has no lanes and no record of them: its pods get the CPUs that they had, even if others
+// are free by then.
 func TestReboot(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
@@ -44,8 +44,8 @@ func TestReboot(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// A pod that was deleted by force while its node was down, and its claim with it, is not there again: no lane, no file, and
-// its CPUs are the next one's.
+// A pod that was deleted by force while its node was down, with its claim, is not there again: it leaves no
+// lane and no file, and its CPUs go to the next pod.
 func TestDeletedWhileDown(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
@@ -79,8 +79,8 @@ func TestDeletedWhileDown(t *testing.T) {
 	c.noFiles(t)
 }
 
-// reboot takes the node down and up again as a boot of its machine does: nothing of the lanes is set, and /run/isolane knows
-// of none.
+// reboot takes the node down and up again as a reboot of its machine would: nothing of the lanes is set, and
+// /run/isolane knows of none.
 func (c *cluster) reboot(t *testing.T, down ...func() error) {
 	t.Helper()
 	c.kill(t)
@@ -93,7 +93,7 @@ func (c *cluster) reboot(t *testing.T, down ...func() error) {
 	c.run(t)
 }
 
-// again waits until a pod's container was started again as often as its node: where the kubelet has asked in vain, before the
+// again waits until a pod's container was restarted as often as its node. If the kubelet has asked before the
 // node part was there, it asks again at the pod's next turn (syncFrequency of the bed's kubelet).
 func (c *cluster) again(t *testing.T, pod string, times int) {
 	t.Helper()
@@ -107,14 +107,14 @@ func (c *cluster) again(t *testing.T, pod string, times int) {
 	c.ready(t, pod)
 }
 
-// uidOf is that of a pod's claim.
+// uidOf returns the uid of a pod's claim.
 func (c *cluster) uidOf(t *testing.T, pod string) string {
 	t.Helper()
 	claim := c.kubectl(t, "", "get", "pod", pod, "-o", "jsonpath={.status.resourceClaimStatuses[0].resourceClaimName}")
 	return c.kubectl(t, "", "get", "resourceclaim", claim, "-o", "jsonpath={.metadata.uid}")
 }
 
-// lanesOf is nil where the lanes in force, and the files of claims, are those of some pods and of no others.
+// lanesOf returns nil if the lanes in force, and the files of claims, are exactly those of these pods.
 func (c *cluster) lanesOf(t *testing.T, pods ...string) error {
 	t.Helper()
 	var want, have []string
@@ -138,15 +138,16 @@ func (c *cluster) lanesOf(t *testing.T, pods ...string) error {
 	return err
 }
 
-// A pod that the node refuses which the scheduler likes best comes to another: the first has threads of which the lane owns
-// two, for which the pod does not ask.
+// If the node that the scheduler prefers refuses a pod, it goes to another one: the first has threads of
+// which the lane owns two, for which the pod does not ask.
 func TestAnotherNode(t *testing.T) {
 	threads := t.TempDir()
 	err := topology.Write(threads, topology.Machine{NUMANodes: 1, CoresPerNode: runtime.NumCPU(), ThreadsPerCore: 2, MemoryPerNode: 8 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With the policy none it would give pods' cgroups CPUs that are not there. So both nodes have as many to give away.
+	// With the policy none it would give pods' cgroups CPUs that do not exist. So both nodes have the same
+	// number to assign.
 	static := map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": fmt.Sprintf("0-%d", runtime.NumCPU()-1)}
 	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{}, {Topology: threads, Kubelet: static}}})
 	c.run(t)
@@ -166,8 +167,9 @@ func TestAnotherNode(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// runBeside starts a node part of a made-up node of this kernel, which may refuse only: it has a record of lanes of its own,
-// so that it does not take those of the first for its, and believes its kubelet's policy to be none.
+// runBeside starts a node part of an invented node of this kernel, which may only refuse. It has its own
+// record of lanes, so that it does not take those of the first for its own, and assumes that its kubelet's
+// policy is none.
 func (c *cluster) runBeside(t *testing.T, n *bed.Node) {
 	t.Helper()
 	const own = `mount --make-rprivate / && mount -t tmpfs -o mode=700 own /run/isolane && echo '{"policyName":"none"}' > /run/isolane/none &&

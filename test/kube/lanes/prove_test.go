@@ -36,7 +36,7 @@ spec:
   modes: {quick: {blocks: 1, windows: {echo: {warmup: 100ms, measure: 500ms}, iperf3: {measure: 1s}}}}
 `
 
-// A session whose application and neighbours are pods, its self-test, and what is left where it is killed.
+// A session with application and neighbours in pods, its self-test, and what is left if it is killed.
 func TestProve(t *testing.T) {
 	for _, program := range []string{"stress-ng", "iperf3"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -118,7 +118,8 @@ func TestProve(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// counted looks at the runs of a session: all cells have one that counts, and the application keeps to its CPU where it has one.
+// counted checks the runs of a session: all cells have one that counts, and the application stays on its CPU
+// if it has one.
 func (c *cluster) counted(t *testing.T, dir string, cells int) {
 	t.Helper()
 	var s struct {
@@ -156,7 +157,7 @@ func (c *cluster) counted(t *testing.T, dir string, cells int) {
 	}
 }
 
-// command is a call of isolane on the node, with kubectl and an administrator's rights.
+// command returns a call of isolane on the node, with kubectl and an administrator's rights.
 func (c *cluster) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	programs, err := kube.Programs()
@@ -168,7 +169,7 @@ func (c *cluster) command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// isolane runs it there, and returns all that it says.
+// isolane runs it there, and returns its output.
 func (c *cluster) isolane(t *testing.T, args ...string) string {
 	t.Helper()
 	var said bytes.Buffer

@@ -11,7 +11,8 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// A resize of a pod passes its memory and leaves the lane; a limit that would throttle the lane is refused.
+// A resize of a pod changes its memory and leaves the lane alone. A limit that would throttle the lane is
+// refused.
 func TestResize(t *testing.T) {
 	c := start(t, bed.Options{})
 	c.run(t)
@@ -59,7 +60,7 @@ func (c *cluster) resize(t *testing.T, pod, resources string) {
 		"spec: {containers: [{name: main, resources: {"+resources+"}}]}")
 }
 
-// group is the cgroup of a container in the hierarchy with a controller.
+// group returns the cgroup of a container in the hierarchy with a controller.
 func (c *cluster) group(t *testing.T, controller, container string) string {
 	t.Helper()
 	in, err := c.cgroupOf(container)

@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// What the node part costs where nothing happens, before lanes and with up to eight; no thread of it may run on a lane's CPU.
-// $ISOLANE_KUBE_REST says for how long it is looked at.
+// TestAtRest measures what the node part costs while nothing happens, before lanes and with up to eight. None
+// of its threads may run on a lane's CPU. $ISOLANE_KUBE_REST sets how long it is observed.
 func TestAtRest(t *testing.T) {
 	rest, err := time.ParseDuration(cmp.Or(os.Getenv("ISOLANE_KUBE_REST"), "2s"))
 	if err != nil {
@@ -44,7 +44,7 @@ func TestAtRest(t *testing.T) {
 	c.until(t, "the lanes are released", c.noLanes)
 }
 
-// atRest says how much CPU time the node part takes, when what began before has calmed down.
+// atRest logs how much CPU time the node part takes, after what began before has calmed down.
 func (c *cluster) atRest(t *testing.T, rest time.Duration) {
 	t.Helper()
 	time.Sleep(rest / 2)
@@ -54,7 +54,8 @@ func (c *cluster) atRest(t *testing.T, rest time.Duration) {
 	t.Logf("at rest: %v of CPU time in %.0f s: %.3f%%", used, took.Seconds(), 100*used.Seconds()/took.Seconds())
 }
 
-// used is the CPU time of all threads that the node part has (Documentation/scheduler/sched-stats.rst, schedstat).
+// used returns the CPU time of all threads of the node part (Documentation/scheduler/sched-stats.rst,
+// schedstat).
 func (c *cluster) used(t *testing.T) (sum time.Duration) {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", c.part.Process.Pid))

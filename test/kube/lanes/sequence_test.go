@@ -18,8 +18,9 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// Pods come, go and are resized, and daemons are killed, at random: no CPU has two owners, and nothing is left. 20
-// steps, or so many as $ISOLANE_KUBE_STEPS says, from $ISOLANE_KUBE_SEED or a seed of the clock, which is logged.
+// Pods come, go and are resized, and daemons are killed, at random: no CPU has two owners, and nothing is
+// left. It takes 20 steps, or $ISOLANE_KUBE_STEPS, from $ISOLANE_KUBE_SEED or a seed from the clock, which is
+// logged.
 func TestSequence(t *testing.T) {
 	steps, err := strconv.Atoi(os.Getenv("ISOLANE_KUBE_STEPS"))
 	if err != nil {
@@ -157,7 +158,7 @@ func (s *sequence) look(t *testing.T) {
 	s.busy += len(seen)
 }
 
-// inForce are the lanes by their CPUs, and by the cgroups of their containers.
+// inForce has the lanes by their CPUs, and by the cgroups of their containers.
 type inForce struct {
 	owner  map[int]string
 	groups map[string]string
@@ -199,7 +200,7 @@ func (s *sequence) lanes(t *testing.T) (inForce, error) {
 	return f, err
 }
 
-// user is a process of the machine that is no kernel thread.
+// user is a process of the machine that is not a kernel thread.
 type user struct {
 	dir, group string
 	threads    []thread

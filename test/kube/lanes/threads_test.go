@@ -18,7 +18,8 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// processes are those of a container, by their numbers on the host: of POD/CONTAINER, or of a pod of one.
+// processes returns a container's processes, by their ids on the host: of POD/CONTAINER, or of a pod with one
+// container.
 func (c *cluster) processes(t *testing.T, container string) []int {
 	t.Helper()
 	pids := c.processesNow(container)
@@ -42,7 +43,7 @@ func (c *cluster) processesNow(container string) (pids []int) {
 	return pids
 }
 
-// cgroupOf is the cgroup of a container, in the hierarchy with cpusets.
+// cgroupOf returns the cgroup of a container, in the hierarchy with cpusets.
 func (c *cluster) cgroupOf(container string) (string, error) {
 	pod, name, _ := strings.Cut(container, "/")
 	of := ".status.containerStatuses[0]"
@@ -62,15 +63,15 @@ func (c *cluster) cgroupOf(container string) (string, error) {
 	return c.node.ContainerCgroup(uid, id)
 }
 
-// apart looks for two seconds at each thread of the lane's container and of others: what it may use, and where it ran
-// last. The lane's are on its CPUs, and no other is.
+// apart looks for two seconds at each thread of the lane's container and of others: what it may use, and
+// where it last ran. The lane's are on its CPUs, and no others are.
 func (c *cluster) apart(t *testing.T, cpus, lane string, others ...string) {
 	t.Helper()
 	c.eachApart(t, map[string]string{lane: cpus}, others...)
 }
 
-// eachApart does so with several lanes, by the names of their containers, and returns the CPUs on which the threads of
-// each were seen.
+// eachApart does the same with several lanes, by the names of their containers, and returns the CPUs on which
+// each one's threads ran.
 func (c *cluster) eachApart(t *testing.T, lanes map[string]string, others ...string) map[string]string {
 	t.Helper()
 	all, pids, own := map[int]bool{}, map[string][]int{}, map[string]map[int]bool{}
@@ -120,7 +121,7 @@ func (c *cluster) eachApart(t *testing.T, lanes map[string]string, others ...str
 	return ran
 }
 
-// wrong says whether a container has a CPU that is not its lane's, or without one a CPU of a lane.
+// wrong reports whether a container has a CPU outside its lane or, if it has no lane, a CPU of a lane.
 func wrong(own, all, has map[int]bool) bool {
 	for id := range has {
 		if own != nil && !own[id] || own == nil && all[id] {
@@ -130,7 +131,7 @@ func wrong(own, all, has map[int]bool) bool {
 	return len(has) == 0
 }
 
-// list reads a list of CPUs, as the kernel writes it.
+// list parses a cpulist.
 func list(t *testing.T, text string) map[int]bool {
 	t.Helper()
 	ids := map[int]bool{}
@@ -157,7 +158,8 @@ type thread struct {
 	allowed    string
 }
 
-// threadsOf reads Cpus_allowed_list of each thread of processes, and the CPU on which it ran last (proc(5), stat 39).
+// threadsOf reads Cpus_allowed_list of each thread of processes, and the CPU on which it last ran (proc(5),
+// stat 39).
 func threadsOf(pids ...int) (all []thread) {
 	var dirs []string
 	for _, pid := range pids {

@@ -12,7 +12,8 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// How long pods with lanes take that come one after the other, with and without answers: $ISOLANE_KUBE_PODS of each.
+// TestTimes measures how long pods with lanes take, one after the other, with and without answers:
+// $ISOLANE_KUBE_PODS of each.
 func TestTimes(t *testing.T) {
 	pods, err := strconv.Atoi(os.Getenv("ISOLANE_KUBE_PODS"))
 	if err != nil {
@@ -49,7 +50,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// spread is the median of figures, the least and the most.
+// spread returns the median of figures, the least and the most.
 func spread(all []int) string {
 	if len(all) == 0 {
 		return "none"

@@ -1,4 +1,4 @@
-// Package topology makes up machines for nodes: folders that look like /sys/devices/system/cpu and node.
+// Package topology invents machines for nodes: folders that look like /sys/devices/system/cpu and node.
 package topology
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Machine describes a machine. CPUs are numbered thread by thread: first all first threads, node after node.
+// Machine describes a machine. CPUs are numbered by thread: first all first threads, node after node.
 type Machine struct {
 	NUMANodes, CoresPerNode, ThreadsPerCore int
 
@@ -57,7 +57,7 @@ func Write(dir string, m Machine) error {
 	return f.err
 }
 
-// cpus are those of a node.
+// cpus returns the CPUs of a node.
 func (m Machine) cpus(node int) (ids []string) {
 	for thread := range m.ThreadsPerCore {
 		for core := range m.CoresPerNode {

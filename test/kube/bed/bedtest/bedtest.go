@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/test/kube/bed"
 )
 
-// Need skips the test with the reason where this machine cannot run a bed.
+// Need skips the test, with the reason, if this machine cannot run a bed.
 func Need(tb testing.TB) {
 	tb.Helper()
 	if os.Geteuid() != 0 {
@@ -22,7 +22,7 @@ func Need(tb testing.TB) {
 	}
 }
 
-// Start starts a bed for a test, which ends it. Where the test fails, the logs of the bed stay.
+// Start starts a bed for a test, and ends it with the test. If the test fails, the logs of the bed are kept.
 func Start(tb testing.TB, o bed.Options) *bed.Bed {
 	tb.Helper()
 	Need(tb)
@@ -47,10 +47,10 @@ func Start(tb testing.TB, o bed.Options) *bed.Bed {
 	return b
 }
 
-// Systemd says whether nodes have systemd as cgroup driver: where $ISOLANE_KUBE_SYSTEMD is set.
+// Systemd reports whether nodes use systemd as their cgroup driver, which $ISOLANE_KUBE_SYSTEMD sets.
 func Systemd() bool { return os.Getenv("ISOLANE_KUBE_SYSTEMD") != "" }
 
-// Program builds kubebed, or takes it from the folder $ISOLANE_KUBE_PROGRAMS in a machine without Go.
+// Program builds kubebed, or takes it from the folder $ISOLANE_KUBE_PROGRAMS on a machine without Go.
 func Program(tb testing.TB) string {
 	tb.Helper()
 	if built := os.Getenv("ISOLANE_KUBE_PROGRAMS"); built != "" {

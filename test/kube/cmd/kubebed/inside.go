@@ -26,7 +26,7 @@ func nodeCommand() *cobra.Command {
 	}
 }
 
-// execCommand becomes a program in a node that has a name.
+// execCommand runs a program in a node given by its name.
 func execCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "exec NODE COMMAND...",
@@ -43,7 +43,7 @@ func execCommand() *cobra.Command {
 	}
 }
 
-// enterCommand becomes a program in a node whose first process is known.
+// enterCommand runs a program in a node given by its first process.
 func enterCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "enter PID COMMAND...",
@@ -82,7 +82,7 @@ func reportCommand() *cobra.Command {
 			if host := os.Getenv("KUBERNETES_SERVICE_HOST"); host != "" {
 				fmt.Fprintln(cmd.OutOrStdout(), reach(net.JoinHostPort(host, os.Getenv("KUBERNETES_SERVICE_PORT"))))
 			}
-			signal.Ignore(syscall.SIGCHLD) // it may be the parent of a pod's orphans: the kernel reaps them
+			signal.Ignore(syscall.SIGCHLD) // it may be the parent of a pod's orphans: the kernel then reaps them
 			<-cmd.Context().Done()
 			return nil
 		},

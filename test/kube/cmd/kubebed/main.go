@@ -22,7 +22,7 @@ import (
 
 func main() {
 	if filepath.Base(os.Args[0]) == fold.Runc {
-		fmt.Fprintln(os.Stderr, fold.Run(os.Args)) // it comes back only with an error
+		fmt.Fprintln(os.Stderr, fold.Run(os.Args)) // it returns only with an error
 		os.Exit(1)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -80,7 +80,7 @@ func upCommand() *cobra.Command {
 	return cmd
 }
 
-// stay has a bed until a signal comes.
+// stay keeps a bed until a signal arrives.
 func stay(cmd *cobra.Command, nodes int) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -96,7 +96,7 @@ func stay(cmd *cobra.Command, nodes int) error {
 	return b.Close()
 }
 
-// detach starts this program again, to stay, and waits until it has printed the kubeconfig.
+// detach restarts this program to stay, and waits until it has printed the kubeconfig.
 func detach(cmd *cobra.Command, nodes int) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -124,7 +124,7 @@ func detach(cmd *cobra.Command, nodes int) error {
 	return errors.Join(lines.Err(), fmt.Errorf("no cluster: %w", other.Wait()))
 }
 
-// aroundCommand has a cluster whose nodes are in a virtual machine that the command runs.
+// aroundCommand starts a cluster whose nodes are in a virtual machine that the command runs.
 func aroundCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "around DIRECTORY COMMAND...",

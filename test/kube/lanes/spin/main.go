@@ -1,5 +1,5 @@
-// Command spin is what pods of tests run: it prints what its environment says of a lane, takes hugepages
-// where it is to, and keeps so many threads busy, all the time or with rests, until it is ended.
+// Command spin runs in pods of tests: it prints what its environment says about a lane, takes hugepages if it
+// should, and keeps threads busy, all the time or with pauses, until it is ended.
 package main
 
 import (
@@ -52,7 +52,7 @@ func main() {
 	<-asked
 }
 
-// take writes to so many hugepages, and keeps them.
+// take writes to this many hugepages, and keeps them.
 func take(pages int) {
 	const size = 2 << 20
 	memory, err := syscall.Mmap(-1, 0, pages*size, syscall.PROT_READ|syscall.PROT_WRITE,

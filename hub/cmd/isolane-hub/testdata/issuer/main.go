@@ -1,5 +1,5 @@
-// Command issuer is a provider of OpenID Connect made from a library that is one, with users whose groups it says. It prints
-// its address and the certificate by which it is known.
+// Command issuer is a provider of OpenID Connect for tests, made from a library, whose tokens name the groups
+// of its users. It prints its address and its certificate.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-// users by their names, which are their passwords too, with their groups.
+// users maps names, which are the passwords too, to groups.
 type users map[string][]string
 
 func (u users) GetUserByID(id string) *storage.User {
@@ -31,7 +31,7 @@ func (u users) GetUserByID(id string) *storage.User {
 func (u users) GetUserByUsername(name string) *storage.User { return u.GetUserByID(name) }
 func (u users) ExampleClientID() string                     { return "" }
 
-// provider says groups, and lets tokens live as long as a test wants.
+// provider puts groups into tokens, and gives tokens the lifetime that a test wants.
 type provider struct {
 	*storage.Storage
 	users users

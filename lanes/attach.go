@@ -129,8 +129,8 @@ func workload(h host.Host, root fs.FS, spec lane.Spec, at attached.Workload) (at
 	return at, err
 }
 
-// declaredGroups returns an error if lanes name one cgroup twice, or one that cannot hold a lane. A lane that is
-// in force with the same name is not checked for the latter.
+// declaredGroups returns an error if lanes name one cgroup twice, or one that cannot hold a lane. A lane that
+// is in force with the same name is not checked for the latter.
 func (l *Lanes) declaredGroups(p plan.Placement) error {
 	all := attached.Declared(p)
 	if len(all) == 0 {

@@ -147,7 +147,7 @@ type Metric struct {
 	MeanOf  []string `json:"meanOf,omitempty"` // metrics of which it is the geometric mean
 	// Guards names the metric that this metric, a check, guards: if the check's median over the runs of a cell
 	// is beyond Limit, on either side of 0, the verdict on that metric is lowered. A Limit of 0 is for what must
-	// never happen: one run is enough, and nothing is said about a client at its limit.
+	// never happen: one run is enough, and the metric does not become a lower bound (≥).
 	Guards string  `json:"guards,omitempty"`
 	Limit  float64 `json:"limit,omitempty"`
 	// Trend is a check that compares the second half of the window with the first: beyond Limit the metric

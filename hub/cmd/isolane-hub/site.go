@@ -120,7 +120,7 @@ func (i *invitation) read(at string) (agent.Hub, error) {
 }
 
 func agentCommand(lo lanes.Options) *cobra.Command {
-	cmd := &cobra.Command{Use: "agent", Short: "Follow the hub that this host has joined, until it is stopped"}
+	cmd := &cobra.Command{Use: "agent", Short: "Follow the hub that this host has joined; look after its lanes"}
 	o := agentFlags(cmd, lo)
 	o.Users = workload.Users{First: 0x70000000, Last: 0x7000ffff} // above those that systemd gives to containers
 	var c pods.Cluster
@@ -155,11 +155,14 @@ func agentCommand(lo lanes.Options) *cobra.Command {
 }
 
 // alone runs the agent of a host whose Instances are processes. It also looks after all lanes of the host, as
-// isolane agent does, if that does not run.
-func alone(ctx context.Context, o agent.Options) (err error) {
-	if o.Lanes, err = local.Whole(o.Lanes); err != nil {
-		return err
+// isolane agent does, if that does not run. A host whose lanes cannot be read follows its hub all the same.
+func alone(ctx context.Context, o agent.Options) error {
+	whole, err := local.Whole(o.Lanes)
+	if err != nil {
+		o.Log.WarnContext(ctx, "not done", "what", "looking after lanes", "error", err)
+		return agent.Run(ctx, o)
 	}
+	o.Lanes = whole
 	ctx, cancel := context.WithCancel(ctx)
 	var looks sync.WaitGroup
 	looks.Go(func() { lookAfter(ctx, o.Lanes, o.Log) })

@@ -126,7 +126,7 @@ func Run(ctx context.Context, o Options) error {
 
 func (a *Agent) run(ctx context.Context) {
 	var talks sync.WaitGroup
-	talks.Go(func() { a.speak(ctx) })
+	talks.Go(func() { a.followHub(ctx) })
 	for ctx.Err() == nil {
 		a.tend(ctx)
 		idle(ctx, a.instances.Ended())
@@ -136,7 +136,7 @@ func (a *Agent) run(ctx context.Context) {
 
 // tend looks after what is to run, once. It does not ask the hub.
 func (a *Agent) tend(ctx context.Context) {
-	a.try(ctx, "hold", a.wish)
+	a.try(ctx, "hold", a.takeHold)
 	was := a.outcome()
 	for _, err := range a.desired.Reconcile(ctx) {
 		if _, waits := errors.AsType[api.NotYet](err); waits {
@@ -146,7 +146,7 @@ func (a *Agent) tend(ctx context.Context) {
 		}
 	}
 	if !maps.Equal(was, a.outcome()) {
-		a.hear() // to report it
+		a.talkNow() // to report it
 	}
 	a.try(ctx, "history", func(context.Context) error {
 		a.desired.Lock()
@@ -260,7 +260,7 @@ func (a *Agent) dial() error {
 		a.links[a.joined.URL] = l
 	}
 	a.unwatch()
-	a.hear()
+	a.talkNow()
 	a.server = &l.server
 	return nil
 }

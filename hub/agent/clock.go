@@ -41,8 +41,8 @@ func (l listener) RoundTrip(r *http.Request) (*http.Response, error) {
 // apart is the smallest difference that is reported.
 const apart = time.Minute
 
-// compare reads the difference of the clocks, and reports whether it has changed enough to be reported.
-func (a *Agent) compare() bool {
+// clockMoved reads the difference of the clocks, and reports whether it has changed enough to be reported.
+func (a *Agent) clockMoved() bool {
 	was, ahead := a.ahead, time.Duration(a.clock.ahead.Load())
 	switch {
 	case ahead.Abs() < apart/2:
@@ -53,8 +53,8 @@ func (a *Agent) compare() bool {
 	return a.ahead != was
 }
 
-// differ describes how the clocks differ, or returns "" if they do not.
-func (a *Agent) differ() string {
+// clockDifference describes how the clocks differ, or returns "" if they do not.
+func (a *Agent) clockDifference() string {
 	switch {
 	case a.ahead >= apart:
 		return fmt.Sprintf("the clock of this host is %s ahead of the hub's", span(a.ahead))
@@ -73,19 +73,19 @@ func span(d time.Duration) string {
 	return strings.TrimSuffix(d.String(), "0s")
 }
 
-// estranged explains an error if another hub than the one that this host has joined has answered; for other
-// errors it returns what untimely does.
-func estranged(err error) string {
+// explainStranger explains an error if another hub than the one that this host has joined has answered; for
+// other errors it returns what explainClock does.
+func explainStranger(err error) string {
 	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
 		return "another hub has its address, and what runs goes on: isolane-hub rehome, with its token, " +
 			"has this host follow it"
 	}
-	return untimely(err)
+	return explainClock(err)
 }
 
-// untimely explains an error if this host's clock may be the cause: the server's certificate is not valid
+// explainClock explains an error if this host's clock may be the cause: the server's certificate is not valid
 // now.
-func untimely(err error) string {
+func explainClock(err error) string {
 	if invalid, is := errors.AsType[x509.CertificateInvalidError](err); is && invalid.Reason == x509.Expired {
 		return fmt.Sprintf("its certificate is valid from %s to %s: expected the clock of this host to be right, "+
 			"found %s", invalid.Cert.NotBefore.Format(time.DateOnly), invalid.Cert.NotAfter.Format(time.DateOnly),

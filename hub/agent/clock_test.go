@@ -57,8 +57,8 @@ func TestClock(t *testing.T) {
 		if err = answer.Body.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if is := a.compare(); is != c.changes || a.differ() != c.says {
-			t.Errorf("%s: changes %t, says %q; expected %t, %q", c.behind, is, a.differ(), c.changes, c.says)
+		if is := a.clockMoved(); is != c.changes || a.clockDifference() != c.says {
+			t.Errorf("%s: changes %t, says %q; expected %t, %q", c.behind, is, a.clockDifference(), c.changes, c.says)
 		}
 		if off := time.Since(a.clock.hub()) - c.behind; off.Abs() > 10*time.Second {
 			t.Errorf("%s: the hub's time is off by %s", c.behind, off)
@@ -121,7 +121,7 @@ func TestEstranged(t *testing.T) {
 	if err == nil {
 		t.Fatal(r.Body.Close())
 	}
-	if says := estranged(err); !strings.Contains(says, "another hub has its address") {
+	if says := explainStranger(err); !strings.Contains(says, "another hub has its address") {
 		t.Errorf("%v: found %q", err, says)
 	}
 }

@@ -155,7 +155,7 @@ func (h Hub) recognize(ctx context.Context) ([]byte, error) {
 		}}}
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), u.Port()))
 	if err != nil {
-		if why := untimely(err); why != "" {
+		if why := explainClock(err); why != "" {
 			err = errors.New(why)
 		}
 		return nil, fmt.Errorf("hub %s: %w", h.URL, err)

@@ -195,15 +195,15 @@ func TestJoinThenAway(t *testing.T) {
 	}
 	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if err = a.reach(brief); err == nil || a.joined.URL != hub.URL {
+	if err = a.talkToAny(brief); err == nil || a.joined.URL != hub.URL {
 		t.Errorf("the next talk is with %s, expected %s, %v", a.joined.URL, hub.URL, err)
 	}
-	err = a.reach(t.Context())
+	err = a.talkToAny(t.Context())
 	if want := []string{api.Renewer("one") + " " + api.User("one"), api.Renewer("one") + " " + api.Renewer("one")}; !slices.Equal(asked, want) {
 		t.Errorf("asked for %q, expected %q, %v", asked, want, err)
 	}
 	a.renewed = time.Time{}
-	if err = a.replace(t.Context(), a.server.core, certificate{"none/host.crt", api.User, api.Hosts}); err == nil || !a.lately(time.Hour) {
+	if err = a.replace(t.Context(), a.server.core, certificate{"none/host.crt", api.User, api.Hosts}); err == nil || !a.askedLately(time.Hour) {
 		t.Errorf("a certificate that cannot be kept is asked for again at once, %v", err)
 	}
 }

@@ -118,22 +118,22 @@ func (a *Agent) renew(ctx context.Context) error {
 	if err = errors.Join(err, oerr); err != nil {
 		return err
 	}
-	if a.due = at; a.clock.hub().Before(at) && !other.IsZero() || a.lately(life) {
+	if a.due = at; a.clock.hub().Before(at) && !other.IsZero() || a.askedLately(life) {
 		return nil
 	}
 	return a.replace(ctx, a.server.core, renewal(), own())
 }
 
-// lately reports whether the hub has answered a request recently. If the clock jumps, each certificate may be
-// due at once.
-func (a *Agent) lately(life time.Duration) bool {
+// askedLately reports whether the hub has answered a request recently. If the clock jumps, each certificate
+// may be due at once.
+func (a *Agent) askedLately(life time.Duration) bool {
 	return !a.renewed.IsZero() && time.Since(a.renewed) < min(time.Hour, life/10)
 }
 
 // readmit gets a new certificate after this host's own has expired, so that the hub no longer accepts it. It
 // uses the renewal certificate and the same key. It does not depend on this host's clock.
 func (a *Agent) readmit(ctx context.Context) error {
-	if _, life, err := a.o.due(own()); err != nil || a.lately(life) {
+	if _, life, err := a.o.due(own()); err != nil || a.askedLately(life) {
 		return err
 	}
 	core, err := kubernetes.NewForConfig(a.config(renewal()))
@@ -164,6 +164,6 @@ func (a *Agent) replace(ctx context.Context, core kubernetes.Interface, all ...c
 	for _, l := range a.links { // a connection states who this host is when it begins
 		l.dialer.CloseAll()
 	}
-	a.hear()
+	a.talkNow()
 	return err
 }

@@ -24,15 +24,15 @@ import (
 	"isolane.dev/isolane/version"
 )
 
-// beat tells the hub that this host is alive.
-func (a *Agent) beat(ctx context.Context) (err error) {
+// renewLease tells the hub that this host is alive.
+func (a *Agent) renewLease(ctx context.Context) (err error) {
 	a.server.lease, err = sites.Beat(ctx, a.server.core, a.joined.Name, a.server.lease)
 	return err
 }
 
-// moved reports whether the hub must be told now about a change here: people also put lanes in force, and
-// take pages and devices away.
-func (a *Agent) moved(ctx context.Context) bool {
+// changedHere reports whether the hub must be told now about a change here: people also put lanes in force,
+// and take pages and devices away.
+func (a *Agent) changedHere(ctx context.Context) bool {
 	l, err := lanes.Look(a.o.Lanes)
 	if err != nil {
 		return true // the report says why
@@ -41,7 +41,7 @@ func (a *Agent) moved(ctx context.Context) bool {
 	if err != nil || room.CPUs.String() != a.free {
 		return true
 	}
-	if time.Since(a.looked) < a.rest() {
+	if time.Since(a.looked) < a.pause() {
 		return false
 	}
 	d, err := a.look(ctx, l)
@@ -49,7 +49,7 @@ func (a *Agent) moved(ctx context.Context) bool {
 	switch {
 	case err != nil:
 		a.looked = time.Time{} // so that the report looks again, and says why
-	case a.untold(d, time.Since(a.told)):
+	case a.mustSend(d, time.Since(a.told)):
 		a.seen = &d
 	default:
 		return false
@@ -89,7 +89,7 @@ func (a *Agent) reportInstances(ctx context.Context, l *lanes.Lanes, f desired.F
 			continue
 		}
 		i.Status = status
-		if err = a.tell(ctx, i); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err = a.writeStatus(ctx, i); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -164,21 +164,21 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	brief := func(s api.HostStatus) api.HostStatus { s.Machine, s.Findings, s.Changes = nil, nil, nil; return s }
 	changed := !reflect.DeepEqual(brief(known.Status), brief(now.Status))
 	since := time.Since(a.told)
-	if !changed && since < sites.Inventory && a.seen == nil && time.Since(a.looked) < a.rest()/2 {
+	if !changed && since < sites.Inventory && a.seen == nil && time.Since(a.looked) < a.pause()/2 {
 		return nil
 	}
 	d, err := a.details(ctx, l, changed)
 	if err != nil {
 		return err
 	}
-	if !changed && since < sites.Inventory && !a.untold(d, since) {
+	if !changed && since < sites.Inventory && !a.mustSend(d, since) {
 		return nil
 	}
 	now.Status.Machine, now.Status.Findings, now.Status.Changes = d.machine, d.findings, d.changes
 	if _, err = api.WriteStatus(ctx, a.server.resource("hosts"), now); err == nil {
 		a.told = time.Now()
-		a.planned.told(d.planned, !changed)
-		a.found.told(d.found, !changed)
+		a.planned.wasSent(d.planned, !changed)
+		a.found.wasSent(d.found, !changed)
 	}
 	return err
 }
@@ -254,8 +254,8 @@ type details struct {
 // an audit reads many thousand files.
 const dear = 1000
 
-// rest returns how long the details are left alone after a look.
-func (a *Agent) rest() time.Duration { return max(glance*9/10, dear*a.cost) } // so the next glance looks
+// pause returns how long the details are left alone after a look.
+func (a *Agent) pause() time.Duration { return max(glance*9/10, dear*a.cost) } // so the next glance looks
 
 // spent returns the CPU time of the whole process: a look costs more than the time of its own thread.
 func spent() time.Duration {
@@ -314,9 +314,9 @@ func counted(m lanes.Machine) (string, error) {
 	return string(text), err
 }
 
-// untold reports whether details are to be sent, so long after the last ones.
-func (a *Agent) untold(d details, since time.Duration) bool {
-	return a.planned.news(d.planned, since) || a.found.news(d.found, since)
+// mustSend reports whether details are to be sent, so long after the last ones.
+func (a *Agent) mustSend(d details, since time.Duration) bool {
+	return a.planned.isDue(d.planned, since) || a.found.isDue(d.found, since)
 }
 
 // detail is what was last sent of one kind of detail. News is sent within a minute; a detail that changes all
@@ -326,12 +326,12 @@ type detail struct {
 	pause time.Duration
 }
 
-func (d *detail) news(text string, since time.Duration) bool {
+func (d *detail) isDue(text string, since time.Duration) bool {
 	return text != d.text && since >= max(d.pause, glance)
 }
 
-// told records that a text was sent. alone means that nothing else called for sending at once.
-func (d *detail) told(text string, alone bool) {
+// wasSent records that a text was sent. alone means that nothing else called for sending at once.
+func (d *detail) wasSent(text string, alone bool) {
 	switch {
 	case text == d.text:
 		d.pause = 0

@@ -29,8 +29,8 @@ func TestMoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.cost <= 0 || a.rest() < glance/2 {
-		t.Errorf("a look has taken %s of a CPU, the next is after %s", a.cost, a.rest())
+	if a.cost <= 0 || a.pause() < glance/2 {
+		t.Errorf("a look has taken %s of a CPU, the next is after %s", a.cost, a.pause())
 	}
 	for _, row := range []struct {
 		name, free, planned string
@@ -48,7 +48,7 @@ func TestMoved(t *testing.T) {
 		a.free, a.planned.text, a.told = row.free, row.planned, time.Now().Add(-row.since)
 		a.looked, a.cost = time.Now().Add(-5*glance), row.dear
 		a.found = detail{text: "anything", pause: often}
-		if moved := a.moved(t.Context()); moved != row.moved {
+		if moved := a.changedHere(t.Context()); moved != row.moved {
 			t.Errorf("%s: found moved %t", row.name, moved)
 		}
 	}
@@ -124,19 +124,19 @@ func TestCounted(t *testing.T) {
 // What changes all the time is reported less and less often, and other changes within a minute.
 func TestDetail(t *testing.T) {
 	var d detail
-	d.told("first", true)
+	d.wasSent("first", true)
 	var waits []time.Duration
 	for i := range 6 {
 		since, text := time.Duration(0), string(rune('a'+i))
-		for ; !d.news(text, since); since += time.Minute {
+		for ; !d.isDue(text, since); since += time.Minute {
 		}
 		waits = append(waits, since/time.Minute)
-		d.told(text, true)
+		d.wasSent(text, true)
 	}
 	if want := []time.Duration{1, 2, 4, 8, 10, 10}; !slices.Equal(waits, want) {
 		t.Errorf("told after %v minutes, expected %v", waits, want)
 	}
-	if d.told("f", true); d.news("f", often) || !d.news("g", glance) {
+	if d.wasSent("f", true); d.isDue("f", often) || !d.isDue("g", glance) {
 		t.Errorf("when it was as before: %+v", d)
 	}
 }

@@ -49,7 +49,7 @@ func (a *Agent) reserve(ctx context.Context) error {
 		}
 		var err error
 		if i.Status, err = a.decide(ctx, uid, i); err == nil {
-			err = a.tell(ctx, i)
+			err = a.writeStatus(ctx, i)
 		}
 		failed = errors.Join(failed, err)
 	}
@@ -67,7 +67,7 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 				Message: "an earlier one of that name has not ended here yet"}, nil
 		}
 	}
-	if a.known(i.Name) { // it may run here without a lane for a moment, as after a reboot
+	if a.hasInstance(i.Name) { // it may run here without a lane for a moment, as after a reboot
 		return api.InstanceStatus{Phase: api.Refused, Message: "an Instance of that name runs here"}, nil
 	}
 	if hold := a.state().Hold; hold != nil {
@@ -92,8 +92,8 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 	return said, err
 }
 
-// known reports whether this host is to run an Instance of that name.
-func (a *Agent) known(name string) bool {
+// hasInstance reports whether this host is to run an Instance of that name.
+func (a *Agent) hasInstance(name string) bool {
 	for _, i := range a.state().Instances {
 		if i.Name == name {
 			return true
@@ -123,8 +123,8 @@ func answerOf(i api.Instance, placed plan.Placement, tried error) (s api.Instanc
 	return s, err
 }
 
-// tell writes the status of an Instance if the hub still has it as it was read.
-func (a *Agent) tell(ctx context.Context, i api.Instance) error {
+// writeStatus writes the status of an Instance if the hub still has it as it was read.
+func (a *Agent) writeStatus(ctx context.Context, i api.Instance) error {
 	_, err := api.WriteStatus(ctx, a.server.resource("instances"), i)
 	return err
 }
@@ -134,7 +134,7 @@ func (a *Agent) tell(ctx context.Context, i api.Instance) error {
 // ended. If the hub is away, a reservation ends anyway, later.
 func (a *Agent) settle(ctx context.Context) (failed error) {
 	for uid, r := range a.reserved {
-		confirmed := a.known(r.name) // by any Instance of that name, which then owns the lane
+		confirmed := a.hasInstance(r.name) // by any Instance of that name, which then owns the lane
 		i, listed := a.server.asked[uid]
 		age := time.Since(r.since)
 		switch {
@@ -147,10 +147,10 @@ func (a *Agent) settle(ctx context.Context) (failed error) {
 		case listed:
 			i.Status = api.InstanceStatus{Phase: api.Lapsed, Message: "it was not confirmed within " + lapse.String()}
 			brief, cancel := context.WithTimeout(ctx, workload.Answer)
-			err := a.tell(brief, i)
+			err := a.writeStatus(brief, i)
 			cancel()
 			if err != nil && !apierrors.IsNotFound(err) && age < forsaken {
-				a.hear() // it may have been confirmed
+				a.talkNow() // it may have been confirmed
 				continue
 			}
 		case a.server.instances[uid] != nil && age < forsaken:
@@ -165,7 +165,7 @@ func (a *Agent) settle(ctx context.Context) (failed error) {
 		}
 		failed = errors.Join(failed, a.instances.Unmark(r.name))
 		delete(a.reserved, uid)
-		a.hear() // to report that there is room again
+		a.talkNow() // to report that there is room again
 	}
 	return failed
 }

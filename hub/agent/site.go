@@ -125,8 +125,8 @@ func Hold(ctx context.Context, o Options, left time.Duration, reason string) (bo
 	return false, nil
 }
 
-// wish takes over a hold that people at the site have asked for, and counts down what is left of it.
-func (a *Agent) wish(context.Context) error {
+// takeHold takes over a hold that people at the site have asked for, and counts down what is left of it.
+func (a *Agent) takeHold(context.Context) error {
 	err := a.asked()
 	if a.state().Hold == nil { // there is nothing to count down
 		return err
@@ -157,7 +157,7 @@ func (a *Agent) asked() error {
 	if err = a.desired.Hold(wanted); err != nil {
 		return err
 	}
-	a.hear() // the changes that were put off may be made
+	a.talkNow() // the changes that were put off may be made
 	return os.Remove(a.o.file(wishFile))
 }
 

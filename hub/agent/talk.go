@@ -16,8 +16,8 @@ import (
 	"isolane.dev/isolane/hub/sites"
 )
 
-// speak speaks with the hub until the context ends.
-func (a *Agent) speak(ctx context.Context) {
+// followHub speaks with the hub until the context ends.
+func (a *Agent) followHub(ctx context.Context) {
 	for ctx.Err() == nil {
 		a.try(ctx, "rehome", a.connect)
 		a.talk(ctx)
@@ -37,7 +37,7 @@ func (a *Agent) talk(ctx context.Context) {
 	case !now.Before(a.next):
 		heard := false
 		a.try(ctx, "the hub", func(context.Context) error {
-			err := a.reach(brief)
+			err := a.talkToAny(brief)
 			heard = err == nil
 			return err
 		})
@@ -50,11 +50,11 @@ func (a *Agent) talk(ctx context.Context) {
 			a.next = now.Add(max(call, min(sites.Calm(), a.due.Sub(a.clock.hub()))))
 		}
 	case !now.Before(a.pulse):
-		if a.pulse = now.Add(sites.Pulse()); a.beat(brief) != nil || a.compare() {
+		if a.pulse = now.Add(sites.Pulse()); a.renewLease(brief) != nil || a.clockMoved() {
 			a.next = now // the talk says why, or what is new
 		}
 	case !now.Before(a.glance):
-		if a.glance = now.Add(glance); a.moved(ctx) {
+		if a.glance = now.Add(glance); a.changedHere(ctx) {
 			a.next = now
 		} else {
 			debug.FreeOSMemory()
@@ -68,9 +68,9 @@ type unreached struct {
 	said, why string
 }
 
-// reach speaks with the hub, and tries another of its URLs if one does not answer. If there is no time left
-// for that, the next talk follows at once and uses the other URL.
-func (a *Agent) reach(ctx context.Context) error {
+// talkToAny speaks with the hub, and tries another of its URLs if one does not answer. If there is no time
+// left for that, the next talk follows at once and uses the other URL.
+func (a *Agent) talkToAny(ctx context.Context) error {
 	err := a.sync(ctx)
 	for range a.joined.Others {
 		if _, is := errors.AsType[unreached](err); !is {
@@ -109,8 +109,9 @@ func (a *Agent) remember(urls []string) error {
 	return a.joined.write(a.o.hub("joined.json"))
 }
 
-// unheard explains why the hub does not answer this host. If the certificate has expired, it renews it.
-func (a *Agent) unheard(ctx context.Context, err error) error {
+// explainSilence explains why the hub does not answer this host. If the certificate has expired, it renews
+// it.
+func (a *Agent) explainSilence(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return errors.Join(err, a.readmit(ctx))
@@ -119,7 +120,7 @@ func (a *Agent) unheard(ctx context.Context, err error) error {
 			"isolane-hub rehome, with a new token, joins again"
 		return unreached{fmt.Errorf("%s: %w", no, err), "is not let in", no}
 	}
-	return unreached{err, "does not reach the hub", estranged(err)}
+	return unreached{err, "does not reach the hub", explainStranger(err)}
 }
 
 // sync takes over what the hub says, and reports. It sends the sign of life even if the host can do nothing
@@ -128,9 +129,9 @@ func (a *Agent) sync(ctx context.Context) error {
 	f, err := a.take(ctx)
 	_, unkept := errors.AsType[*desired.UnkeptError](err)
 	if err != nil && !unkept {
-		return a.unheard(ctx, err)
+		return a.explainSilence(ctx, err)
 	}
-	a.compare()
+	a.clockMoved()
 	switch {
 	case unkept:
 		f.Changed = false
@@ -139,9 +140,9 @@ func (a *Agent) sync(ctx context.Context) error {
 		a.note("HubRegressed", f.Regressed)
 		a.o.Log.WarnContext(ctx, "HubRegressed", "reason", f.Regressed)
 	default:
-		a.note("follows the hub", a.differ())
+		a.note("follows the hub", a.clockDifference())
 	}
-	err = errors.Join(err, a.beat(ctx))
+	err = errors.Join(err, a.renewLease(ctx))
 	if f.Regressed == "" {
 		more, cerr := a.server.claim(ctx)
 		if cerr == nil && more {
@@ -179,8 +180,8 @@ func (a *Agent) state() desired.State {
 	return a.desired.State
 }
 
-// hear makes the agent speak with the hub at once.
-func (a *Agent) hear() {
+// talkNow makes the agent speak with the hub at once.
+func (a *Agent) talkNow() {
 	select {
 	case a.news <- struct{}{}:
 	default:
@@ -202,10 +203,10 @@ func (a *Agent) watch(ctx context.Context) {
 	go func() {
 		defer w.Stop()
 		for range w.ResultChan() {
-			a.hear()
+			a.talkNow()
 		}
 		a.watching.Store(false)
-		a.hear() // nobody watches any more
+		a.talkNow() // nobody watches any more
 	}()
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -232,6 +235,52 @@ func running(t *testing.T, name string) []int {
 	return nil
 }
 
+// showsAll expects the hub to show of this host what `isolane host -o json` prints here.
+func showsAll(t *testing.T, admin *rest.Config) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What changes all the time is left out.
+	steady := func(m lanes.Machine) string {
+		m.Warnings, m.Kernel.Steal = nil, nil
+		for n := range m.Interrupts {
+			m.Interrupts[n].Affinity, m.Interrupts[n].Effective = nil, nil
+		}
+		for n := range m.NUMANodes {
+			for i := range m.NUMANodes[n].Hugepages {
+				m.NUMANodes[n].Hugepages[i].Free = nil
+			}
+		}
+		text, merr := json.MarshalIndent(m, "", " ")
+		if merr != nil {
+			t.Fatal(merr)
+		}
+		return string(text)
+	}
+	until(t, "the hub shows what the host is like", func() error {
+		u, gerr := client.Resource(api.Resource("hosts")).Namespace(api.Namespace("one")).Get(t.Context(), "one", metav1.GetOptions{})
+		if gerr != nil {
+			return gerr
+		}
+		h, gerr := api.From[api.Host](u)
+		var shown, is lanes.Machine
+		if gerr == nil {
+			gerr = json.Unmarshal(h.Status.Machine, &shown)
+		}
+		l, lerr := lanes.Look(lanes.Options{})
+		live, herr := host.Read(host.Live())
+		if gerr = errors.Join(gerr, lerr, herr); gerr == nil {
+			is, gerr = l.Machine(live)
+		}
+		if diff := cmp.Diff(steady(is), steady(shown)); gerr == nil && (diff != "" || len(shown.Lanes) != 1) {
+			gerr = fmt.Errorf("it shows %d lanes, and (-host +hub):\n%s", len(shown.Lanes), diff)
+		}
+		return gerr
+	})
+}
+
 // looksAfter expects an agent to stay off the CPUs of a lane, and to repair what somebody changes.
 func looksAfter(t *testing.T, pid int, name string) {
 	t.Helper()
@@ -314,6 +363,7 @@ func TestHub(t *testing.T) {
 	}
 	until(t, "it runs", phase("Running"))
 	looksAfter(t, agent.Process.Pid, name)
+	showsAll(t, admin)
 
 	first := running(t, name)
 	b.end(t, hub, syscall.SIGKILL)

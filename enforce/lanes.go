@@ -268,7 +268,7 @@ func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) erro
 //
 //  1. demote: partitions whose CPUs change become plain cpusets
 //  2. take back what is no longer wanted, and do what is
-//  3. bargain for the partitions that were refused
+//  3. get the next best of partitions that were refused
 //  4. where anything has changed, set again what the kernel has changed meanwhile
 //  5. bring attached workloads back that somebody has taken out of their lanes
 func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
@@ -302,7 +302,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	}
 	a.keepRefused(v)
 	for _, r := range refused {
-		err = errors.Join(err, l.bargain(ctx, a, parts, r))
+		err = errors.Join(err, l.fallBack(ctx, a, parts, r))
 	}
 	if err != nil {
 		return err

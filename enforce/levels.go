@@ -86,14 +86,14 @@ func (a *Applied) keepRefused(v knob.View) {
 	a.Refused = all
 }
 
-// bargain notes a step that the kernel has refused. For a partition it gets the next best.
-func (l *Lanes) bargain(ctx context.Context, a *Applied, parts []knob.Partition, r journal.Refused) error {
+// fallBack notes a step that the kernel has refused. For a partition it gets the next best.
+func (l *Lanes) fallBack(ctx context.Context, a *Applied, parts []knob.Partition, r journal.Refused) error {
 	a.Refused = append(a.Refused, l.refused(r))
 	at := slices.IndexFunc(parts, func(p knob.Partition) bool { return p.File() == r.Step.Target })
 	if at < 0 || r.Step.After == knob.Member {
 		return nil
 	}
-	kind, more, err := partition.Bargain(ctx, l.journal, r)
+	kind, more, err := partition.NextBest(ctx, l.journal, r)
 	for _, other := range more {
 		a.Refused = append(a.Refused, l.refused(other))
 	}

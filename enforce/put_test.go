@@ -341,7 +341,7 @@ func TestBegunIsNotUndone(t *testing.T) {
 
 // A partition that the kernel refuses is of the other kind or a plain cpuset, and is not asked for again
 // while it is the same.
-func TestBargain(t *testing.T) {
+func TestNextBest(t *testing.T) {
 	const file = "/sys/fs/cgroup/isolane-a/cpuset.cpus.partition"
 	for _, c := range []struct {
 		name, level string
@@ -387,7 +387,7 @@ func TestBargain(t *testing.T) {
 }
 
 // A partition whose kind is to change is a plain cpuset where the kernel refuses the new kind and would refuse the old.
-func TestBargainForAnotherKind(t *testing.T) {
+func TestNextBestForAnotherKind(t *testing.T) {
 	const file = "/sys/fs/cgroup/isolane-a/cpuset.cpus.partition"
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	l, asked := b.open(t), 0

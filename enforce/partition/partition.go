@@ -39,8 +39,8 @@ func NotExclusive(text string) bool { return strings.Contains(text, "not exclusi
 // BootIsolated says likewise whether it has CPUs of isolcpus=.
 func BootIsolated(text string) bool { return strings.Contains(text, "housekeeping setup") }
 
-// NextBest makes the next best of a partition that the kernel has refused. It returns the kind that it is now,
-// and what else the kernel has refused.
+// NextBest makes the next best of a partition that the kernel has refused. It returns the kind that it is
+// now, and what else the kernel has refused.
 func NextBest(ctx context.Context, j *journal.Journal, first journal.Refused) (kind string,
 	more []journal.Refused, err error) {
 	var found *journal.ReadBackError

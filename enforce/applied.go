@@ -20,21 +20,21 @@ type Applied struct {
 	Kind       string         `json:"kind"`
 	BootID     string         `json:"bootID"`
 	Placement  plan.Placement `json:"placement"`
-	// Levels are the kinds of partition by lane, where the kernel does not grant the one that was asked for.
+	// Levels has, by lane, the kind of partition that it got, if the kernel did not grant the wanted kind.
 	Levels   map[string]string   `json:"partitions,omitempty"`
 	Refused  []RefusedStep       `json:"refused,omitempty"`
 	Attached []attached.Workload `json:"attached,omitempty"`
-	// Returning are those that a change of their lanes takes out, and that are to come in again after it.
+	// Returning are workloads that a change of their lane takes out and will bring in again.
 	Returning []attached.Workload `json:"returning,omitempty"`
-	Runs      map[string]Run      `json:"runs,omitempty"` // by lane: who made it for a command of its own
-	// Interrupts are those that were there before the lanes; others have come since.
+	Runs      map[string]Run      `json:"runs,omitempty"` // by lane: its isolane run
+	// Interrupts are those that existed before the lanes. Others have come since.
 	Interrupts []int `json:"interrupts,omitempty"`
-	// NewInterrupts are the masks of CPUs that new ones have got before, beside the one that is in force.
+	// NewInterrupts are the CPU masks that new interrupts got earlier, without the one in force.
 	NewInterrupts []string `json:"newInterrupts,omitempty"`
 }
 
-// State is the record of what is in force by the state in dir as it is written: it differs where that has
-// changed.
+// State returns the text of the record in dir of what is in force, "" if there is none. Comparing two texts
+// shows whether the record has changed.
 func State(dir string) (string, error) {
 	data, err := journal.ReadState(dir, stateFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,8 +43,8 @@ func State(dir string) (string, error) {
 	return string(data), err
 }
 
-// readApplied returns what is in force by a State of dir; nothing where there is none, or where it is of the
-// time before a reboot, which took all back.
+// readApplied parses state, which State has read from dir. The result is empty if state is empty or from
+// before a reboot, because a reboot undoes the lanes.
 func readApplied(dir, state string) (Applied, error) {
 	none := Applied{APIVersion: plan.APIVersion, Kind: appliedKind}
 	boot, err := journal.BootID()
@@ -59,7 +59,7 @@ func readApplied(dir, state string) (Applied, error) {
 	strict := json.NewDecoder(strings.NewReader(state))
 	strict.DisallowUnknownFields()
 	err = strict.Decode(&a)
-	of = a // or what another version has written
+	of = a // even if another version wrote it
 	if (err == nil || json.Unmarshal([]byte(state), &of) == nil) && of.BootID != boot {
 		return none, nil
 	}
@@ -70,7 +70,7 @@ func readApplied(dir, state string) (Applied, error) {
 		return none, fmt.Errorf("%s: %w: if another version of isolane has written it, release the lanes by "+
 			"that one", filepath.Join(dir, stateFile), err)
 	}
-	// Checked as what comes from elsewhere is: names become paths.
+	// The file may come from elsewhere, and its names become paths.
 	for _, at := range slices.Concat(a.Attached, a.Returning) {
 		if !strings.HasPrefix(at.Journal, attached.Prefix) || strings.Contains(at.Journal, "/") {
 			return none, fmt.Errorf("%s: attached journal %q: isolane did not write that: keep the file elsewhere, "+
@@ -95,7 +95,7 @@ func (l *Lanes) store(a Applied) error {
 	return journal.WriteState(l.dir, stateFile, append(data, '\n'))
 }
 
-// become stores what is in force from now on.
+// become stores a as what is in force from now on.
 func (l *Lanes) become(a Applied) error {
 	err := l.store(a)
 	if err == nil {
@@ -104,7 +104,7 @@ func (l *Lanes) become(a Applied) error {
 	return err
 }
 
-// Lane returns a lane in force by its name, or a *NoLaneError.
+// Lane returns the lane in force with this name, or a *NoLaneError.
 func (a Applied) Lane(name string) (plan.Lane, error) {
 	if l, ok := a.Placement.Lane(name); ok {
 		return l, nil
@@ -112,8 +112,8 @@ func (a Applied) Lane(name string) (plan.Lane, error) {
 	return plan.Lane{}, &NoLaneError{name, a.Names()}
 }
 
-// Netns is the network namespace of a running workload that the path of a lane leads to (netdev.OfProcess);
-// "" where it leads to the lane's own.
+// Netns returns the network namespace of the running workload to which the path of a lane leads
+// (netdev.OfProcess), or "" if it leads to the lane's own namespace.
 func (a Applied) Netns(lane string) string {
 	for _, at := range a.Attached {
 		if at.Lane == lane && at.Netns != "" {
@@ -123,7 +123,7 @@ func (a Applied) Netns(lane string) string {
 	return ""
 }
 
-// Names are those of the lanes in force.
+// Names returns the names of the lanes in force.
 func (a Applied) Names() (names []string) {
 	for _, l := range a.Placement.Lanes {
 		names = append(names, l.Name)

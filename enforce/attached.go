@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// OwnedError says that a lane is in the cgroup of its workload, so that no other workload can be in it.
+// OwnedError says that a lane is in its workload's own cgroup, so that it cannot take another workload.
 type OwnedError struct{ Lane, Group string }
 
 func (e *OwnedError) Error() string {
@@ -22,19 +22,19 @@ func (e *OwnedError) Error() string {
 		"attach both with --move", e.Lane, e.Group)
 }
 
-// Attach brings a workload that runs already into its lane, and returns how: where at.Own asks for it and the
-// kernel can, the lane moves into the workload's cgroup, else the workload into the lane's. why says what
-// kept it from that. next returns the steps that are missing, dir being the lane's cgroup; it is called again
-// until there are none, because processes may be born meanwhile. Where that fails, all is undone.
+// Attach brings a running workload into its lane and returns how. If at.Own asks for it and the kernel can,
+// the lane moves into the workload's cgroup; why says what prevented that. Otherwise the workload moves into
+// the lane's cgroup, dir. next returns the missing steps. Attach calls it until there are none, because new
+// processes may start meanwhile. If Attach fails it undoes everything.
 func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir string,
 	at attached.Workload) ([]journal.Step, error)) (_ attached.Workload, why string, err error) {
 	if err = l.DropEnded(ctx); err != nil {
 		return at, "", err
 	}
-	at.Leaving = false // it may come again from where a kill has cut it off
+	at.Leaving = false // a killed isolane may have left it on its way out
 	for _, o := range slices.Clone(l.Attached) {
 		switch {
-		case o.Begun && at.Own && o.Same(at): // a kill has cut it off: it goes on
+		case o.Begun && at.Own && o.Same(at): // attaching was interrupted by a kill: continue
 			at.Journal, l.Applied = o.Journal, l.without(o)
 		case o.Same(at):
 			err = l.Detach(ctx, o)
@@ -64,7 +64,7 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 		err = errors.Join(err, j.Close())
 	}()
 	at.Begun = at.Own
-	with, err := l.attaching(ctx, at) // with v1 the cgroups above it may have its CPUs again
+	with, err := l.attaching(ctx, at) // v1: the cgroups above it may get its CPUs again
 	if err == nil && at.Own && with.Levels[at.Lane] == knob.Member {
 		why, at.Own, at.Begun = with.reason(at.Group), false, false
 		with, err = l.attaching(ctx, at)
@@ -82,7 +82,7 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	return at, why, err
 }
 
-// unattach undoes an attachment that has failed, also when the user has lost patience.
+// unattach undoes a failed attachment, even if the user has interrupted it.
 func (l *Lanes) unattach(ctx context.Context, j *journal.Journal) error {
 	left, err := attached.Home(context.WithoutCancel(ctx), l.root, j)
 	for _, a := range left {
@@ -91,7 +91,7 @@ func (l *Lanes) unattach(ctx context.Context, j *journal.Journal) error {
 	return errors.Join(err, l.back(ctx), l.store(l.Applied))
 }
 
-// dirOf is the cgroup of a lane as it will be with what is about to be in force, and the host before it.
+// dirOf returns the cgroup that a lane will have once with is in force, and the host as before the lanes.
 func (l *Lanes) dirOf(with Applied, name string) (dir string, v knob.View, err error) {
 	lane, err := with.Lane(name)
 	if err != nil {
@@ -105,14 +105,14 @@ func (l *Lanes) dirOf(with Applied, name string) (dir string, v knob.View, err e
 	return place.Dir, v, err
 }
 
-// attaching puts in force what a further attachment needs of the lanes.
+// attaching puts in force what one more attachment requires of the lanes.
 func (l *Lanes) attaching(ctx context.Context, at attached.Workload) (Applied, error) {
 	with := l.Applied
 	with.Attached = append(slices.Clone(l.Attached), at)
 	with.Returning = slices.DeleteFunc(slices.Clone(l.Returning), at.Same)
 	with.Levels = maps.Clone(l.Levels)
-	delete(with.Levels, at.Lane) // another cgroup, which may get another kind
-	if at.Begun {                // whoever comes after a kill leaves the lane with the workload
+	delete(with.Levels, at.Lane) // the other cgroup may get another kind of partition
+	if at.Begun {                // recorded first, so that the lane stays with the workload after a kill
 		if err := l.store(with); err != nil {
 			return with, err
 		}
@@ -121,7 +121,7 @@ func (l *Lanes) attaching(ctx context.Context, at attached.Workload) (Applied, e
 	return with, err
 }
 
-// reason is why the kernel has refused a partition.
+// reason returns why the kernel has refused the partition of a cgroup.
 func (a Applied) reason(dir string) string {
 	for _, r := range a.Refused {
 		if r.Target == path.Join(dir, knob.PartitionFile) {
@@ -131,13 +131,13 @@ func (a Applied) reason(dir string) string {
 	return "the kernel makes no partition of it"
 }
 
-// noOwn says what keeps a lane from being in the workload's own cgroup, "" if nothing does.
+// noOwn returns why a lane cannot move into the workload's own cgroup, or "" if it can.
 func (l *Lanes) noOwn(at attached.Workload) string {
 	dir, v, err := l.dirOf(l.Applied, at.Lane)
 	if err != nil {
 		return err.Error()
 	}
-	switch lane, _ := l.Lane(at.Lane); { // which dirOf has found
+	switch lane, _ := l.Lane(at.Lane); { // dirOf has checked that the lane exists
 	case !knob.OwnGroups(v.Host, lane.Spec):
 		return "before Linux 6.7 the kernel makes no partition of a cgroup whose parents are none"
 	case lane.Spec.CPUs.Share > 1:
@@ -153,7 +153,7 @@ func (l *Lanes) journals() attached.Journals {
 	return attached.Journals{Dir: l.dir, Root: l.root, Ops: l.ops}
 }
 
-// Running are the attached workloads that have not ended, and are not on their way out.
+// Running returns the attached workloads that have not ended and are not leaving their lanes.
 func (l *Lanes) Running(ctx context.Context) ([]attached.Workload, error) {
 	var running []attached.Workload
 	for _, at := range l.Attached {
@@ -168,8 +168,8 @@ func (l *Lanes) Running(ctx context.Context) ([]attached.Workload, error) {
 	return running, nil
 }
 
-// DropEnded forgets attached workloads that have ended, and what was set for them, and those that a kill has
-// cut off on their way out. A lane that was in the cgroup of one is made anew by the next reconcile.
+// DropEnded forgets attached workloads that have ended, and those that were leaving when a kill interrupted
+// that. It undoes their settings. If a lane was in the cgroup of one, the next reconcile makes it a new one.
 func (l *Lanes) DropEnded(ctx context.Context) error {
 	running, err := l.Running(ctx)
 	if err != nil {
@@ -177,7 +177,7 @@ func (l *Lanes) DropEnded(ctx context.Context) error {
 	}
 	for _, at := range slices.Clone(l.Attached) {
 		if !slices.Contains(running, at) {
-			if err = l.Detach(ctx, at); err != nil && !at.Leaving { // else no other lane would change either
+			if err = l.Detach(ctx, at); err != nil && !at.Leaving { // otherwise no other lane could change
 				return err
 			}
 		}
@@ -195,24 +195,24 @@ func (l *Lanes) detach(ctx context.Context, at attached.Workload) error {
 	return errors.Join(err, j.Close())
 }
 
-// Detach lets a workload out of its lane, back to where it was.
+// Detach takes a workload out of its lane, back to where it was.
 func (l *Lanes) Detach(ctx context.Context, at attached.Workload) error {
 	return l.leave(ctx, at, l.Returning)
 }
 
-// without is what is in force, without an attachment.
+// without returns what is in force, without one attachment.
 func (l *Lanes) without(at attached.Workload) Applied {
 	without := l.Applied
 	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached),
 		func(o attached.Workload) bool { return o.Journal == at.Journal })
-	if at.Own { // another cgroup, which may get another kind of partition
+	if at.Own { // the other cgroup may get another kind of partition
 		without.Levels = maps.Clone(l.Levels)
 		delete(without.Levels, at.Lane)
 	}
 	return without
 }
 
-// restoreAttached brings attached workloads back into their lanes that somebody else has taken out.
+// restoreAttached brings attached workloads back into their lanes if somebody else has taken them out.
 func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 	steps, err := l.journals().StepsOf(a.Attached...)
 	if err != nil {
@@ -232,8 +232,7 @@ func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 	return ctx.Err()
 }
 
-// redo does a step once more, in the journal that it is in: the value to come back to stays that of the
-// first time.
+// redo does a step again in the journal that has it, so that the value to restore stays the original one.
 func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 	j, todo := l.journal, []journal.Step{s}
 	for _, at := range l.Attached {
@@ -248,7 +247,7 @@ func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
 			return err
 		}
 		defer j.Close()
-		todo[0].Optional = false // refused now, it is still to be undone some day
+		todo[0].Optional = false // if it is refused now, it must still be undone later
 		lane, err := l.Lane(at.Lane)
 		if err != nil {
 			return err

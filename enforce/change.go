@@ -14,15 +14,15 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Change is what came of putting lanes in force.
+// Change is the result of putting lanes in force.
 type Change struct {
 	Added     []string  `json:"added"`   // lanes
 	Removed   []string  `json:"removed"` // lanes
 	Moved     []Moved   `json:"moved"`
-	PutBack   []Drift   `json:"putBack"`   // what somebody else had changed since the last time
+	PutBack   []Drift   `json:"putBack"`   // settings that somebody else had changed
 	Changed   int       `json:"changed"`   // settings that have another value now, for the lanes
-	TakenBack int       `json:"takenBack"` // settings that are as they were before the lanes
-	Outside   []Outside `json:"outside"`   // attached workloads that did not come into their lane again
+	TakenBack int       `json:"takenBack"` // settings that are as before the lanes again
+	Outside   []Outside `json:"outside"`   // attached workloads that did not return to their lane
 }
 
 // Moved is a lane that has other CPUs than before.
@@ -39,17 +39,17 @@ type Outside struct {
 	Reason string `json:"reason"`
 }
 
-// Put makes a placement true. Workloads that were attached to a lane that gets other CPUs, memory, scheduling
-// or cgroup come out of it first, and into it again by attach, with the roles of where the lane is now; so do
-// the cgroups that declarations name. Where Put fails the host comes back to what was in force before. It
-// refuses with a *NoRecordError where a lane is without record: what that changed would be taken for what was
-// there before; and with a *plan.Refusal where somebody on a lane's segment has its address.
+// Put puts a placement in force. If a lane gets other CPUs, memory, scheduling or cgroup, its attached
+// workloads leave it first; attach then brings them in again, with the roles of the lane's new place. It also
+// brings in the cgroups that declarations name. If Put fails it restores what was in force. Errors: a
+// *NoRecordError if there are lanes without a record, because what they changed would be taken for the state
+// before; a *plan.Refusal if somebody else on a lane's segment has its address.
 func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.Workload) error) (Change,
 	error) {
 	if err := l.Recorded(); err != nil {
 		return Change{}, err
 	}
-	asked := l.asked.For(ctx, l.root, l.Placement, p) // what is read meanwhile costs no time
+	asked := l.asked.For(ctx, l.root, l.Placement, p) // asks while the rest is read
 	l.asked = nil
 	defer asked.Close()
 	var drift []Drift
@@ -61,7 +61,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	moving := attached.Moving(l.Attached, l.Placement, p)
 	stay, serr := l.journals().StepsOf(slices.DeleteFunc(slices.Clone(l.Attached),
 		func(at attached.Workload) bool { return slices.Contains(moving, at) })...)
-	if err = cmp.Or(asked.Answers(), err, serr); err != nil { // nothing has changed before
+	if err = cmp.Or(asked.Answers(), err, serr); err != nil { // nothing has changed so far
 		return Change{}, err
 	}
 	for _, at := range moving {
@@ -102,14 +102,14 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	return c, c.compare(changes, l)
 }
 
-// Ask begins to ask who has the addresses of lanes that are planned and then put in force.
+// Ask starts asking who has the addresses of lanes that will be planned and then put in force.
 func (l *Lanes) Ask(ctx context.Context, wanted []lane.Lane, prune bool) {
 	if merge.Refuse(l.paths, wanted) == nil {
 		l.asked = l.asked.For(ctx, l.root, l.Placement, merge.Unplaced(l.Placement, wanted, prune))
 	}
 }
 
-// markRepaired says of each drift whether it is in force again.
+// markRepaired sets Repaired in each drift that is in force again.
 func (l *Lanes) markRepaired(ctx context.Context, drift []Drift) {
 	for i, d := range drift {
 		inForce, _, err := l.journal.InForce(ctx, d.Step)
@@ -132,7 +132,7 @@ func (c *Change) count(before, after []journal.Step, left int) {
 	c.TakenBack = len(values) - left
 }
 
-// compare says which lanes have come, gone and moved.
+// compare adds the lanes that have come, gone and moved.
 func (c *Change) compare(changes []LaneChange, l *Lanes) error {
 	groups, err := l.Groups()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// steps are those of a placement, whose workloads are attached as a says; none without lanes.
+// steps returns the steps of a placement with the attached workloads of a; none if it has no lanes.
 func (l *Lanes) steps(v knob.View, p plan.Placement, a Applied) ([]journal.Step, error) {
 	if len(p.Lanes) == 0 {
 		return nil, nil
@@ -49,7 +49,7 @@ func (l *Lanes) steps(v knob.View, p plan.Placement, a Applied) ([]journal.Step,
 	return steps, err
 }
 
-// switchSteps tell each poll-mode switch what its lanes have.
+// switchSteps returns the steps that tell each poll-mode switch what its lanes have.
 func (l *Lanes) switchSteps(h host.Host, p plan.Placement) (steps []journal.Step, err error) {
 	for _, path := range l.paths {
 		s, is := path.(netpath.Switch)

@@ -17,8 +17,8 @@ type Difference struct {
 	Kind       string       `json:"kind"` // Difference
 	Lanes      []LaneChange `json:"lanes"`
 	Settings   []Setting    `json:"settings"` // in the order of the changes
-	Units      []unit.CPUs  `json:"units"`    // of systemd's that ask for CPUs of the lanes
-	// Unread are files that this user may not read: whether they would change is not known.
+	Units      []unit.CPUs  `json:"units"`    // units of systemd that ask for CPUs of the lanes
+	// Unread are files that this user may not read, so it is unknown whether they would change.
 	Unread []string `json:"unread"`
 }
 
@@ -30,30 +30,30 @@ type LaneChange struct {
 	To     string `json:"to,omitempty"`
 }
 
-// What changes of a lane.
+// Values of LaneChange.Change.
 const (
 	laneAdded   = "added"
 	laneMoved   = "moved"
 	laneRemoved = "removed"
-	laneChanged = "changed" // where it is
+	laneChanged = "changed" // without moving
 )
 
 // Setting is a value of the host that would change.
 type Setting struct {
-	Name    string `json:"name"`    // a file, or what of which thread
-	From    string `json:"from"`    // "": there is none
+	Name    string `json:"name"`    // a file, or which setting of which thread
+	From    string `json:"from"`    // "": there is none before
 	To      string `json:"to"`      // "": there will be none
-	Command string `json:"command"` // that a person would type
-	// MayBeRefused: the kernel may not take it, as with interrupts that are bound to a CPU.
+	Command string `json:"command"` // that does the same in a shell
+	// MayBeRefused: the kernel may refuse it, as for interrupts that are bound to a CPU.
 	MayBeRefused bool `json:"mayBeRefused,omitempty"`
 }
 
-// None says whether nothing would change.
+// None reports whether nothing would change.
 func (d Difference) None() bool {
 	return len(d.Lanes) == 0 && len(d.Settings) == 0 && len(d.Unread) == 0
 }
 
-// Diff says what Put of a placement would change, as far as that can be known before. It changes nothing.
+// Diff returns what Put of a placement would change, as far as that can be known. It changes nothing.
 func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) {
 	d := Difference{APIVersion: plan.APIVersion, Kind: "Difference", Lanes: l.laneChanges(p),
 		Settings: []Setting{}, Units: []unit.CPUs{}, Unread: []string{}}
@@ -71,7 +71,7 @@ func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) 
 		return d, err
 	}
 	for _, s := range missing {
-		if l.isRefused(s) && len(d.Lanes) == 0 { // it was tried for these lanes
+		if l.isRefused(s) && len(d.Lanes) == 0 { // it was tried already for these lanes
 			continue
 		}
 		d.Settings = append(d.Settings, l.setting(s))
@@ -79,7 +79,7 @@ func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) 
 	return d, nil
 }
 
-// setting describes a step that is missing for people.
+// setting describes a missing step for people.
 func (l *Lanes) setting(s journal.Step) Setting {
 	set := Setting{Command: change.Shell(l.ops[s.Kind], s), MayBeRefused: s.Optional}
 	set.Name, set.From, set.To = l.ops.describe(s)
@@ -111,7 +111,7 @@ func (l *Lanes) laneChanges(p plan.Placement) []LaneChange {
 	return changes
 }
 
-// sameLane says whether two placed lanes differ in nothing but why they are where they are.
+// sameLane reports whether two placed lanes are equal apart from their reasons.
 func sameLane(a, b plan.Lane) bool {
 	a.Reasons, b.Reasons = nil, nil
 	return reflect.DeepEqual(a, b)

@@ -24,23 +24,23 @@ type Drift struct {
 	Name     string `json:"name"`
 	Expected string `json:"expected"`
 	Found    string `json:"found"`
-	By       string `json:"by,omitempty"` // who wrote there last, where that is known
+	By       string `json:"by,omitempty"` // who wrote there last, if known
 	Repaired bool   `json:"repaired"`
 	Note     string `json:"note,omitempty"`
-	// Step puts it back; the zero Step where only its owner can.
+	// Step puts it back. It is zero if only the setting's owner can do that.
 	Step journal.Step `json:"-"`
 }
 
-// Wanted is all that lanes want of the host: planned once, and compared with the host as often as needed.
+// Wanted is all that lanes want of the host. It is planned once, and compared with the host repeatedly.
 type Wanted struct {
 	lanes     *Lanes
 	view      knob.View
 	placement plan.Placement
 	steps     []journal.Step // of the placement
-	attached  []journal.Step // that have brought running workloads into the lanes
+	attached  []journal.Step // that brought running workloads into the lanes
 }
 
-// Wanted is what the lanes in force want.
+// Wanted returns what the lanes in force want.
 func (l *Lanes) Wanted() (*Wanted, error) { return l.wanted(l.Placement) }
 
 func (l *Lanes) wanted(p plan.Placement) (*Wanted, error) {
@@ -56,25 +56,25 @@ func (l *Lanes) wanted(p plan.Placement) (*Wanted, error) {
 	return w, err
 }
 
-// AddThread adds what is wanted of a thread that may be a new one of the kernel.
+// AddThread adds what the lanes want of the thread pid, if that is a new kernel thread.
 func (w *Wanted) AddThread(pid int) error {
 	more, err := knob.Thread(w.view, w.placement, pid)
 	w.steps = append(w.steps, more...)
 	return err
 }
 
-// Steps are all that are wanted.
+// Steps returns all wanted steps.
 func (w *Wanted) Steps() []journal.Step { return slices.Concat(w.steps, w.attached) }
 
-// Member says whether it is wanted of a process that it is in a lane's cgroup.
+// Member reports whether a process is to be in a lane's cgroup.
 func (w *Wanted) Member(pid int, start uint64) bool {
 	return slices.ContainsFunc(w.attached, func(s journal.Step) bool {
 		return s.Kind == change.KindMember && s.Target == change.TaskTarget(pid, start)
 	})
 }
 
-// Drift returns what is not in force. has says quickly of a file that it has a text; what it
-// denies is read in the usual way.
+// Drift returns what is not in force. has is a fast check that a file has a text. If it returns false, Drift
+// reads the file in the usual way.
 func (w *Wanted) Drift(ctx context.Context, has func(file, text string) bool) ([]Drift, error) {
 	var open []journal.Step
 	for _, s := range w.steps {
@@ -93,15 +93,15 @@ func (w *Wanted) Drift(ctx context.Context, has func(file, text string) bool) ([
 	return w.lanes.drift(append(missing, more...))
 }
 
-// attachedMissing are the steps of attached workloads that are not in force. A workload that has ended misses
-// nothing.
+// attachedMissing returns the steps of attached workloads that are not in force. For a workload that has
+// ended it returns none.
 func (w *Wanted) attachedMissing(ctx context.Context) ([]journal.Step, error) {
 	return w.lanes.journal.NotInForce(ctx, w.attached, func(journal.Step) bool { return true })
 }
 
-// Missing returns the steps that would make p true now, as far as they can be known before: those that
-// take back what is no longer wanted, and those that are not in force, of the attached workloads too. With a
-// *journal.UnreadError it returns those that it could read.
+// Missing returns the steps that would put p in force now, as far as they can be known: those that take back
+// what is no longer wanted, and those not in force, including those of attached workloads. With a
+// *journal.UnreadError it returns the steps that it could read.
 func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, error) {
 	w, err := l.wanted(p)
 	if err != nil {
@@ -125,8 +125,8 @@ func (l *Lanes) Drift(ctx context.Context) ([]Drift, error) {
 	return l.drift(missing)
 }
 
-// drift describes steps that are not in force, without those that the kernel has refused. The steps of a lane
-// that was in the cgroup of a workload which has ended are one drift: its CPUs are everybody's.
+// drift describes steps that are not in force, except those that the kernel has refused. If a lane was in the
+// cgroup of a workload that has ended, all its steps are one drift: its CPUs are open to everybody.
 func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 	var found []Drift
 	for _, look := range []func() ([]Drift, error){l.offline, l.fewerQueues, l.uplinks} {
@@ -136,7 +136,7 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 		}
 		found = append(found, more...)
 	}
-	if !journal.Busy(l.dir) { // who is at work ends it, or has just done so
+	if !journal.Busy(l.dir) { // otherwise another process is completing what looks cut off
 		now, err := State(l.dir)
 		if err != nil {
 			return nil, err
@@ -168,7 +168,7 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 	return found, nil
 }
 
-// offline is that lanes have lost CPUs.
+// offline returns one drift that names all lanes that have lost CPUs, if any.
 func (l *Lanes) offline() ([]Drift, error) {
 	if len(l.Placement.Lanes) == 0 {
 		return nil, nil
@@ -187,7 +187,7 @@ func (l *Lanes) offline() ([]Drift, error) {
 		Found: online.String(), Note: strings.Join(lost, "; ") + ": bring them online, or release the lane"}}, nil
 }
 
-// fewerQueues are the lanes whose device no longer has as many queues as they want.
+// fewerQueues returns the lanes whose device has fewer queues than they want.
 func (l *Lanes) fewerQueues() (found []Drift, err error) {
 	if len(l.Placement.Lanes) == 0 {
 		return nil, nil
@@ -204,7 +204,7 @@ func (l *Lanes) fewerQueues() (found []Drift, err error) {
 	return found, err
 }
 
-// uplinks are those by which no frames come or go, as somebody has set them down, or as they are gone.
+// uplinks returns the uplinks that carry no frames, because somebody has set them down or they are gone.
 func (l *Lanes) uplinks() (found []Drift, err error) {
 	for _, placed := range l.Placement.Lanes {
 		device := placed.Spec.Network.Device
@@ -217,7 +217,7 @@ func (l *Lanes) uplinks() (found []Drift, err error) {
 	return found, err
 }
 
-// cgroupSteps are what a lane's cgroup takes: both that of the workload that it was in, and its own.
+// cgroupSteps returns the steps of a lane's cgroup, for both the cgroup of its former workload and its own.
 func (l *Lanes) cgroupSteps(at attached.Workload, lane plan.Lane) (all []journal.Step, err error) {
 	v, err := l.View()
 	if err != nil {
@@ -234,7 +234,7 @@ func (l *Lanes) cgroupSteps(at attached.Workload, lane plan.Lane) (all []journal
 	return all, nil
 }
 
-// describe says of a step that it is not in force: Before is what is there now.
+// describe describes a step that is not in force. Its Before is the value of the host now.
 func (l *Lanes) describe(s journal.Step) Drift {
 	d := l.ops.drift(s)
 	if knob.IsPartition(s) && invalid(d.Found) == NotExclusive {
@@ -245,10 +245,10 @@ func (l *Lanes) describe(s journal.Step) Drift {
 	return d
 }
 
-// PutBack puts back drift of the lanes in force, as w describes them, and notes in each what came of it.
+// PutBack restores drift of the lanes in force, as w describes them, and sets Repaired or Note in each.
 func (l *Lanes) PutBack(ctx context.Context, w *Wanted, found []*Drift) error {
 	for _, d := range found {
-		if err := l.redo(ctx, d.Step); err != nil { // as the CPUs of a cpuset while they are offline
+		if err := l.redo(ctx, d.Step); err != nil { // for example the CPUs of a cpuset while they are offline
 			d.Note = "cannot be put back: " + err.Error()
 			continue
 		}

@@ -17,8 +17,8 @@ func hasFunctions(p plan.Placement) bool {
 	})
 }
 
-// withInterrupts looks at the host again, where functions are in their lanes by now, and brings their
-// interrupts to the lanes' CPUs. Where functions have come or gone, their card has taken new ones too.
+// withInterrupts reads the host again once virtual functions are in their lanes, and moves their interrupts
+// to the lanes' CPUs. When functions come or go, their card gets new interrupts too.
 func (l *Lanes) withInterrupts(
 	ctx context.Context, a *Applied,
 ) (v knob.View, want []journal.Step, refused []journal.Refused, err error) {

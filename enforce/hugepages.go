@@ -15,9 +15,9 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// ShortOfHugepages says from which pools processes outside of the lanes have taken pages that lanes need:
-// the kernel gives the pages of a pool to who comes first. Only lanes are counted in which nothing runs yet.
-// With names it says so of the pools of these lanes only.
+// ShortOfHugepages returns the pools from which processes outside the lanes have taken pages that lanes need:
+// the kernel gives the pages of a pool to whoever comes first. It counts only lanes in which nothing runs
+// yet. With names it returns only the pools of these lanes.
 func (l *Lanes) ShortOfHugepages(names ...string) ([]string, error) {
 	groups, err := l.Groups()
 	if err != nil {
@@ -58,8 +58,8 @@ func (l *Lanes) ShortOfHugepages(names ...string) ([]string, error) {
 	return short, nil
 }
 
-// keepAdded takes hugepages that somebody has added to a pool of which lanes are to have more, or fewer, for
-// pages that were there before the lanes: they stay.
+// keepAdded counts hugepages that somebody else has added to a pool as pages from before the lanes, so that
+// they stay. It does so for pools of which the lanes now want another number of pages than before.
 func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
 	for _, s := range l.journal.Pending() {
 		at := slices.IndexFunc(want, s.Same)
@@ -81,8 +81,8 @@ func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
 	return nil
 }
 
-// endReplaced notes of pools of hugepages that what they had for earlier lanes is not there any more: who
-// sets that again has added pages.
+// endReplaced clears Replaced in the steps of hugepage pools, because the number for the earlier lanes is no
+// longer there. If it appears again, somebody has added pages.
 func (l *Lanes) endReplaced() (err error) {
 	for _, s := range l.journal.Pending() {
 		if path.Base(s.Target) == "nr_hugepages" && s.Replaced != "" && err == nil {

@@ -9,10 +9,10 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// adoptInterrupts records what interrupts would have without lanes that have come while lanes are in force,
-// as those of a driver that is loaded anew: the kernel gives them what lanes leave of default_smp_affinity.
-// So they get the others when the last lane goes. With no lane in force it notes in a which interrupts there
-// are. It returns the host as it would be before the lanes, with these.
+// adoptInterrupts records interrupts that came while lanes are in force, for example when a driver is loaded
+// again, so that they get all CPUs back when the last lane goes. The kernel gives such interrupts the CPUs
+// that the lanes leave in default_smp_affinity. If no lane is in force, adoptInterrupts notes in a which
+// interrupts there are. It returns the host as it would be without lanes, with the new interrupts.
 func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, error) {
 	v, err := l.View()
 	if err != nil {
@@ -26,10 +26,10 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 		}
 		return v, nil
 	}
-	if a.Interrupts == nil { // lanes of a version that did not note them
+	if a.Interrupts == nil { // lanes of a version that did not note interrupts
 		return v, nil
 	}
-	// One that has gone may come again by its number.
+	// Forget interrupts that have gone: their numbers may be used again.
 	a.Interrupts = slices.DeleteFunc(slices.Clone(a.Interrupts), func(irq int) bool {
 		return !slices.ContainsFunc(v.Host.Interrupts, func(is host.Interrupt) bool { return is.IRQ == irq })
 	})
@@ -39,7 +39,7 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 	later, err := knob.CameLater(v, forNew.Before, a.NewInterrupts, a.Interrupts)
 	for _, s := range later {
 		if l.ops[s.Kind].Write(ctx, s, s.After) != nil {
-			continue // the kernel does not let it be moved: so that it is not tried when the lanes go
+			continue // the kernel does not let it move, so releasing the lanes need not try
 		}
 		if err = l.journal.Adopt(s); err != nil {
 			return v, err
@@ -52,7 +52,7 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 	return l.View()
 }
 
-// forNewInterrupts is the step that has set the CPUs of new ones, if lanes are in force.
+// forNewInterrupts returns the step that has set the CPUs of new interrupts, if lanes are in force.
 func (l *Lanes) forNewInterrupts() (s journal.Step, is bool) {
 	done := l.journal.Pending()
 	at := slices.IndexFunc(done, knob.ForNewInterrupts)
@@ -62,7 +62,7 @@ func (l *Lanes) forNewInterrupts() (s journal.Step, is bool) {
 	return done[at], true
 }
 
-// earlier are masks for new interrupts without the one in force, which the journal has.
+// earlier returns the masks for new interrupts without the one in force, which is in the journal.
 func (l *Lanes) earlier(masks []string) []string {
 	forNew, _ := l.forNewInterrupts()
 	return slices.DeleteFunc(slices.Clone(masks), func(m string) bool { return m == forNew.After })

@@ -6,10 +6,10 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// operations have more methods than the journal needs, see package change.
+// operations adds to the operations of the journal the optional methods that package change describes.
 type operations map[string]journal.Op
 
-// file is the file whose content is the value of a step, "" where there is none.
+// file returns the file whose content is the value of a step, or "" if there is none.
 func (o operations) file(s journal.Step) string {
 	if op, ok := o[s.Kind].(interface{ File(s journal.Step) string }); ok {
 		return op.File(s)
@@ -17,7 +17,7 @@ func (o operations) file(s journal.Step) string {
 	return ""
 }
 
-// name says for people what a step sets: a file, or what of a thread.
+// name returns for people what a step sets: a file, or which setting of which thread.
 func (o operations) name(s journal.Step) string {
 	if op, ok := o[s.Kind].(interface{ Name(s journal.Step) string }); ok {
 		return op.Name(s)
@@ -25,7 +25,7 @@ func (o operations) name(s journal.Step) string {
 	return s.Target
 }
 
-// describe says for people what a step changes from what to what.
+// describe returns for people what a step changes, from which value to which.
 func (o operations) describe(s journal.Step) (name, from, to string) {
 	if op, ok := o[s.Kind].(interface {
 		Describe(s journal.Step) (name, from, to string)
@@ -35,7 +35,7 @@ func (o operations) describe(s journal.Step) (name, from, to string) {
 	return o.name(s), firstLine(s.Before), firstLine(s.After)
 }
 
-// drift is that a step is not in force: Before is what is there now.
+// drift describes a step that is not in force. Its Before is the value of the host now.
 func (o operations) drift(s journal.Step) Drift {
 	d := Drift{Name: o.name(s), Expected: s.After, Found: firstLine(s.Before), Step: s}
 	if op, ok := o[s.Kind].(interface {
@@ -46,7 +46,7 @@ func (o operations) drift(s journal.Step) Drift {
 	return d
 }
 
-// firstLine is a value without what each thread had.
+// firstLine returns a value without the lines for single threads.
 func firstLine(value string) string {
 	line, _, _ := strings.Cut(value, "\n")
 	return line

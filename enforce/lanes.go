@@ -1,5 +1,5 @@
-// Package enforce keeps lanes in force, with a journal of what that took: it puts placements in force, brings
-// workloads that run already into their lanes, says what has drifted, and takes all back.
+// Package enforce keeps lanes in force, and a journal of the changes. It puts placements in force, brings
+// running workloads into their lanes, finds drift, and takes all back.
 package enforce
 
 import (
@@ -28,29 +28,29 @@ const (
 	appliedKind = "AppliedLanes"
 )
 
-// Lanes are the lanes in force on this host, and the journal of what that took. Only one process at a time
-// has them.
+// Lanes are the lanes in force on this host, with the journal of the changes. Only one process at a time can
+// have them open.
 type Lanes struct {
 	Applied
-	// Left is what the last change of the lanes was to take back and did not, because it is somebody else's by
-	// now.
+	// Left are the steps that the last change was to take back and left alone, because somebody else has
+	// changed the settings since.
 	Left []*journal.LeftAlone
-	// Allowed is what lanes may have, where a caller says it before the first plan.
+	// Allowed is what lanes may have. A caller that limits it does so before the first plan.
 	Allowed host.Allowance
-	read    string // the State that Applied was read from
+	read    string // the State from which Applied was read
 	dir     string
 	root    fs.FS
 	ops     operations
 	paths   []netpath.Path
 	journal *journal.Journal
 	before  *host.Host // nil until it is read
-	// released are the lanes that the last change has taken out.
+	// released are the lanes that the last change has removed.
 	released []plan.Lane
-	asked    *merge.Asked // of the next change, nil where it asks itself
+	asked    *merge.Asked // questions for the next change; nil: Put asks itself
 }
 
-// Drivers are what lanes are put in force with. All who open the lanes of a host have the same ones: what no
-// driver wants any more is taken back.
+// Drivers do the work of putting lanes in force. All programs that open the lanes of a host must have the
+// same ones, because what no driver wants any more is taken back.
 type Drivers struct {
 	Ops   map[string]journal.Op // kinds of steps
 	Paths []netpath.Path        // network paths that lanes may have, the best first
@@ -65,8 +65,8 @@ func Open(dir string, root fs.FS, d Drivers) (*Lanes, error) {
 	return open(j, dir, root, d)
 }
 
-// OpenWait is Open that waits while another process changes the host, until ctx ends. It calls waiting, which
-// may be nil, with each process that it waits for.
+// OpenWait is like Open, but waits while another process changes the host, until ctx ends. It calls waiting,
+// which may be nil, with each process for which it waits.
 func OpenWait(
 	ctx context.Context, dir string, root fs.FS, d Drivers, waiting func(*journal.BusyError),
 ) (*Lanes, error) {
@@ -89,10 +89,10 @@ func open(j *journal.Journal, dir string, root fs.FS, d Drivers) (l *Lanes, err 
 	return l, nil
 }
 
-// Beside opens a journal of other changes, which belong to no lane, as long as the lanes are open.
+// Beside opens another journal, for changes that belong to no lane. The lanes must stay open meanwhile.
 func (l *Lanes) Beside(name string) (*journal.Journal, error) { return l.journal.Beside(name) }
 
-// Look reads what is in force and changes nothing, also while another process changes the host.
+// Look reads what is in force, also while another process changes the host. It changes nothing.
 func Look(dir string, root fs.FS, d Drivers) (*Lanes, error) {
 	j, err := journal.Look(dir, journalName, d.Ops)
 	if err != nil {
@@ -107,8 +107,8 @@ func (l *Lanes) Close() error {
 	return l.journal.Close()
 }
 
-// View is the host as it was before any lane. It is read once: what lanes change in it is not in it. From
-// then on the lanes in force have the functions and interrupts that it has now.
+// View returns the host as it was before any lane, without what lanes change. It reads the host once. That
+// also updates the functions and interrupts of the lanes in force to those that the host has now.
 func (l *Lanes) View() (knob.View, error) {
 	v := knob.Before(l.root, l.ops, l.journal.Pending())
 	if l.before == nil {
@@ -124,7 +124,7 @@ func (l *Lanes) View() (knob.View, error) {
 	return v, nil
 }
 
-// fill adds what is in force.
+// fill adds what is in force to v.
 func (a Applied) fill(v *knob.View) {
 	v.Levels, v.Attached, v.Own, v.Alone = a.Levels, nil, map[string]string{}, nil
 	for _, at := range a.Attached {
@@ -140,8 +140,7 @@ func (a Applied) fill(v *knob.View) {
 	}
 }
 
-// Apply makes p true: only what differs from what is in force changes. Where that fails the host comes back
-// to what was in force before.
+// Apply puts p in force. It changes only what differs. If it fails it restores what was in force.
 func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	if err := l.held(p); err != nil {
 		return err
@@ -149,7 +148,7 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	return l.apply(ctx, p)
 }
 
-// apply is Apply of what nothing holds.
+// apply is Apply without the check of held.
 func (l *Lanes) apply(ctx context.Context, p plan.Placement) error {
 	if err := l.DropEnded(ctx); err != nil {
 		return err
@@ -158,7 +157,7 @@ func (l *Lanes) apply(ctx context.Context, p plan.Placement) error {
 		Runs: l.runsOf(p), Interrupts: l.Interrupts, NewInterrupts: l.NewInterrupts}
 	for _, at := range l.Attached {
 		if _, stays := p.Lane(at.Lane); !stays {
-			if err := l.Detach(ctx, at); err != nil { // stored: whatever comes, it is out
+			if err := l.Detach(ctx, at); err != nil { // Detach stores this, so it stays true if a later step fails
 				return err
 			}
 			continue
@@ -178,7 +177,7 @@ func (l *Lanes) apply(ctx context.Context, p plan.Placement) error {
 	})
 	err := l.reconcile(ctx, &next)
 	if err != nil && !comes && ctx.Err() == nil {
-		// A release would put its lanes in force again for one thing that was busy: the rest is tried once more.
+		// Without this, one busy thing would make a release put its lanes in force again. Try the rest once more.
 		err = l.reconcile(ctx, &next)
 	}
 	if err != nil {
@@ -195,7 +194,7 @@ func (l *Lanes) apply(ctx context.Context, p plan.Placement) error {
 	return nil
 }
 
-// held says what of the steps that p no longer wants cannot be taken back now, before anything changes.
+// held returns an error if a step that p no longer wants cannot be undone now. It changes nothing.
 func (l *Lanes) held(p plan.Placement) error {
 	v, err := l.View()
 	if err != nil {
@@ -211,7 +210,7 @@ func (l *Lanes) held(p plan.Placement) error {
 	return err
 }
 
-// back returns to what was in force before, also when the user has lost patience.
+// back restores what was in force before, even if the user has interrupted the change.
 func (l *Lanes) back(ctx context.Context) error {
 	last := l.Applied
 	if err := l.reconcile(context.WithoutCancel(ctx), &last); err != nil {
@@ -220,10 +219,10 @@ func (l *Lanes) back(ctx context.Context) error {
 	return nil
 }
 
-// Settings is how many settings of the host are changed for the lanes.
+// Settings returns how many settings of the host are changed for the lanes.
 func (l *Lanes) Settings() int { return len(l.journal.Pending()) }
 
-// Untested names those of the changes in force that were never made on a real kernel when this was written.
+// Untested names the changes in force that had never been made on a real kernel when this was written.
 func (l *Lanes) Untested() []string {
 	for _, lane := range l.Placement.Lanes {
 		if l.Levels[lane.Name] == knob.Balanced && !lane.Spec.Balanced() {
@@ -233,8 +232,8 @@ func (l *Lanes) Untested() []string {
 	return nil
 }
 
-// Recover ends what a crash cut off: what was in force before it, is again, with workloads that were to come
-// into their lanes again, by attach. It returns what was not, and whether it is.
+// Recover completes what a crash cut off: it restores what was in force, and attach brings in again workloads
+// that were to return to their lanes. It returns what was not in force, and whether it is now.
 func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) error) ([]Drift, error) {
 	cut := l.cutOff()
 	if _, err := l.EndHalfAttached(ctx); err != nil {
@@ -250,11 +249,11 @@ func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) erro
 	err = l.back(ctx)
 	l.markRepaired(ctx, drift)
 	still, serr := l.Drift(ctx)
-	for i, d := range drift { // also what no step of ours puts back
+	for i, d := range drift { // some drift is repaired by no step of ours
 		drift[i].Repaired = d.Repaired || serr == nil && d.Step == journal.Step{} &&
 			!slices.ContainsFunc(still, func(s Drift) bool { return s.Name == d.Name })
 	}
-	if err == nil && len(l.Placement.Lanes) == 0 { // what a command that was killed had begun to write
+	if err == nil && len(l.Placement.Lanes) == 0 { // written by a command that was killed
 		err = journal.RemoveState(l.dir, stateFile)
 	}
 	if err == nil {
@@ -263,14 +262,14 @@ func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) erro
 	return append(cut, drift...), err
 }
 
-// reconcile makes what is wanted true, and notes in a what the kernel refuses. With each partition that comes
-// or goes the kernel changes more than was asked for (see the order of the knobs), so there are phases:
+// reconcile makes the host as a wants, and notes in a what the kernel refuses. When a partition comes or goes
+// the kernel changes more than was asked for (see the order of the knobs), so there are phases:
 //
 //  1. demote: partitions whose CPUs change become plain cpusets
 //  2. take back what is no longer wanted, and do what is
-//  3. get the next best of partitions that were refused
-//  4. where anything has changed, set again what the kernel has changed meanwhile
-//  5. bring attached workloads back that somebody has taken out of their lanes
+//  3. get the next best for partitions that were refused
+//  4. if anything has changed, restore what the kernel has changed meanwhile
+//  5. bring back attached workloads that somebody has taken out of their lanes
 func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	v, err := l.adoptInterrupts(ctx, a)
 	if err != nil {
@@ -286,7 +285,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if _, err = l.journal.Apply(ctx, partition.Demotions(l.root, l.journal.Pending(), parts, want)); err != nil {
 		return err
 	}
-	if len(want) == 0 { // so that interrupts which come meanwhile, of a card whose functions go, get all CPUs
+	if len(want) == 0 { // first, so that interrupts that come when a card loses functions get all CPUs
 		alone, uerr := l.journal.UndoWhere(ctx, knob.ForNewInterrupts)
 		if l.Left = append(l.Left, alone...); uerr != nil {
 			return uerr
@@ -325,9 +324,9 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 type LaneGroup struct {
 	knob.Place
 	Lane      plan.Lane
-	Memory    string // its cgroup in the v1 memory hierarchy; "" where it has none
-	Partition string // as the kernel says, with its reason where it is invalid; "" with cgroup v1
-	Processes int    // also of attached cgroups
+	Memory    string // its cgroup in the v1 memory hierarchy; "" if it has none
+	Partition string // as the kernel says, with its reason if it is invalid; "" with cgroup v1
+	Processes int    // including those of attached cgroups
 }
 
 // Groups returns the cgroups of the lanes in force.
@@ -350,7 +349,7 @@ func (l *Lanes) Groups() ([]LaneGroup, error) {
 			return nil, err
 		}
 		g.Processes = len(pids)
-		for _, at := range l.Attached { // with v1 they stay where they are
+		for _, at := range l.Attached { // with cgroup v1 their processes stay in them
 			if at.Lane == lane.Name && at.Group != "" && g.Partition == "" {
 				if pids, err = cgroup.Processes(l.root, at.Group); err != nil {
 					return nil, err

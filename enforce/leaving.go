@@ -11,8 +11,8 @@ import (
 	"isolane.dev/isolane/enforce/attached"
 )
 
-// leave is Detach, after which those workloads are to come in again. Both is written down before anything
-// changes, so that a kill cuts off neither.
+// leave is Detach with the workloads that are to come in again afterwards. It records both before it changes
+// anything, so that a kill loses neither.
 func (l *Lanes) leave(ctx context.Context, at attached.Workload, returning []attached.Workload) error {
 	leaving := l.Applied
 	leaving.Attached, leaving.Returning = slices.Clone(l.Attached), returning
@@ -28,13 +28,13 @@ func (l *Lanes) leave(ctx context.Context, at attached.Workload, returning []att
 	return l.become(l.without(at))
 }
 
-// returningWith are the workloads that are to come in again, with one more.
+// returningWith returns the workloads that are to come in again, plus at.
 func (a Applied) returningWith(at attached.Workload) []attached.Workload {
 	return append(slices.DeleteFunc(slices.Clone(a.Returning), at.Same), at)
 }
 
-// comeIn brings workloads into their lanes where these are now, whatever came of it, and returns those that
-// did not come. With a user who has lost patience they are still to come.
+// comeIn tries to attach all workloads to their lanes, and returns those for which that failed. If the user
+// has interrupted it, the workloads stay recorded as returning.
 func (l *Lanes) comeIn(ctx context.Context, all []attached.Workload, attach func(attached.Workload) error,
 ) (outside []Outside, err error) {
 	for _, at := range all {
@@ -51,8 +51,8 @@ func (l *Lanes) comeIn(ctx context.Context, all []attached.Workload, attach func
 	return outside, err
 }
 
-// cutOff are the workloads that a kill has left on their way out of a lane or into it, or before they came in
-// again.
+// cutOff returns the workloads that a kill has left on their way into or out of a lane, or before they
+// came in again.
 func (l *Lanes) cutOff() (found []Drift) {
 	for _, at := range l.Attached {
 		if at.Leaving && !slices.ContainsFunc(l.Returning, at.Same) {
@@ -71,8 +71,8 @@ func (l *Lanes) cutOff() (found []Drift) {
 	return found
 }
 
-// EndHalfAttached brings workloads home that were on their way into a lane when that was cut off, and names
-// their journals.
+// EndHalfAttached takes workloads back to where they were if attaching them was cut off. It returns the names
+// of their journals.
 func (l *Lanes) EndHalfAttached(ctx context.Context) ([]string, error) {
 	all, err := l.journals().Names()
 	half := slices.DeleteFunc(all, func(name string) bool {
@@ -86,28 +86,28 @@ func (l *Lanes) EndHalfAttached(ctx context.Context) ([]string, error) {
 	return half, err
 }
 
-// Journals are the names of those that Recover looks after.
+// Journals returns the names of the journals that Recover handles.
 func (l *Lanes) Journals() ([]string, error) {
 	names, err := l.journals().Names()
 	return append(names, journalName), err
 }
 
-// stillBegun are those whose threads have not all that the lane wants, and that have not ended.
+// stillBegun returns the workloads that have not ended, whose threads lack settings of the lane.
 func (l *Lanes) stillBegun() []attached.Workload {
 	return slices.DeleteFunc(slices.Clone(l.Attached), func(at attached.Workload) bool {
 		return !at.Begun || at.Leaving || at.Gone(l.root)
 	})
 }
 
-// stillReturning are those that are to come in again and have not ended.
+// stillReturning returns the workloads that are to come in again and have not ended.
 func (l *Lanes) stillReturning() []attached.Workload {
 	gone := func(at attached.Workload) bool { return at.Gone(l.root) }
 	return slices.DeleteFunc(slices.Clone(l.Returning), gone)
 }
 
-// endCutOff does the rest of what was cut off, and notes in cut what came of it.
+// endCutOff completes what was cut off, and marks in cut what succeeded.
 func (l *Lanes) endCutOff(ctx context.Context, cut []Drift, attach func(attached.Workload) error) error {
-	failed := map[string]error{} // by lane, which may have several workloads
+	failed := map[string]error{} // by lane, because a lane may have several workloads
 	for _, at := range slices.Clone(l.Attached) {
 		if at.Leaving { // still
 			failed[at.Lane] = errors.Join(failed[at.Lane], l.Detach(ctx, at))

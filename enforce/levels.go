@@ -10,12 +10,12 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Applied.Levels has by name what a partition got where that is not the wanted kind, and Applied.Refused why.
-// Later calls of Apply keep both, and do not ask again, while the partition's cgroup, CPUs and kind are the
-// same; member for "not exclusive" only while another cgroup has CPUs of it. Kernels before 5.11 are not
-// asked at all (knob.HasPartitions).
+// If a partition did not get the wanted kind, Applied.Levels has by its name what it got, and Applied.Refused
+// why. Later calls of Apply keep both and do not ask again while the partition's cgroup, CPUs and kind are
+// the same. After "not exclusive" they keep them only while another cgroup has some of its CPUs. Kernels
+// before 5.11 are not asked at all (knob.HasPartitions).
 
-// grant notes that a partition is not of the kind that was wanted.
+// grant notes that a partition got another kind than was wanted.
 func (a *Applied) grant(part knob.Partition, level string) {
 	if a.Levels == nil {
 		a.Levels = map[string]string{}
@@ -23,7 +23,7 @@ func (a *Applied) grant(part knob.Partition, level string) {
 	a.Levels[part.Name] = level
 }
 
-// keepLevels takes over into next what the kernel would refuse again: of the partitions that stay the same.
+// keepLevels copies to next what the kernel would refuse again, for the partitions that stay the same.
 func (l *Lanes) keepLevels(next *Applied) error {
 	v, err := l.View()
 	if err != nil {
@@ -47,14 +47,14 @@ func (l *Lanes) keepLevels(next *Applied) error {
 	return nil
 }
 
-// refusedOf is what was refused of a partition.
+// refusedOf returns what was refused of a partition.
 func (a Applied) refusedOf(part knob.Partition) []RefusedStep {
 	other := func(r RefusedStep) bool { return r.Target != part.File() }
 	return slices.DeleteFunc(slices.Clone(a.Refused), other)
 }
 
-// RefusedOf is what the kernel has refused of the partitions of a lane in force: also of the one that it
-// shares, and of that of its idle siblings.
+// RefusedOf returns what the kernel has refused of the partitions of a lane in force: its own or the one that
+// it shares, and that of its idle siblings.
 func (l *Lanes) RefusedOf(name string) (all []RefusedStep, err error) {
 	of, err := l.Lane(name)
 	if err != nil {
@@ -70,7 +70,7 @@ func (l *Lanes) RefusedOf(name string) (all []RefusedStep, err error) {
 	return all, nil
 }
 
-// keepRefused leaves of what was refused only the partitions that are not asked for again.
+// keepRefused keeps of a.Refused only the partitions that are not asked for again.
 func (a *Applied) keepRefused(v knob.View) {
 	var all []RefusedStep
 	for _, part := range v.Partitions(a.Placement) {
@@ -86,7 +86,7 @@ func (a *Applied) keepRefused(v knob.View) {
 	a.Refused = all
 }
 
-// fallBack notes a step that the kernel has refused. For a partition it gets the next best.
+// fallBack notes a step that the kernel has refused. If it is of a partition, fallBack makes the next best.
 func (l *Lanes) fallBack(ctx context.Context, a *Applied, parts []knob.Partition, r journal.Refused) error {
 	a.Refused = append(a.Refused, l.refused(r))
 	at := slices.IndexFunc(parts, func(p knob.Partition) bool { return p.File() == r.Step.Target })
@@ -101,7 +101,7 @@ func (l *Lanes) fallBack(ctx context.Context, a *Applied, parts []knob.Partition
 	return err
 }
 
-// refused describes what the kernel has refused, of a partition with who has its CPUs.
+// refused describes a refused step. If another cgroup has CPUs of a partition, it names that cgroup.
 func (l *Lanes) refused(r journal.Refused) RefusedStep {
 	refused := l.ops.refused(r.Step, r.Err)
 	if refused.Cause == NotExclusive {

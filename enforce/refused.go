@@ -11,42 +11,42 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// RefusedStep is a setting that the kernel did not take, and why.
+// RefusedStep is a setting that the kernel refused, and why.
 type RefusedStep struct {
 	Subject Subject `json:"subject"`       // interrupt, thread, partition, workload or setting
-	IRQ     *int    `json:"irq,omitempty"` // the number, of an interrupt
-	Name    string  `json:"name"`          // what was to be set: a file, or what of which thread
+	IRQ     *int    `json:"irq,omitempty"` // the number, if it is an interrupt
+	Name    string  `json:"name"`          // what was to be set: a file, or which setting of which thread
 	Target  string  `json:"target"`        // the same for programs: a file, or a thread and its start time
 	Value   string  `json:"value"`
 	Cause   Cause   `json:"cause"` // error, bound, notExclusive, bootIsolated or oldKernel
 	Reason  string  `json:"reason"`
 }
 
-// Subject is what a setting is of.
+// Subject is what a setting belongs to.
 type Subject string
 
-// Subjects. The kernel refuses the first two where they are bound to a CPU, or an interrupt is managed.
+// Subjects. The kernel refuses the first two if they are bound to a CPU, or the interrupt is managed.
 const (
 	Interrupt  Subject = "interrupt" // its CPUs
 	Thread     Subject = "thread"    // the CPUs of a thread of the kernel
 	Partition  Subject = "partition" // the kind of a cgroup's partition
-	Workload   Subject = "workload"  // an attached one, of which it is tried again
+	Workload   Subject = "workload"  // an attached one; it is tried again
 	AnySetting Subject = "setting"   // any other
 )
 
-// Cause is why the kernel refuses.
+// Cause is why the kernel refuses a setting.
 type Cause string
 
-// Causes, of partitions but for the first two.
+// Causes. All but the first two are of partitions.
 const (
 	Errno        Cause = "error"        // see Reason
-	Bound        Cause = "bound"        // to its CPU, or managed: of interrupts and threads of the kernel
-	NotExclusive Cause = "notExclusive" // another cgroup has CPUs of it
-	BootIsolated Cause = "bootIsolated" // it has CPUs of isolcpus=, of which this kernel makes none
-	OldKernel    Cause = "oldKernel"    // the kernel was not asked, because it would hang
+	Bound        Cause = "bound"        // to its CPU, or managed: an interrupt or a kernel thread
+	NotExclusive Cause = "notExclusive" // another cgroup has some of its CPUs
+	BootIsolated Cause = "bootIsolated" // it has CPUs of isolcpus=, of which this kernel makes no partition
+	OldKernel    Cause = "oldKernel"    // the kernel was not asked, because the host might hang
 )
 
-// String says what was refused and why, with what the kernel's reason does not say.
+// String says what was refused and why, and adds what the kernel's reason does not say.
 func (r RefusedStep) String() string {
 	switch {
 	case r.Cause == BootIsolated:
@@ -58,7 +58,7 @@ func (r RefusedStep) String() string {
 	return r.Name + ": " + r.Reason
 }
 
-// subject is what a step is of, with the number of an interrupt.
+// subject returns what a step belongs to, and the number if it is an interrupt.
 func subject(s journal.Step) (of Subject, irq *int) {
 	if n, ok := knob.InterruptOf(s); ok {
 		return Interrupt, &n
@@ -72,7 +72,7 @@ func subject(s journal.Step) (of Subject, irq *int) {
 	return AnySetting, nil
 }
 
-// refused describes a step that the kernel did not take.
+// refused describes a step that the kernel refused.
 func (o operations) refused(s journal.Step, err error) RefusedStep {
 	r := RefusedStep{Name: o.name(s), Target: s.Target, Value: s.After, Cause: Errno, Reason: err.Error()}
 	r.Subject, r.IRQ = subject(s)
@@ -91,7 +91,7 @@ func (o operations) refused(s journal.Step, err error) RefusedStep {
 	return r
 }
 
-// invalid is why a partition is not valid, by its file.
+// invalid returns why a partition is invalid, by the text of its file.
 func invalid(text string) Cause {
 	switch {
 	case partition.NotExclusive(text):
@@ -102,7 +102,7 @@ func invalid(text string) Cause {
 	return Errno
 }
 
-// isRefused says whether the kernel has refused a step of the lanes in force, so that it is no drift.
+// isRefused reports whether the kernel has refused a step of the lanes in force, so that it is no drift.
 func (a Applied) isRefused(s journal.Step) bool {
 	for _, r := range a.Refused {
 		if r.Target == s.Target && r.Value == s.After && r.Subject != Workload {

@@ -8,13 +8,13 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Run is an isolane run that made a lane for its command, and releases it when that ends.
+// Run is the process of an isolane run that made a lane for its command, and releases it when that ends.
 type Run struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // task.StartTime: its number may become another's
+	Start uint64 `json:"start"` // task.StartTime, because the number may be reused
 }
 
-// SetOwner notes that a lane, which Put is to make, lives as long as a process.
+// SetOwner notes that a lane, which Put is about to make, lives as long as a process.
 func (l *Lanes) SetOwner(lane string, pid int) error {
 	start, err := task.StartTime(l.root, pid)
 	if err != nil {
@@ -29,7 +29,7 @@ func (l *Lanes) SetOwner(lane string, pid int) error {
 	return nil
 }
 
-// runsOf leaves out those whose lanes are not in a placement.
+// runsOf returns the runs whose lanes are in a placement.
 func (a Applied) runsOf(p plan.Placement) map[string]Run {
 	runs := maps.Clone(a.Runs)
 	maps.DeleteFunc(runs, func(name string, _ Run) bool {
@@ -39,7 +39,7 @@ func (a Applied) runsOf(p plan.Placement) map[string]Run {
 	return runs
 }
 
-// abandoned says whether the process has ended for whose command a lane was made.
+// abandoned reports whether the isolane run that made a lane for its command has ended.
 func (l *Lanes) abandoned(name string) bool {
 	r, owned := l.Runs[name]
 	if !owned {
@@ -49,7 +49,7 @@ func (l *Lanes) abandoned(name string) bool {
 	return err != nil || t.Start != r.Start || t.Dead()
 }
 
-// Expire releases the lanes whose isolane run has ended without doing so, and returns their names.
+// Expire releases the lanes whose isolane run has ended without releasing them, and returns their names.
 func (l *Lanes) Expire(ctx context.Context) ([]string, error) {
 	var names []string
 	for _, lane := range l.Placement.Lanes {

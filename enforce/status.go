@@ -14,16 +14,16 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Status is what is in force and what of it is not: what `isolane status -o json` prints.
+// Status is what is in force, and what of it has drifted: the output of `isolane status -o json`.
 type Status struct {
 	APIVersion   string        `json:"apiVersion"`
 	Kind         string        `json:"kind"` // Status
 	Lanes        []LaneStatus  `json:"lanes"`
 	Housekeeping string        `json:"housekeeping"`
-	Settings     int           `json:"settings"` // of the host that are changed for the lanes
+	Settings     int           `json:"settings"` // settings of the host that are changed for the lanes
 	Drift        []Drift       `json:"drift"`
 	Refused      []RefusedStep `json:"refused"`
-	// Unrecorded are cgroups of Isolane's of which there is no record, see Lanes.Unrecorded.
+	// Unrecorded are cgroups of Isolane that are in no journal, see Lanes.Unrecorded.
 	Unrecorded []string `json:"unrecorded"`
 }
 
@@ -34,21 +34,21 @@ type LaneStatus struct {
 	Idle        string `json:"idle,omitempty"`
 	MemoryNodes string `json:"memoryNodes"`
 	Group       string `json:"group"`
-	Own         bool   `json:"own,omitempty"` // the group is the workload's own
-	// Missing is the cgroup that the declaration names, where no processes of it are in the lane.
+	Own         bool   `json:"own,omitempty"` // Group is the workload's own cgroup
+	// Missing is the cgroup that the declaration names, if none of its processes is in the lane.
 	Missing    string           `json:"missingGroup,omitempty"`
-	Balance    string           `json:"balance"`             // who spreads the threads over the CPUs
-	Partition  string           `json:"partition,omitempty"` // cgroup v2, as the kernel says
-	Processes  int              `json:"processes"`           // of its cgroup
+	Balance    string           `json:"balance"`             // what spreads the threads over the CPUs
+	Partition  string           `json:"partition,omitempty"` // cgroup v2, in the kernel's words
+	Processes  int              `json:"processes"`           // in its cgroup
 	Attached   []AttachedStatus `json:"attached,omitempty"`
-	Network    *NetworkStatus   `json:"network,omitempty"` // of a lane with a path
+	Network    *NetworkStatus   `json:"network,omitempty"` // of a lane with a network path
 	Objectives []lane.Judgement `json:"objectives,omitempty"`
-	Proof      *lane.Proof      `json:"proof,omitempty"` // the last, whether it still holds or not
+	Proof      *lane.Proof      `json:"proof,omitempty"` // the last one, whether it is still valid or not
 	// Abandoned: the isolane run that made the lane for its command has ended without releasing it.
 	Abandoned bool `json:"abandoned,omitempty"`
 }
 
-// AttachedStatus is a workload that ran before it came into the lane: a cgroup or a process.
+// AttachedStatus is a workload that was running before it came into the lane: a cgroup or a process.
 type AttachedStatus struct {
 	Group string `json:"group,omitempty"`
 	PID   int    `json:"pid,omitempty"`
@@ -59,15 +59,15 @@ type AttachedStatus struct {
 type NetworkStatus struct {
 	lane.Network
 	Namespace string   `json:"namespace,omitempty"` // of the workload, by its name for ip-netns(8)
-	Interface string   `json:"interface,omitempty"` // the device in it
-	Socket    string   `json:"socket,omitempty"`    // or where the workload speaks vhost-user
-	PCI       []string `json:"pci,omitempty"`       // or the functions that the workload drives itself
-	// Uplink says why no frames come or go by the device: gone, down or no carrier; "" where they may.
+	Interface string   `json:"interface,omitempty"` // the device in the namespace
+	Socket    string   `json:"socket,omitempty"`    // if the workload speaks vhost-user
+	PCI       []string `json:"pci,omitempty"`       // functions that the workload drives itself
+	// Uplink says why the device carries no frames: gone, down or no carrier; "" if it may carry frames.
 	Uplink  string           `json:"uplink,omitempty"`
 	Traffic *netpath.Traffic `json:"traffic,omitempty"`
 }
 
-// network is nil where a lane has no path.
+// network returns nil if a lane has no network path.
 func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, error) {
 	if placed.Spec.Network.Path == "" {
 		return nil, nil
@@ -92,19 +92,19 @@ func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, 
 	return s, err
 }
 
-// Traffic is what the path of a lane has carried; nil where what it is made of is gone.
+// Traffic returns what the path of a lane has carried, or nil if what the path is made of is gone.
 func (l *Lanes) Traffic(ctx context.Context, placed plan.Lane) (*netpath.Traffic, error) {
 	return netpath.TrafficOf(ctx, l.paths, l.On(placed))
 }
 
-// On is a lane as its path sees it.
+// On returns a lane as its path sees it.
 func (l *Lanes) On(placed plan.Lane) netpath.Lane {
 	on := netpath.Of(l.root, placed.Name, placed.Spec.Network)
 	on.Functions, on.Workload = netpath.FunctionsOf(host.Host{}, placed), l.Netns(placed.Name)
 	return on
 }
 
-// Settled says whether all is as the lanes want it.
+// Settled reports whether all is as the lanes want it.
 func (s Status) Settled() bool {
 	return len(s.Drift) == 0 && len(s.Unrecorded) == 0 &&
 		!slices.ContainsFunc(s.Lanes, func(l LaneStatus) bool { return l.Abandoned })
@@ -146,7 +146,7 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	return s, err
 }
 
-// unproven are the bounds of an objective, of which enforcing proves nothing.
+// unproven returns the bounds of an objective, all unproven: enforcing a lane proves none.
 func unproven(o lane.Objective) []lane.Judgement {
 	var all []lane.Judgement
 	for _, b := range o.Bounds() {
@@ -155,7 +155,7 @@ func unproven(o lane.Objective) []lane.Judgement {
 	return all
 }
 
-// attachedTo are the workloads that are attached to a lane and run.
+// attachedTo returns the running workloads that are attached to a lane.
 func attachedTo(name string, running []attached.Workload, v2 bool) []AttachedStatus {
 	var all []AttachedStatus
 	for _, at := range running {

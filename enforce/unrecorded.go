@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// NoRecordError says that there are cgroups of Isolane's that are in no journal, because somebody removed
-// the directory of the journals. What is changed for them has no value before.
+// NoRecordError says that cgroups of Isolane are in no journal, because somebody removed the directory of the
+// journals. The values from before these lanes are lost.
 type NoRecordError struct{ Groups []string }
 
 func (n *NoRecordError) Error() string {
@@ -23,7 +23,7 @@ func (n *NoRecordError) Error() string {
 		strings.Join(n.Groups, ", "))
 }
 
-// Recorded is a *NoRecordError where there are such cgroups.
+// Recorded returns a *NoRecordError if there are such cgroups.
 func (l *Lanes) Recorded() error {
 	groups, err := l.Unrecorded()
 	if err == nil && len(groups) > 0 {
@@ -32,9 +32,9 @@ func (l *Lanes) Recorded() error {
 	return err
 }
 
-// Unrecorded returns the cgroups of Isolane's that are in no journal: Adopt removes them.
+// Unrecorded returns the cgroups of Isolane that are in no journal. adopt.Lanes removes them.
 func (l *Lanes) Unrecorded() ([]string, error) {
-	if l.dir == "" { // which are recorded is not to be seen
+	if l.dir == "" { // without the journals it is unknown which are recorded
 		return nil, nil
 	}
 	tops, err := knob.Hierarchies(l.root)
@@ -52,7 +52,7 @@ func (l *Lanes) Unrecorded() ([]string, error) {
 	if len(groups) == 0 {
 		return nil, nil
 	}
-	// A group is recorded before it is made: what is read now has all that were found.
+	// A cgroup is recorded before it is made, so the journals read now have all cgroups found above.
 	done, err := l.pending()
 	if err != nil {
 		return nil, err
@@ -72,12 +72,12 @@ func (l *Lanes) Unrecorded() ([]string, error) {
 	return alone, nil
 }
 
-// None stands for a host without lanes in force, where the user may not see them.
+// None returns Lanes of a host as if none were in force, for users who may not see them.
 func None(root fs.FS, d Drivers) *Lanes {
 	return &Lanes{root: root, ops: d.Ops, paths: d.Paths, journal: journal.None(d.Ops)}
 }
 
-// pending are the steps of all journals.
+// pending returns the steps of all journals.
 func (l *Lanes) pending() ([]journal.Step, error) {
 	files, err := filepath.Glob(filepath.Join(l.dir, "*.journal"))
 	if err != nil {

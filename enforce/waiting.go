@@ -11,15 +11,15 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Waiting are settings that could not be changed, as the program that makes them did not answer, or as their
-// CPUs are offline. They stay written down, and each later change of the lanes tries them again.
+// Waiting are settings that could not be changed, because the program that makes them did not answer or their
+// CPUs are offline. They stay recorded, and each later change of the lanes tries them again.
 type Waiting struct {
-	Lanes    []string `json:"lanes"` // whose they are, of those in force now or just before
+	Lanes    []string `json:"lanes"` // to which the settings belong, in force now or until the last change
 	Settings []string `json:"settings"`
 	Reason   string   `json:"reason"` // with the remedy
 }
 
-// String says who waits for what.
+// String says what waits and why, in one line.
 func (w Waiting) String() string {
 	who := "of lanes released before"
 	if len(w.Lanes) > 0 {
@@ -29,7 +29,7 @@ func (w Waiting) String() string {
 		strings.Join(w.Settings, ", "), who, w.Reason)
 }
 
-// Waiting is what waits of the last change of the lanes, and of these, by reason.
+// Waiting returns what waits after the last change of the lanes, and more, grouped by reason.
 func (l *Lanes) Waiting(more ...journal.Waiting) []Waiting {
 	all := []Waiting{}
 	for _, w := range slices.Concat(l.journal.Waiting(), more) {
@@ -52,15 +52,15 @@ func (l *Lanes) Waiting(more ...journal.Waiting) []Waiting {
 	return all
 }
 
-// ofFrequency says whether a step is of the frequency policy of a lane's CPU, which is called by its first
-// CPU. While that is offline nothing is wanted of it, and it waits.
+// ofFrequency reports whether a step is of the frequency policy that is named after a CPU of the lane, the
+// policy's first CPU. While that CPU is offline no step for the policy is wanted, so this finds its lane.
 func ofFrequency(lane plan.Lane, s journal.Step) bool {
 	var first int
 	_, err := fmt.Sscanf(s.Target, "/sys/devices/system/cpu/cpufreq/policy%d/", &first)
 	return err == nil && lane.Owned().Contains(first)
 }
 
-// wants says whether a step is one of a lane's path.
+// wants reports whether a step belongs to the path of a lane.
 func (l *Lanes) wants(of plan.Lane, s journal.Step) bool {
 	p := netpath.Find(l.paths, of.Spec.Network)
 	if p == nil {
@@ -70,7 +70,7 @@ func (l *Lanes) wants(of plan.Lane, s journal.Step) bool {
 	return err == nil && slices.ContainsFunc(steps, s.Same)
 }
 
-// again says whether the lanes in force want a step.
+// again reports whether the lanes in force want a step.
 func (l *Lanes) again(s journal.Step) bool {
 	w, err := l.Wanted()
 	return err == nil && slices.ContainsFunc(w.steps, func(o journal.Step) bool {
@@ -78,14 +78,14 @@ func (l *Lanes) again(s journal.Step) bool {
 	})
 }
 
-// Unfinished are the steps that no lane in force wants any more: they waited, or a change was cut off.
+// Unfinished returns the steps that no lane in force wants any more: they waited, or a change was cut off.
 func (w *Wanted) Unfinished() []journal.Step {
 	return slices.DeleteFunc(w.lanes.journal.Pending(), func(s journal.Step) bool {
 		return slices.ContainsFunc(w.steps, s.Same)
 	})
 }
 
-// TakeBack takes back steps that are done; of those that wait for an answer it does not say so again.
+// TakeBack undoes steps. A step that waits is no error.
 func (l *Lanes) TakeBack(ctx context.Context, steps []journal.Step) error {
 	_, err := l.journal.UndoWhere(ctx, func(s journal.Step) bool { return slices.Contains(steps, s) })
 	return err

@@ -10,8 +10,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Want plans lanes beside those in force, on the host as it was before them, which is returned too: see
-// merge.InForce.With, and merge.Refuse.
+// Want plans lanes beside those in force, on the host as it was before them, and returns that host too.
+// Errors: those of merge.Refuse and merge.InForce.With.
 func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, error) {
 	if err := merge.Refuse(l.paths, lanes); err != nil {
 		return plan.Placement{}, host.Host{}, err
@@ -25,12 +25,11 @@ func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, 
 }
 
 func (l *Lanes) inForce() (merge.InForce, error) {
-	v, err := l.View() // which has the lanes' functions and interrupts looked up
+	v, err := l.View() // also looks up the lanes' functions and interrupts
 	return merge.InForce{Placement: l.Placement, Root: l.root, Host: v.Host, Paths: l.paths}, err
 }
 
-// Without is what is in force without the lanes of these names. It is an error where one of them is not in
-// force.
+// Without returns what is in force without the lanes with these names, or an error if one is not in force.
 func (l *Lanes) Without(names ...string) (plan.Placement, error) {
 	for _, name := range names {
 		if _, err := l.Lane(name); err != nil {

@@ -1,4 +1,4 @@
-// Package adopt takes over lanes of which somebody has removed the record.
+// Package adopt takes over lanes whose record somebody has removed.
 package adopt
 
 import (
@@ -17,10 +17,10 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// Lanes takes over lanes that nobody has a record of: it gives what lanes change the kernel's defaults
-// (knob.Defaults), and removes their cgroups, moving their processes to the cgroup above. A setting whose
-// value only the machine's administrator can know stays, with a note. The cgroups go last: one that was cut
-// off can be called again. It refuses while lanes are in force.
+// Lanes takes over lanes without a record. It gives the kernel's defaults to what lanes change
+// (knob.Defaults), moves their processes to the cgroup above, and removes their cgroups. If only the
+// administrator can know the value of a setting, Lanes leaves it and notes that. The cgroups go last, so that
+// an interrupted call can be repeated. Lanes returns an error while lanes are in force.
 func Lanes(ctx context.Context, l *enforce.Lanes, root fs.FS) ([]enforce.Adopted, error) {
 	groups, err := l.Unrecorded()
 	if err != nil || len(groups) == 0 {
@@ -57,14 +57,14 @@ func Lanes(ctx context.Context, l *enforce.Lanes, root fs.FS) ([]enforce.Adopted
 	return a.did, nil
 }
 
-// adoption is Lanes at work.
+// adoption is the state of a call of Lanes.
 type adoption struct {
 	*enforce.Lanes
 	root fs.FS // of the host
 	did  []enforce.Adopted
 }
 
-// set does a step for good and notes it.
+// set makes a step permanent and adds the result to did.
 func (a *adoption) set(ctx context.Context, s journal.Step) error {
 	did, err := a.SetForGood(ctx, s)
 	if did != nil {
@@ -73,7 +73,7 @@ func (a *adoption) set(ctx context.Context, s journal.Step) error {
 	return err
 }
 
-// remove takes the cgroups away, also those that keep the scopes of attached workloads.
+// remove removes the cgroups, also those that keep the scopes of attached workloads.
 func (a *adoption) remove(ctx context.Context, groups []string) error {
 	tops, err := knob.Hierarchies(a.root)
 	if err != nil {
@@ -107,7 +107,7 @@ func (a *adoption) remove(ctx context.Context, groups []string) error {
 	return nil
 }
 
-// removeGroup removes a cgroup and those of Isolane's in it, the deepest first.
+// removeGroup removes a cgroup and Isolane's cgroups in it, the deepest first.
 func (a *adoption) removeGroup(ctx context.Context, dir string) error {
 	pids, err := cgroup.Processes(a.root, dir)
 	if err != nil {

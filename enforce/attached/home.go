@@ -16,11 +16,11 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Home takes back the steps that have brought a workload into its lane, and returns what it left alone.
+// Home undoes the steps that brought a workload into its lane, and returns those that it left alone.
 //
-// A cpuset of cgroup v1 must hold what those below it have at every moment, also on the way home: those that
-// had what the lane has get it all back, which is from the top. The others first get what they had besides
-// the lane's, from the top, and then, from the bottom, only that.
+// At every moment a cpuset of cgroup v1 must contain the cpusets below it. So Home first undoes the steps of
+// cpusets that had all of the lane's CPUs before, from the top. It then gives the others, from the top, what
+// they had before in addition to the lane's CPUs, and at last, from the bottom, only what they had before.
 func Home(ctx context.Context, root fs.FS, j *journal.Journal) ([]*journal.LeftAlone, error) {
 	if err := homeward(root, j); err != nil {
 		return nil, err
@@ -28,27 +28,27 @@ func Home(ctx context.Context, root fs.FS, j *journal.Journal) ([]*journal.LeftA
 	left, err := j.UndoWhere(ctx, func(s journal.Step) bool { return !lacked(s) })
 	err = errors.Join(err, widen(ctx, root, j))
 	more, uerr := j.UndoWhere(ctx, lacked)
-	// A thread's affinity comes back with the cpuset, whatever it was in the lane.
+	// A thread gets its affinity back with its cpuset, whatever the affinity was in the lane.
 	left = slices.DeleteFunc(left, func(a *journal.LeftAlone) bool { return a.Step.Kind == change.KindTask })
 	return append(left, more...), errors.Join(err, uerr)
 }
 
-// lacked says whether a step is of a cpuset that did not have all that it has for the lane.
+// lacked reports whether a step gave a cpuset CPUs or memory nodes that it did not have before.
 func lacked(s journal.Step) bool {
 	has, err := cpuset.Parse(s.After)
 	return err == nil && (s.Kind == change.KindCpuset || path.Base(s.Target) == "cpuset.mems") &&
 		!has.IsSubsetOf(had(s))
 }
 
-// had is what a cpuset had before a step.
+// had returns what a cpuset had before a step.
 func had(s journal.Step) cpuset.Set {
-	list, _, _ := strings.Cut(s.Before, "\n") // without what single threads have
-	before, _ := cpuset.Parse(list)           // empty where it is none
+	list, _, _ := strings.Cut(s.Before, "\n") // drops the values of single threads
+	before, _ := cpuset.Parse(list)           // empty if it is no cpulist
 	return before
 }
 
-// widen gives cpusets what they had besides what they have for the lane. What somebody else has changed since
-// stays.
+// widen gives cpusets what they had before, in addition to what they have for the lane. It leaves alone those
+// that somebody else has changed since.
 func widen(ctx context.Context, root fs.FS, j *journal.Journal) error {
 	var both []journal.Step
 	for _, s := range j.Pending() {
@@ -69,13 +69,13 @@ func widen(ctx context.Context, root fs.FS, j *journal.Journal) error {
 	return err
 }
 
-// homeward has processes that were born in the lane go where those that they come from go.
+// homeward records processes that started in the lane, so that they leave to where their parents came from.
 func homeward(root fs.FS, j *journal.Journal) error {
 	moved, home, steps := map[string]bool{}, "", j.Pending()
 	for _, s := range steps {
 		if s.Kind == change.KindMember {
 			moved[s.Target] = true
-			home, _, _ = strings.Cut(s.Before, "\n") // without what single threads have
+			home, _, _ = strings.Cut(s.Before, "\n") // drops the values of single threads
 		}
 	}
 	if home == "" {

@@ -1,5 +1,5 @@
-// Package attached is of workloads that ran already when they came into their lanes: what is recorded of one,
-// the steps that brought it there, whether it has ended, and its way home.
+// Package attached handles workloads that were already running when they came into their lanes: their record,
+// the steps that brought them there, whether they have ended, and how they leave.
 package attached
 
 import (
@@ -22,37 +22,37 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Workload is a workload that ran already when it came into its lane. Its steps are in a journal of
-// their own, so that it can leave without the lane.
+// Workload is a workload that was already running when it came into its lane. Its steps are in a journal of
+// its own, so that it can leave while the lane stays.
 type Workload struct {
 	Lane  string `json:"lane"`
 	Group string `json:"group,omitempty"` // the cgroup that was attached as a whole
-	// Own: the lane is in that cgroup, and its processes stay there (cgroup v2).
+	// Own: the lane is in Group, and its processes stay there (cgroup v2).
 	Own bool `json:"own,omitempty"`
-	// Alone: where the lane there is no partition, others are kept off its CPUs by their cpusets, as cgroup v1
-	// does for all lanes.
+	// Alone: if the lane's cgroup is no partition, the cpusets of others keep them off its CPUs, as with cgroup
+	// v1 for all lanes.
 	Alone bool `json:"alone,omitempty"`
-	// Begun: the lane comes to that cgroup, and what the threads there are to have is not all set yet.
+	// Begun: the lane is moving into Group, and not all settings of the threads there are made yet.
 	Begun bool `json:"begun,omitempty"`
-	// Leaving: it is on its way out of the lane, and whoever has the lanes next does the rest.
+	// Leaving: it is leaving the lane. The next process that changes the lanes completes that.
 	Leaving bool `json:"leaving,omitempty"`
-	// Declared: the declaration of the lane names the cgroup (spec.cgroup.path).
+	// Declared: the declaration of the lane names Group (spec.cgroup.path).
 	Declared bool `json:"declared,omitempty"`
-	PID      int  `json:"pid,omitempty"` // or the process, with
-	// Start is when it started (task.StartTime): its number may become another's.
+	PID      int  `json:"pid,omitempty"` // the process, if there is no Group
+	// Start is when that process started (task.StartTime), because its number may be reused.
 	Start uint64 `json:"start,omitempty"`
-	// Netns is the network namespace of the workload that the lane's path leads to (netdev.OfProcess); "" where
-	// its network is none of the lane's.
+	// Netns is the network namespace of the workload to which the lane's path leads (netdev.OfProcess); "" if
+	// the path does not lead there.
 	Netns   string `json:"netns,omitempty"`
 	Journal string `json:"journal"`
 }
 
-// Same says whether two attachments are of the same workload and lane.
+// Same reports whether two attachments are of the same workload and lane.
 func (at Workload) Same(o Workload) bool {
 	return at.Lane == o.Lane && at.Group == o.Group && at.PID == o.PID && at.Start == o.Start
 }
 
-// Name is the workload for people: its cgroup or its process.
+// Name returns the workload's cgroup or process, for people.
 func (at Workload) Name() string {
 	if at.Group != "" {
 		return at.Group
@@ -60,7 +60,7 @@ func (at Workload) Name() string {
 	return fmt.Sprintf("process %d", at.PID)
 }
 
-// Gone says whether nothing runs in the cgroup of a workload, or its process has ended.
+// Gone reports whether the cgroup of a workload is empty, or its process has ended.
 func (at Workload) Gone(root fs.FS) bool {
 	if at.Group != "" {
 		return !cgroup.Populated(root, at.Group)
@@ -69,7 +69,7 @@ func (at Workload) Gone(root fs.FS) bool {
 	return err != nil || start != at.Start
 }
 
-// Moving are those whose lane gets other CPUs, memory, scheduling or cgroup.
+// Moving returns the workloads whose lane gets other CPUs, memory, scheduling or cgroup.
 func Moving(all []Workload, was, next plan.Placement) []Workload {
 	return slices.DeleteFunc(slices.Clone(all), func(at Workload) bool {
 		a, had := was.Lane(at.Lane)
@@ -83,13 +83,13 @@ func Moving(all []Workload, was, next plan.Placement) []Workload {
 // Prefix begins the names of journals of attached workloads.
 const Prefix = "attach-"
 
-// MovedGroup is the cgroup within the lane's that the processes of an attachment are moved to, with cgroup
-// v2.
+// MovedGroup returns the cgroup, within the lane's, to which the processes of an attachment are moved with
+// cgroup v2.
 func MovedGroup(lane string, at Workload) string {
 	return path.Join(lane, change.GroupPrefix+at.Journal)
 }
 
-// Declared are the cgroups that the declarations of lanes name, as what is to be attached.
+// Declared returns the cgroups that the declarations of lanes name, as workloads to attach.
 func Declared(p plan.Placement) []Workload {
 	var all []Workload
 	for _, l := range p.Lanes {
@@ -100,19 +100,19 @@ func Declared(p plan.Placement) []Workload {
 	return all
 }
 
-// DeclaredOf says whether the cgroup that a lane's declaration names is among these.
+// DeclaredOf reports whether all contains the cgroup that a lane's declaration names.
 func DeclaredOf(lane string, all []Workload) bool {
 	return slices.ContainsFunc(all, func(at Workload) bool { return at.Declared && at.Lane == lane })
 }
 
-// Journals are where the steps of attached workloads are.
+// Journals are the journals with the steps of attached workloads.
 type Journals struct {
 	Dir  string
 	Root fs.FS // of the host
 	Ops  map[string]journal.Op
 }
 
-// Names are those of the journals that there are.
+// Names returns the names of the existing journals.
 func (j Journals) Names() ([]string, error) {
 	const suffix = ".journal"
 	names, err := filepath.Glob(filepath.Join(j.Dir, Prefix+"*"+suffix))
@@ -122,7 +122,7 @@ func (j Journals) Names() ([]string, error) {
 	return names, err
 }
 
-// StepsOf are the steps that have brought workloads into their lanes, but for those on their way out.
+// StepsOf returns the steps that brought workloads into their lanes, without workloads that are leaving.
 func (j Journals) StepsOf(all ...Workload) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, at := range all {
@@ -134,7 +134,7 @@ func (j Journals) StepsOf(all ...Workload) ([]journal.Step, error) {
 			return nil, err
 		}
 		for _, s := range own.Pending() {
-			if s.Kind != change.KindCgroup && s.Kind != change.KindKeeper { // which go with the scope that they are in
+			if s.Kind != change.KindCgroup && s.Kind != change.KindKeeper { // these two end with their scope
 				steps = append(steps, s)
 			}
 		}
@@ -142,7 +142,7 @@ func (j Journals) StepsOf(all ...Workload) ([]journal.Step, error) {
 	return steps, nil
 }
 
-// Ended says whether nothing of an attached workload runs any more.
+// Ended reports whether nothing of an attached workload runs any more.
 func (j Journals) Ended(ctx context.Context, at Workload) (bool, error) {
 	if at.Netns != "" && at.Group != "" && at.elsewhere(j.Root) {
 		return true, nil
@@ -169,21 +169,21 @@ func (j Journals) Ended(ctx context.Context, at Workload) (bool, error) {
 			}
 		}
 	}
-	return steps > 0 || at.Gone(j.Root), nil // without steps it had all that the lane wants
+	return steps > 0 || at.Gone(j.Root), nil // without steps it already had all that the lane wants
 }
 
-// elsewhere says whether a container was started anew in its cgroup: what runs there has another network
-// namespace than what was attached.
+// elsewhere reports whether a container was restarted in its cgroup: what runs there is in another network
+// namespace than the workload that was attached.
 func (at Workload) elsewhere(root fs.FS) bool {
-	pids, _ := cgroup.Processes(root, at.Group) // none where it is gone
+	pids, _ := cgroup.Processes(root, at.Group) // none if the cgroup is gone
 	return len(pids) > 0 && !slices.ContainsFunc(pids, func(pid int) bool {
 		has, err := netdev.OfProcess(root, pid)
 		return err == nil && netdev.Inode(has) == netdev.Inode(at.Netns)
 	})
 }
 
-// Widen returns the step that gives the threaded cgroup of a thread these CPUs, where somebody has taken from
-// it all that s wants, as libvirt does with a vCPU that it pins; none otherwise.
+// Widen returns a step that gives cpus to the threaded cgroup of a thread, if somebody has taken from that
+// cgroup all CPUs that s wants, as libvirt does when it pins a vCPU. Otherwise it returns no steps.
 func Widen(root fs.FS, s journal.Step, cpus cpuset.Set) []journal.Step {
 	if s.Kind != change.KindTask {
 		return nil
@@ -206,10 +206,10 @@ func Widen(root fs.FS, s journal.Step, cpus cpuset.Set) []journal.Step {
 	return []journal.Step{{Kind: change.KindFile, Target: path.Join(group, "cpuset.cpus"), After: cpus.String()}}
 }
 
-// rounds is how often Attach searches for processes that were born meanwhile.
+// rounds is how often UntilNone searches for processes that have started meanwhile.
 const rounds = 20
 
-// UntilNone does the steps that next returns, until it returns none.
+// UntilNone does the steps that next returns until there are none. It gives up after some rounds.
 func UntilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.Step, error)) error {
 	var last journal.Step
 	for range rounds {
@@ -220,7 +220,7 @@ func UntilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.S
 		last = steps[0]
 		refused, err := j.Apply(ctx, steps)
 		for _, r := range refused {
-			if !errors.Is(r.Err, fs.ErrNotExist) { // else it has ended
+			if !errors.Is(r.Err, fs.ErrNotExist) { // else the task has ended
 				err = errors.Join(err, r.Err)
 			}
 		}

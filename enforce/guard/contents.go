@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contents reads the same files over and over: each stays open, so that reading opens nothing. The kernel
-// makes their text anew for each reading from the beginning.
+// contents reads the same files repeatedly. It keeps each one open, which saves opening it again: the kernel
+// makes the text anew for each read from the beginning.
 type contents struct {
 	root   fs.FS
 	files  map[string]fs.File
-	most   int // of files that stay open: half of what this process may have
+	most   int // how many files may stay open: half of this process's limit
 	buffer [4096]byte
 }
 
@@ -28,8 +28,8 @@ func newContents(root fs.FS) *contents {
 	return c
 }
 
-// has says whether a file has this text. False also where that is not known: then the step's operation is
-// asked.
+// has reports whether a file has this text. It returns false if it does not know; then the caller asks the
+// step's operation.
 func (c *contents) has(file, text string) bool {
 	f, known := c.files[file]
 	if !known {
@@ -50,13 +50,13 @@ func (c *contents) has(file, text string) bool {
 	if errors.Is(err, io.EOF) && string(bytes.TrimRight(c.buffer[:n], " \t\n")) == text {
 		return true
 	}
-	_ = f.Close() // it may be of an interrupt or a cgroup that has gone, and come back
+	_ = f.Close() // it may belong to an interrupt or cgroup that has gone and come back
 	delete(c.files, file)
 	return false
 }
 
 func (c *contents) close() {
 	for _, f := range c.files {
-		_ = f.Close() // only read
+		_ = f.Close() // it was only read
 	}
 }

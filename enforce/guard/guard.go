@@ -1,5 +1,5 @@
-// Package guard finds what somebody else changes of the lanes in force, as often as it is called; it names
-// who did where the kernel tells, and puts it back.
+// Package guard finds what somebody else changes of the lanes in force, each time it is called. It names who
+// did it, if the kernel tells, and restores it.
 package guard
 
 import (
@@ -22,7 +22,7 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// Guard watches what is in force, and puts it back.
+// Guard watches what is in force and restores it.
 type Guard struct {
 	dir     string
 	root    fs.FS
@@ -34,37 +34,37 @@ type Guard struct {
 	now     *contents
 
 	last     events
-	since    map[string]map[int]uint64 // the processes of each lane and when they started
-	reported map[string]string         // what was found, by target
+	since    map[string]map[int]uint64 // by lane: its processes, and when each started
+	reported map[string]string         // what the last Check found, by the drift's name
 	left     []enforce.Drift
 	repairs  map[string][]time.Time
-	failed   map[string]failure // what could not be put back, by target
+	failed   map[string]failure // what could not be put back, by the drift's name
 	waiting  failure            // what could not be taken back
 }
 
-// failure is that something could not be put back, or taken back.
+// failure is a failed attempt to put something back or to take it back.
 type failure struct {
 	note string
 	last time.Time
 	wait time.Duration // until it is tried again
 }
 
-// again is the failure of one more attempt.
+// again returns the failure after one more attempt.
 func (f failure) again(note string) failure {
 	return failure{note, time.Now(), min(max(2*f.wait, shortest), longest)}
 }
 
-// waits says whether it is too early to try again.
+// waits reports whether it is too early for the next attempt.
 func (f failure) waits() bool { return time.Since(f.last) < f.wait }
 
-// events are what changes when interrupts, threads, CPUs, lanes or workloads come or go.
+// events changes when interrupts, threads, CPUs, lanes or workloads come or go.
 type events struct {
 	online                     cpuset.Set
-	interrupts, applied, ended string // ended: attachments of which nothing runs any more
+	interrupts, applied, ended string // ended: attached cgroups in which nothing runs any more
 	tasks                      map[int]bool
 }
 
-// New watches the lanes that are in force by the state in dir.
+// New returns a Guard of the lanes that are in force according to the state in dir.
 func New(dir string, root fs.FS, d enforce.Drivers) (*Guard, error) {
 	g := &Guard{dir: dir, root: root, drivers: d, writers: newWriters(), now: newContents(root),
 		since: map[string]map[int]uint64{}, reported: map[string]string{}, repairs: map[string][]time.Time{}}
@@ -81,7 +81,7 @@ func (g *Guard) Close() error {
 	return g.writers.close()
 }
 
-// events reads whether there is something new to check.
+// events reads what shows whether there is something new to check.
 func (g *Guard) events() (events, error) {
 	s := events{tasks: map[int]bool{}}
 	var err error
@@ -96,7 +96,7 @@ func (g *Guard) events() (events, error) {
 	for _, e := range interrupts {
 		names.WriteString(e.Name() + " ")
 	}
-	for _, group := range g.groups { // their numbers may be given to others
+	for _, group := range g.groups { // the number of an interrupt may be given to another one
 		for _, i := range group.Lane.Interrupts {
 			actions, _ := fs.Glob(g.root, fmt.Sprintf("proc/irq/%d/*", i.IRQ)) // an error only of a bad pattern
 			names.WriteString(strings.Join(actions, " "))
@@ -120,7 +120,7 @@ func (g *Guard) events() (events, error) {
 	return s, err
 }
 
-// refresh plans anew what is wanted. Where that fails, what was wanted before still is.
+// refresh plans again what is wanted. If that fails, the former plan stays.
 func (g *Guard) refresh(s events) error {
 	l, err := enforce.Look(g.dir, g.root, g.drivers)
 	if err != nil {
@@ -144,8 +144,8 @@ func (g *Guard) refresh(s events) error {
 	return nil
 }
 
-// Check returns what is not in force and was not so the last time, or not in this way. With repair it is put
-// back, unless somebody else changes it again and again.
+// Check returns what is not in force, if the last Check did not find it or found it otherwise. With repair it
+// puts it back, unless somebody else changes it again and again.
 func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error) {
 	if _, err := g.writers.read(); err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 	return g.news(slices.Concat(steps, gone)), err
 }
 
-// moveOrphans gives lanes a cgroup again that were in those of workloads which have ended.
+// moveOrphans gives lanes a cgroup again if they were in the cgroup of a workload that has ended.
 func (g *Guard) moveOrphans(ctx context.Context) error {
 	l, err := enforce.Open(g.dir, g.root, g.drivers)
 	if errors.Is(err, journal.ErrBusy) {
@@ -200,7 +200,7 @@ func (g *Guard) moveOrphans(ctx context.Context) error {
 	return l.Apply(ctx, l.Placement)
 }
 
-// Left is what the last Check found and nobody has put back.
+// Left returns what the last Check found and did not put back.
 func (g *Guard) Left() []enforce.Drift { return g.left }
 
 // newTasks adds what is wanted of new kernel threads.
@@ -217,16 +217,16 @@ func (g *Guard) newTasks(now events) error {
 	return nil
 }
 
-// patience is how often within a minute the same is put back. What could not be put back waits for the next
-// attempt, each time twice as long: from shortest, as a later step may have been in its way, to longest.
+// patience is how often the same drift is put back within a minute. After a failed attempt the wait doubles:
+// from shortest, because a later step may have been in the way, to longest.
 const (
 	patience = 3
 	shortest = 500 * time.Millisecond
 	longest  = time.Minute
 )
 
-// repair puts back what can be, and takes back what had to wait. Another isolane process that is at work goes
-// first.
+// repair puts back what it can, and takes back what had to wait. It does nothing while another isolane
+// process changes the host.
 func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 	maps.DeleteFunc(g.failed, func(name string, _ failure) bool {
 		return !slices.ContainsFunc(found, func(d enforce.Drift) bool { return d.Name == name })
@@ -273,7 +273,7 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 	return err
 }
 
-// waits says in a drift's note why it could not be put back, until that is tried again.
+// waits reports whether a drift could not be put back and must wait, and writes the reason into its note.
 func (g *Guard) waits(d *enforce.Drift) bool {
 	f, is := g.failed[d.Name]
 	if !is || !f.waits() {
@@ -283,7 +283,7 @@ func (g *Guard) waits(d *enforce.Drift) bool {
 	return true
 }
 
-// stubborn says in a drift's note whether somebody changes it so often that it is not put back any more.
+// stubborn reports whether somebody changes a setting so often that it is left alone, and notes that.
 func (g *Guard) stubborn(d *enforce.Drift) bool {
 	recent := slices.DeleteFunc(g.repairs[d.Name],
 		func(t time.Time) bool { return time.Since(t) > time.Minute })
@@ -296,7 +296,7 @@ func (g *Guard) stubborn(d *enforce.Drift) bool {
 	return true
 }
 
-// processes reports lanes whose processes have ended, and processes that have left their lane.
+// processes returns lanes whose processes have ended, and processes that have left their lane.
 func (g *Guard) processes() ([]enforce.Drift, error) {
 	var found []enforce.Drift
 	for _, group := range g.groups {
@@ -317,7 +317,7 @@ func (g *Guard) processes() ([]enforce.Drift, error) {
 				continue
 			}
 			start, err := task.StartTime(g.root, pid)
-			if err == nil && start == before[pid] && !g.want.Member(pid, start) { // whose drift is a setting's
+			if err == nil && start == before[pid] && !g.want.Member(pid, start) { // else a step's drift says it
 				found = append(found, enforce.Drift{Name: program(pid), Expected: "lane " + group.Lane.Name,
 					Found: "another cgroup", Note: "it has left the lane"})
 			}
@@ -331,7 +331,7 @@ func (g *Guard) processes() ([]enforce.Drift, error) {
 	return found, nil
 }
 
-// news returns what was not found the last time, or otherwise.
+// news returns what the last Check did not find, or found otherwise, and all repairs.
 func (g *Guard) news(found []enforce.Drift) []enforce.Drift {
 	var news []enforce.Drift
 	now := map[string]string{}

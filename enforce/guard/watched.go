@@ -8,17 +8,17 @@ import (
 	"isolane.dev/isolane/netpath"
 )
 
-// Watched is what there is to watch of lanes: their CPUs, the cgroups whose tasks belong there, the
-// interrupts that do, each with its CPU, and the lanes themselves.
+// Watched is what to watch of lanes: their CPUs, the cgroups whose tasks belong there, the interrupts that
+// belong there, each with its CPU, and the lanes themselves.
 type Watched struct {
 	CPUs       cpuset.Set
 	Groups     []string
-	On         []cpuset.Set // where the tasks of each belong
+	On         []cpuset.Set // the CPUs where the tasks of each group belong
 	Interrupts map[int]int
 	Lanes      []enforce.LaneGroup
 }
 
-// Watched returns what there is to watch of the lanes in force, all or that of a name.
+// Watched returns what to watch of the lanes in force: of all, or of the lane with this name.
 func (g *Guard) Watched(name string) (w Watched, err error) {
 	if name != "" {
 		if _, err = g.lanes.Lane(name); err != nil {
@@ -46,7 +46,7 @@ func (g *Guard) Watched(name string) (w Watched, err error) {
 	return w, nil
 }
 
-// Traffic is what the path of a lane has carried; nil where the lane, or what the path is made of, is gone.
+// Traffic returns what the path of a lane has carried, or nil if the lane or its path is gone.
 func (g *Guard) Traffic(ctx context.Context, name string) (*netpath.Traffic, error) {
 	placed, there := g.lanes.Placement.Lane(name)
 	if !there {
@@ -55,5 +55,5 @@ func (g *Guard) Traffic(ctx context.Context, name string) (*netpath.Traffic, err
 	return g.lanes.Traffic(ctx, placed)
 }
 
-// Recorded is an *enforce.NoRecordError where there are lanes without a record.
+// Recorded returns an *enforce.NoRecordError if there are lanes without a record.
 func (g *Guard) Recorded() error { return g.lanes.Recorded() }

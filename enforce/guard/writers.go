@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writers records who writes to files, as far as fanotify(7) reports it: programs, not the kernel
-// itself.
+// writers records who writes to files, as far as fanotify(7) reports it: it reports programs, not the kernel.
 type writers struct {
 	fd   int
 	dirs map[string]bool
@@ -20,7 +19,7 @@ type writers struct {
 	self int
 }
 
-// newWriters returns nil where the kernel has no fanotify, or does not let us.
+// newWriters returns nil if the kernel has no fanotify or does not permit it.
 func newWriters() *writers {
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_NONBLOCK|unix.FAN_CLOEXEC,
 		unix.O_RDONLY|unix.O_CLOEXEC|unix.O_LARGEFILE)
@@ -30,21 +29,21 @@ func newWriters() *writers {
 	return &writers{fd: fd, dirs: map[string]bool{}, last: map[string]string{}, self: os.Getpid()}
 }
 
-// watch looks at the directories of files from now on: another file there may set the same, as smp_affinity
-// sets what smp_affinity_list shows.
+// watch watches the directory of a file from now on, because another file there may set the same value:
+// smp_affinity sets what smp_affinity_list shows.
 func (w *writers) watch(file string) {
 	dir := filepath.Dir(file)
 	if w == nil || w.dirs[dir] {
 		return
 	}
 	const what = unix.FAN_MODIFY | unix.FAN_EVENT_ON_CHILD
-	// else it is not there, and its writer is not known
+	// If this fails the directory is missing, and the writer stays unknown.
 	if unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD, what, unix.AT_FDCWD, dir) == nil {
 		w.dirs[dir] = true
 	}
 }
 
-// read takes in what was written since, and says whether anything was.
+// read collects the writes since the last call, and reports whether there were any.
 func (w *writers) read() (bool, error) {
 	if w == nil {
 		return false, nil
@@ -56,7 +55,7 @@ func (w *writers) read() (bool, error) {
 		if errors.Is(err, unix.EAGAIN) || n == 0 {
 			return some, nil
 		}
-		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) { // of a cgroup's file that is gone
+		if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) { // the file of a cgroup that is gone
 			continue
 		}
 		if err != nil {
@@ -80,7 +79,7 @@ func (w *writers) read() (bool, error) {
 	}
 }
 
-// program names a process: one that has ended is only a number.
+// program names a process. If it has ended, only its number is known.
 func program(pid int) string {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
@@ -89,7 +88,7 @@ func program(pid int) string {
 	return fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(name)), pid)
 }
 
-// of returns who wrote last to a file, or beside it to one that sets the same; "" where that is not known.
+// of returns who last wrote to a file, or to its sibling that sets the same value; "" if that is not known.
 func (w *writers) of(file string) string {
 	if w == nil {
 		return ""

@@ -1,5 +1,5 @@
 // Package merge plans wanted lanes beside those in force: which lanes stay as they are, which path each gets,
-// and what the planner makes of it. It changes nothing.
+// and where the planner places the others. It changes nothing.
 package merge
 
 import (
@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// InForce is what wanted lanes are planned beside.
+// InForce is what is in force, beside which wanted lanes are planned.
 type InForce struct {
 	plan.Placement
 	Root  fs.FS     // of the host
@@ -22,9 +22,9 @@ type InForce struct {
 	Paths []netpath.Path
 }
 
-// With plans lanes beside those in force. A lane whose place is asked for as before keeps it. With prune,
-// lanes in force that are not asked for go. The error is a *plan.Refusal or a *plan.Mismatch where the lanes
-// are the reason.
+// With plans lanes beside those in force. A lane keeps its place if the same place is asked for as before.
+// With prune, lanes in force that are not asked for are left out. If the lanes are the reason for an error,
+// it is a *plan.Refusal or a *plan.Mismatch.
 func (l InForce) With(lanes []lane.Lane, prune bool) (plan.Placement, error) {
 	placed := l.Placement
 	if prune {
@@ -62,7 +62,7 @@ func (l InForce) With(lanes []lane.Lane, prune bool) (plan.Placement, error) {
 	return p, err
 }
 
-// samePlace says whether two declarations differ in nothing that decides where a lane goes.
+// samePlace reports whether two declarations agree in all that decides where a lane goes.
 func samePlace(a, b lane.Spec) bool {
 	a.Scheduling, a.Objective = b.Scheduling, b.Objective
 	a.Network.Path, a.Network.MTU = b.Network.Path, b.Network.MTU
@@ -70,7 +70,7 @@ func samePlace(a, b lane.Spec) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// Without leaves lanes out, and gives their CPUs to housekeeping.
+// Without returns the placement without the lanes for which which is true. Housekeeping gets their CPUs.
 func (l InForce) Without(which func(plan.Lane) bool) plan.Placement {
 	p := l.Placement
 	p.Lanes = nil
@@ -81,6 +81,6 @@ func (l InForce) Without(which func(plan.Lane) bool) plan.Placement {
 			p.Lanes = append(p.Lanes, placed)
 		}
 	}
-	p.Housekeeping = p.Housekeeping.Difference(p.CPUs()) // which may be shared with lanes that stay
+	p.Housekeeping = p.Housekeeping.Difference(p.CPUs()) // lanes that stay may share CPUs with those removed
 	return p
 }

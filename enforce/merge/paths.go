@@ -11,8 +11,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Refuse returns a *plan.Refusal for the first lane that declares what none of the paths can put in force.
-// All other fields of a lane are enforced, or are an objective (see Objectives).
+// Refuse returns a *plan.Refusal for the first lane with a declaration that no path can put in force, or a
+// *lane.FieldError if it names an unknown path. All other fields are enforced, or are an objective.
 func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
 	for _, l := range lanes {
 		leave, err := netpath.Refuse(paths, l.Spec)
@@ -31,16 +31,16 @@ func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
 	return nil
 }
 
-// refused is the refusal of a lane for one reason, which begins with the name of a field.
+// refused returns the refusal of a lane for one reason, which begins with the name of a field.
 func refused(name string, err error) *plan.Refusal {
 	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: name,
 		Blocking: []string{err.Error()}}
 }
 
-// choosePaths returns the wanted lanes with the paths that they get beside those that stay, and by their
-// names the reasons: why it is the best one, where that was asked for, and what it does not do. The error is
-// a *plan.Refusal for the first lane whose path this host cannot make now, or whose address another lane on
-// the same uplink has.
+// choosePaths returns the wanted lanes with the paths that they get beside the lanes that stay. reasons has,
+// by lane, why the path is the best one, if that was asked for, and what it does not do. The error is a
+// *plan.Refusal for the first lane whose path this host cannot make now, or whose address another lane on the
+// same uplink has.
 func (l InForce) choosePaths(
 	stay plan.Placement, wanted []lane.Lane,
 ) (chosen []lane.Lane, reasons map[string][]string, err error) {
@@ -72,14 +72,14 @@ func (l InForce) choosePaths(
 		if err != nil {
 			return nil, nil, refused(name, err)
 		}
-		n.VFs = max(n.VFs, netpath.Functions(l.Paths, *n)) // which the planner places
+		n.VFs = max(n.VFs, netpath.Functions(l.Paths, *n)) // functions for the planner to place
 		on.Add(name, *n)
 		chosen = append(chosen, want)
 	}
 	return chosen, reasons, nil
 }
 
-// othersOf are the lanes of a lane's switch besides it: those wanted, and those in force that stay.
+// othersOf returns the other lanes of a lane's switch: the wanted ones, and those in force that stay.
 func othersOf(of lane.Lane, wanted []lane.Lane, stay plan.Placement) (names []string) {
 	all := slices.Clone(wanted)
 	for _, p := range stay.Lanes {
@@ -93,8 +93,8 @@ func othersOf(of lane.Lane, wanted []lane.Lane, stay plan.Placement) (names []st
 	return names
 }
 
-// ForOtherHost returns lanes with what their paths need, to plan for a host that cannot be looked at. Errors
-// are those of Refuse, and a *plan.Refusal for the first lane that leaves the path to its host.
+// ForOtherHost prepares lanes, with what their paths need, for planning on a host that cannot be read. Its
+// errors are those of Refuse, and a *plan.Refusal for the first lane that leaves the path to its host.
 func ForOtherHost(paths []netpath.Path, lanes []lane.Lane) ([]lane.Lane, error) {
 	if err := Refuse(paths, lanes); err != nil {
 		return nil, err
@@ -111,8 +111,8 @@ func ForOtherHost(paths []netpath.Path, lanes []lane.Lane) ([]lane.Lane, error) 
 	return lanes, nil
 }
 
-// freeFunctions is how many of the virtual functions that a card has a lane could have, beside those that
-// stay and those chosen.
+// freeFunctions returns how many of a card's existing virtual functions a lane could have, besides those of
+// lanes that stay and of lanes chosen before it.
 func freeFunctions(h host.Host, stay plan.Placement, name, card string, chosen []lane.Lane) int {
 	d := host.DeviceOf(h, card)
 	if d.SRIOV == nil || d.SRIOV.NumVFs == 0 {

@@ -13,18 +13,18 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Asked are questions to segments. Who asks closes it.
+// Asked are questions sent to segments, and their answers. The caller must close it.
 type Asked struct {
 	questions []question
 	answers   []chan error
 	wait      sync.WaitGroup
 }
 
-// question is whether somebody has addresses on a lane's segment: somebody who stays.
+// question asks whether somebody who stays has addresses on a lane's segment.
 type question struct {
 	on      netpath.Lane
-	ask     []lane.Address
-	leaving []string // MAC addresses
+	ask     []lane.Address // to ask for
+	leaving []string       // MAC addresses whose answers do not count
 }
 
 func (q question) same(o question) bool {
@@ -33,9 +33,9 @@ func (q question) same(o question) bool {
 		slices.Equal(q.leaving, o.leaving)
 }
 
-// questions are those before the lanes of p come in force, by name. What lanes have on a segment by now is
-// not asked for: they would answer themselves. Nor do answers count of lanes that are on another card of the
-// segment now, and leave it.
+// questions returns what to ask before the lanes of p are put in force, sorted by lane. It leaves out
+// addresses that lanes in force have on the same segment, because they would answer themselves. Answers from
+// lanes that are removed, or that get another uplink, do not count.
 func questions(root fs.FS, inForce, p plan.Placement) (all []question) {
 	var leaving []string
 	for _, now := range inForce.Lanes {
@@ -62,8 +62,8 @@ func questions(root fs.FS, inForce, p plan.Placement) (all []question) {
 	return all
 }
 
-// For asks who has the addresses, or MAC addresses, of lanes on their segments, which need not be placed yet.
-// It returns a where that has asked just this. a may be nil.
+// For asks who has the addresses, or MAC addresses, of lanes on their segments. The lanes need not be placed
+// yet. If a, which may be nil, has asked the same questions, For returns a; otherwise it closes a.
 func (a *Asked) For(ctx context.Context, root fs.FS, inForce, p plan.Placement) *Asked {
 	asked := &Asked{questions: questions(root, inForce, p)}
 	if a != nil && slices.EqualFunc(a.questions, asked.questions, question.same) {
@@ -85,7 +85,7 @@ func (a *Asked) For(ctx context.Context, root fs.FS, inForce, p plan.Placement) 
 	return asked
 }
 
-// Unplaced are wanted lanes, and with them those in force that stay.
+// Unplaced returns the wanted lanes, and without prune also those in force that stay.
 func Unplaced(inForce plan.Placement, wanted []lane.Lane, prune bool) (p plan.Placement) {
 	for _, w := range wanted {
 		p.Lanes = append(p.Lanes, plan.Lane{Name: w.Metadata.Name, Spec: w.Spec})
@@ -98,8 +98,8 @@ func Unplaced(inForce plan.Placement, wanted []lane.Lane, prune bool) (p plan.Pl
 	return p
 }
 
-// Answers wait for all of them. Nothing is to change before: the error is a *plan.Refusal for the first lane
-// one of whose addresses somebody else has.
+// Answers waits for all answers. Nothing may change before. The error is a *plan.Refusal for the first lane
+// that has an address of somebody else.
 func (a *Asked) Answers() error {
 	var errs []error
 	for _, answer := range a.answers {
@@ -108,7 +108,7 @@ func (a *Asked) Answers() error {
 	return cmp.Or(errs...)
 }
 
-// Close waits until the kernel has closed what asked. a may be nil.
+// Close waits until the kernel has closed the sockets of the questions. a may be nil.
 func (a *Asked) Close() {
 	if a != nil {
 		a.wait.Wait()

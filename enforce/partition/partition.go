@@ -1,9 +1,9 @@
-// Package partition has the kernel make partitions of lanes' cgroups: what a lane gets where the kernel
-// refuses one, who is in the way, and what ceases to be one before CPUs change.
+// Package partition has the kernel make partitions of lanes' cgroups. It chooses what a lane gets if the
+// kernel refuses one, finds who is in the way, and ends partitions before their CPUs change.
 //
-// The kernel may refuse a partition of the kind that a lane's threads need: before Linux 6.0 there is none
-// that is isolated, and some kernels make only an isolated one of the CPUs of isolcpus=. Then the lane gets
-// the next best:
+// The kernel may refuse a partition of the kind that a lane's threads need: before Linux 6.0 there are no
+// isolated ones, and of CPUs of isolcpus= some kernels make only isolated ones. Then the lane gets the next
+// best:
 //
 //	         taken
 //	wanted ----------> the wanted kind
@@ -32,35 +32,36 @@ import (
 	"isolane.dev/isolane/knob"
 )
 
-// NotExclusive says by the text of a partition's file whether it is invalid as another cgroup has CPUs of it.
-// The kernel says so in words (perr_strings in kernel/cgroup/cpuset.c).
+// NotExclusive reports whether the text of a partition's file says that it is invalid because another cgroup
+// has some of its CPUs. These are the kernel's words (perr_strings in kernel/cgroup/cpuset.c).
 func NotExclusive(text string) bool { return strings.Contains(text, "not exclusive") }
 
-// BootIsolated says likewise whether it has CPUs of isolcpus=.
+// BootIsolated reports whether that text says that it is invalid because it has CPUs of isolcpus=.
 func BootIsolated(text string) bool { return strings.Contains(text, "housekeeping setup") }
 
-// NextBest makes the next best of a partition that the kernel has refused. It returns the kind that it is
-// now, and what else the kernel has refused.
+// NextBest makes the next best of a partition that the kernel has refused. It returns the resulting kind, and
+// what else the kernel has refused.
 func NextBest(ctx context.Context, j *journal.Journal, first journal.Refused) (kind string,
 	more []journal.Refused, err error) {
 	var found *journal.ReadBackError
-	if !errors.As(first.Err, &found) || !NotExclusive(found.Reads) { // else nor will the other kind be
+	if !errors.As(first.Err, &found) || !NotExclusive(found.Reads) { // else the other kind fails too
 		other := first.Step
 		other.After = map[string]string{knob.Isolated: knob.Balanced, knob.Balanced: knob.Isolated}[other.After]
 		if more, err = j.Apply(ctx, []journal.Step{other}); len(more) == 0 {
 			return other.After, nil, err
 		}
 	}
-	member := first.Step // it may still be of the kind that it was to be no longer
+	member := first.Step // it may still be of its earlier kind
 	member.After, member.Optional = knob.Member, false
 	_, merr := j.Apply(ctx, []journal.Step{member})
 	return knob.Member, more, errors.Join(err, merr)
 }
 
-// Demotions returns the steps that make plain cpusets of partitions whose CPUs will change. Two partitions
-// that change places would be invalid in between, and the kernel does not take back all that goes with that.
-// They also take from cgroups above lanes the exclusive CPUs that these hand down no longer: no cgroup beside
-// them can have its cpuset.mems set while it has such CPUs (EINVAL: validate_change, kernel/cgroup/cpuset.c).
+// Demotions returns the steps that turn partitions whose CPUs will change into plain cpusets. Two partitions
+// that swap places would be invalid in between, and the kernel does not undo all effects of that. Demotions
+// also takes from cgroups above lanes the exclusive CPUs that they no longer hand down: while a cgroup has
+// such CPUs, no cgroup beside it can get its cpuset.mems set (EINVAL: validate_change,
+// kernel/cgroup/cpuset.c).
 func Demotions(root fs.FS, done []journal.Step, parts []knob.Partition, want []journal.Step) []journal.Step {
 	values := map[string]string{}
 	for _, s := range done {
@@ -77,7 +78,7 @@ func Demotions(root fs.FS, done []journal.Step, parts []knob.Partition, want []j
 		}
 		s.After = before.Intersection(after).String()
 		narrow = append(narrow, s)
-		for _, p := range done { // a lane below that goes elsewhere is no partition before that
+		for _, p := range done { // a lane below it that goes elsewhere must cease to be a partition first
 			_, err := fs.Stat(root, p.Target[1:])
 			if err == nil && knob.IsPartition(p) && strings.HasPrefix(p.Target, path.Dir(s.Target)+"/") &&
 				!slices.ContainsFunc(want, func(w journal.Step) bool { return w.Target == p.Target }) {
@@ -97,13 +98,13 @@ func Demotions(root fs.FS, done []journal.Step, parts []knob.Partition, want []j
 	return append(steps, narrow...)
 }
 
-// Overlap is a cpuset.cpus beside a lane's, as LXC's are, that has CPUs of the lane: what is in it.
+// Overlap is a cgroup beside a lane's whose cpuset.cpus has CPUs of the lane, as LXC's may.
 type Overlap struct {
 	file         string
-	cpus, others cpuset.Set // all that it has, and those that are not the lane's
+	cpus, others cpuset.Set // all its CPUs, and those that are not the lane's
 }
 
-// String says what ends it.
+// String says how to end the overlap.
 func (o Overlap) String() string {
 	if o.others.IsEmpty() {
 		return o.file + " is " + o.cpus.String() + ": give it other CPUs"
@@ -111,8 +112,8 @@ func (o Overlap) String() string {
 	return o.file + " is " + o.cpus.String() + ": write " + o.others.String() + " there"
 }
 
-// Overlapping finds who has CPUs of the partition with this file; nil where nobody has, or it is not to be
-// seen.
+// Overlapping returns the first cgroup beside a partition that has some of its CPUs. partition is the
+// partition's file. The result is nil if there is none, or if that cannot be read.
 func Overlapping(root fs.FS, partition string) *Overlap {
 	dir := path.Dir(partition)
 	lane, ok := readCPUs(root, dir)
@@ -129,7 +130,7 @@ func Overlapping(root fs.FS, partition string) *Overlap {
 	return nil
 }
 
-// readCPUs reads the cpuset.cpus of a cgroup; ok is false where it is gone.
+// readCPUs reads the cpuset.cpus of a cgroup. ok is false if it cannot be read.
 func readCPUs(root fs.FS, dir string) (cpus cpuset.Set, ok bool) {
 	text, err := fs.ReadFile(root, path.Join(dir, "cpuset.cpus")[1:])
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 const cpuDir = "sys/devices/system/cpu"
 
-// Online reads which CPUs run, for callers that need no more of the machine.
+// Online reads which CPUs are online, for callers that need nothing else.
 func Online(root fs.FS) (cpuset.Set, error) { return cpuset.Read(root, cpuDir+"/online") }
 
 // cpus reads /sys/devices/system/cpu (Documentation/admin-guide/cputopology.rst,
@@ -51,8 +51,9 @@ func (r *reader) cpus() []CPU {
 	return cpus
 }
 
-// online prefers the list of all, then the CPU's own file, which CPU 0 often lacks because it cannot
-// go offline. A CPU that is offline has no directory topology, if the others have.
+// online returns the online CPUs: those of list, if there is one, or those whose own file says so. CPU 0
+// often lacks that file because it cannot go offline. A CPU without it counts as offline if it has no
+// topology directory and other CPUs have one.
 func (r *reader) online(ids cpuset.Set, list *cpuset.Set) cpuset.Set {
 	if list != nil {
 		return *list
@@ -75,7 +76,7 @@ func (r *reader) online(ids cpuset.Set, list *cpuset.Set) cpuset.Set {
 	return cpuset.Of(append(online, withTopology...)...)
 }
 
-// topology fills in package, die, core and caches of the online CPUs, from the lists of CPUs that share them.
+// topology sets package, die, core and caches of the online CPUs, from the lists of CPUs that share them.
 func (r *reader) topology(cpus []CPU, online cpuset.Set) {
 	kinds := []string{"core", "cluster", "die", "package", "L1", "L2", "L3"}
 	reported := map[string]reports{}
@@ -119,8 +120,8 @@ func (r *reader) topology(cpus []CPU, online cpuset.Set) {
 	}
 }
 
-// readCaches adds each cache of a CPU, and reports the unified and data caches of its levels 1 to 3. Size
-// and type are those that the lowest CPU has in its files.
+// readCaches adds the caches of a CPU, and reports the unified and data caches of levels 1 to 3. The size and
+// type of a shared cache are those in the files of its lowest CPU.
 func (r *reader) readCaches(id int, online cpuset.Set, reported map[string]reports) {
 	parent := fmt.Sprintf("%s/cpu%d/cache", cpuDir, id)
 	for _, index := range r.numbered(parent, "index", "") {
@@ -134,7 +135,7 @@ func (r *reader) readCaches(id int, online cpuset.Set, reported map[string]repor
 			continue
 		}
 		set := *shared
-		if set.IsEmpty() { // ia64 says so of caches that belong to one core
+		if set.IsEmpty() { // ia64 has an empty set for caches that belong to one core
 			set = reported["core"][id]
 		}
 		if set = set.Intersection(online); !set.Contains(id) {
@@ -155,7 +156,7 @@ func (r *reader) readCaches(id int, online cpuset.Set, reported map[string]repor
 	}
 }
 
-// packageNumbers are the kernel's, if each package has another; else the lowest CPU of each.
+// packageNumbers returns the kernel's numbers if they are unique, else the lowest CPU of each package.
 func (r *reader) packageNumbers(packages map[int]cpuset.Set, online cpuset.Set) map[int]int {
 	kernels := map[int]int{}
 	for id := range online.All() {
@@ -164,7 +165,7 @@ func (r *reader) packageNumbers(packages map[int]cpuset.Set, online cpuset.Set) 
 			kernels[id] = int(*n)
 		}
 	}
-	if len(packages) == 0 { // no lists: then the number is all there is
+	if len(packages) == 0 { // without lists there is only the number
 		return kernels
 	}
 	numbers, owners := map[int]int{}, map[int]cpuset.Set{}

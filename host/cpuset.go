@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// allowedCPUs are those that the cpuset in force gives to the reading process. CPUs that isolcpus= closes to
-// every process are in its cpuset all the same, so a lane may have them.
+// allowedCPUs returns the CPUs that the cpuset in force allows the reading process. It adds those that
+// isolcpus= takes away: they are still in the cpuset of every process, so a lane may have them.
 func (r *reader) allowedCPUs() *cpuset.Set {
 	cpus := r.allowed("Cpus_allowed_list", "cpus")
 	if isolated := orZero(r.list(cpuDir + "/isolated")); cpus != nil && !isolated.IsEmpty() {
@@ -20,8 +20,8 @@ func (r *reader) allowedCPUs() *cpuset.Set {
 	return cpus
 }
 
-// allowNodes sets which memory nodes the cpuset in force gives to the reading process; nil where the source
-// does not say.
+// allowNodes sets in nodes which the cpuset in force allows the reading process; nil if the source does not
+// say.
 func (r *reader) allowNodes(nodes []NUMANode) {
 	allowed := r.allowed("Mems_allowed_list", "mems")
 	for i := range nodes {
@@ -46,8 +46,8 @@ func (r *reader) allowed(key, file string) *cpuset.Set {
 	return &set
 }
 
-// inCpuset is what the cgroup of the reading process allows (cpuset(7)), cpus or mems, for snapshots without
-// /proc/self/status. /dev/cpuset is how it was mounted before there were cgroups.
+// inCpuset returns the cpus or mems that the cgroup of the reading process allows (cpuset(7)), for snapshots
+// without /proc/self/status. /dev/cpuset is where cpusets were mounted before there were cgroups.
 func (r *reader) inCpuset(what string) *cpuset.Set {
 	of := r.text("proc/self/cpuset")
 	if of == "" {
@@ -69,28 +69,28 @@ func (r *reader) inCpuset(what string) *cpuset.Set {
 	return nil
 }
 
-// BootIsolated are the CPUs that isolcpus= takes from the scheduler: a process runs there only by its own
-// affinity.
+// BootIsolated returns the CPUs that isolcpus= takes from the scheduler: a process runs there only if its own
+// affinity says so.
 func (h Host) BootIsolated() cpuset.Set {
 	requested, ok := h.Kernel.Parameters().Isolcpus()
 	if !ok || !requested.Has("domain") || h.Kernel.Isolated == nil {
 		return cpuset.Set{}
 	}
-	cpus, _ := requested.CPUs(h.Possible()) // none where the list is wrong
+	cpus, _ := requested.CPUs(h.Possible()) // none if the list is wrong
 	return cpus.Intersection(*h.Kernel.Isolated)
 }
 
-// Allowance is what may be planned of a host. What it does not name is what the reading process may use.
+// Allowance is what may be planned of a host. What it does not name is limited to what the process may use.
 type Allowance struct {
 	CPUs, MemoryNodes cpuset.Set // empty: not named
-	// Memory is how many bytes of each NUMA node, beside the huge pages that it has in pools.
+	// Memory is the number of bytes per NUMA node, besides the hugepages in its pools.
 	Memory map[int]uint64
-	// Hugepages is how many pages of each node's pools, by their size in bytes.
+	// Hugepages is the number of pages in the pools of each node, by page size in bytes.
 	Hugepages map[int]map[uint64]uint64
 }
 
-// Allowing returns the host with what a caller allows, as if it had no more: for those that plan for more or
-// for less than their own process.
+// Allowing returns the host as if it had only what a caller allows, for callers that plan for more or less
+// than their own process may use.
 func (h Host) Allowing(a Allowance) Host {
 	h.CPUs, h.NUMANodes = slices.Clone(h.CPUs), slices.Clone(h.NUMANodes)
 	for i := range h.CPUs {
@@ -108,7 +108,7 @@ func (h Host) Allowing(a Allowance) Host {
 	return h
 }
 
-// allow takes from the node what is not allowed. Pages of a pool are memory of the node too.
+// allow removes from the node what is not allowed. The pages of a pool are part of the node's memory.
 func (n *NUMANode) allow(a Allowance) {
 	n.Hugepages = slices.Clone(n.Hugepages)
 	pools := uint64(0)

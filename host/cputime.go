@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// CPUTime is what a CPU has spent since boot, in ticks of USER_HZ, which is 100 on every architecture that
-// Isolane runs on (proc_stat(5)).
+// CPUTime is the time that a CPU has spent since boot, in ticks of USER_HZ, which is 100 on every
+// architecture on which Isolane runs (proc_stat(5)).
 type CPUTime struct {
-	Busy       uint64 // with user, nice and system
-	Interrupts uint64 // with irq and softirq
-	Idle       uint64 // with iowait, and may run backwards
+	Busy       uint64 // user, nice and system
+	Interrupts uint64 // irq and softirq
+	Idle       uint64 // idle and iowait; may run backwards
 	Steal      uint64
 }
 
-// CPUTimes reads /proc/stat, by CPU.
+// CPUTimes reads the times of each CPU from /proc/stat.
 func CPUTimes(root fs.FS) (map[int]CPUTime, error) {
 	text, err := fs.ReadFile(root, "proc/stat")
 	all := map[int]CPUTime{}
 	for line := range strings.Lines(string(text)) {
 		name, times, _ := strings.Cut(line, " ")
 		number, ok := strings.CutPrefix(name, "cpu")
-		if !ok || number == "" { // the sum of all
+		if !ok || number == "" { // the line "cpu" is the sum of all
 			continue
 		}
 		id, ierr := strconv.ParseUint(number, 10, 31)

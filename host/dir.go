@@ -15,18 +15,18 @@ import (
 // Live returns the file system of this machine.
 func Live() fs.FS { return dir{} }
 
-// IsLive says whether a file system is that of this machine, also where another of ours shows it with other
-// values of some settings.
+// IsLive reports whether a file system is that of this machine, directly or through another file system of
+// Isolane that shows some settings with other values.
 func IsLive(root fs.FS) bool {
 	l, is := root.(interface{ Live() bool })
 	return is && l.Live()
 }
 
-// Live says it of this one.
+// Live reports whether d is the file system of this machine.
 func (d dir) Live() bool { return d.root == nil }
 
-// Dir returns the file system of the machine whose /sys and /proc lie in a directory. Links in it,
-// also absolute ones, are followed within the directory, so that what is read is never this machine.
+// Dir returns the file system of a machine whose /sys and /proc are in a directory. Links are followed within
+// the directory, even absolute ones, so that nothing of this machine is read.
 func Dir(name string) (fs.FS, error) {
 	if path.Clean(name) == "/" {
 		return Live(), nil
@@ -42,14 +42,14 @@ func Dir(name string) (fs.FS, error) {
 	return dir{root: root, top: top}, nil
 }
 
-// dir reads files with few system calls: a large machine has ten thousand of them. Its zero value is
+// dir reads files with few system calls, because a large machine has ten thousand of them. Its zero value is
 // the live machine.
 type dir struct {
 	root *os.Root
 	top  *os.File // the same directory
 }
 
-// Open opens a file or a directory. It does not wait for what could block for ever, such as a pipe.
+// Open opens a file or a directory. It does not wait for something that could block forever, such as a pipe.
 func (d dir) Open(name string) (fs.File, error) {
 	f, err := d.file(name)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d dir) descriptor(name string, flags int) (int, error) {
 	}
 }
 
-// ReadFile reads a file, and of a longer one somewhat more than maxFile bytes.
+// ReadFile reads a file. Of a long file it returns somewhat more than maxFile bytes.
 func (d dir) ReadFile(name string) ([]byte, error) {
 	fd, err := d.descriptor(name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if errors.Is(err, unix.ENOSYS) {
@@ -107,8 +107,8 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 	return ReadDescriptor(fd, name)
 }
 
-// ReadDescriptor reads the rest of an open file of that name, and of a longer one somewhat more than maxFile
-// bytes.
+// ReadDescriptor reads the rest of an open file with that name. Of a long file it returns somewhat more than
+// maxFile bytes.
 func ReadDescriptor(fd int, name string) ([]byte, error) {
 	const first = 512
 	data := make([]byte, 0, first)
@@ -132,9 +132,10 @@ func ReadDescriptor(fd int, name string) ([]byte, error) {
 	return data, nil
 }
 
-// ends says of a file, by its name, that it has ended where it gives less than what is asked for first. Those
-// of sysfs, cgroups, interrupts and tasks' times are one record, or records so short that several fit into
-// the page which the kernel fills before it gives less (fs/kernfs/file.c, seq_read_iter in fs/seq_file.c).
+// ends reports whether a file, by its name, has ended when the first read returns less than was asked for.
+// This is true for sysfs, cgroups, interrupts and tasks' times: each file is one record, or its records are
+// so short that several fit in the page that the kernel fills before it returns (fs/kernfs/file.c,
+// seq_read_iter in fs/seq_file.c).
 func ends(name string) bool {
 	name = strings.TrimPrefix(name, "/")
 	return strings.HasPrefix(name, "sys/") || strings.HasPrefix(name, "proc/irq/") ||
@@ -171,7 +172,7 @@ func (d dir) ReadLink(name string) (string, error) {
 	defer unix.Close(fd)
 	target := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", target)
-	if err != nil { // as ENOENT of a file that is no link
+	if err != nil { // ENOENT if the file is no link
 		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
 	}
 	return string(target[:n]), nil

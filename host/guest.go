@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// guest says whether the machine is a hypervisor's guest; nil where nothing tells. x86 has a flag, which
-// some hypervisors hide: their devices and firmware then give them away. Elsewhere only these do, as
-// lscpu(1) and systemd-detect-virt(1) read them, and their silence proves nothing but on x86 and on
-// POWER's bare metal.
+// guest reports whether the machine is a guest of a hypervisor; nil if nothing tells. x86 has a flag, which
+// some hypervisors hide; their devices and firmware then show them. Other architectures have only these,
+// which are read as in lscpu(1) and systemd-detect-virt(1). Without any sign the machine is no guest only on
+// x86 and on bare-metal POWER; elsewhere that is not known.
 func (r *reader) guest(flags []string, devices []PCIDevice) *bool {
 	compatible := r.strings("proc/device-tree/compatible")
 	is := func(machine string) bool { return slices.Contains(compatible, machine) }
@@ -24,15 +24,15 @@ func (r *reader) guest(flags []string, devices []PCIDevice) *bool {
 	return nil
 }
 
-// strings are the values of a property of the device tree, each ended by a zero byte; also those of a
-// text with one line.
+// strings returns the values of a property of the device tree, each of which ends with a zero byte. It also
+// reads a text of one line.
 func (r *reader) strings(path string) []string {
 	text, _ := r.read(path)
 	return strings.FieldsFunc(text, func(c rune) bool { return c == 0 || c == '\n' })
 }
 
-// firmwareIsGuest looks at the names that firmware gives itself (SMBIOS type 0 and 1). What a cloud calls all
-// its machines, those without a hypervisor among them, is no sign.
+// firmwareIsGuest looks at the names that firmware gives itself (SMBIOS type 0 and 1). A name that a cloud
+// gives to all its machines, including those without a hypervisor, is no sign.
 func (r *reader) firmwareIsGuest() bool {
 	const dir = "sys/class/dmi/id/"
 	vendor, product := r.text(dir+"sys_vendor"), r.text(dir+"product_name")
@@ -53,8 +53,8 @@ func (r *reader) firmwareIsGuest() bool {
 	return false
 }
 
-// hasVirtualBox looks for a device of VirtualBox's, also in the old list of devices, whose second
-// column is vendor and device.
+// hasVirtualBox looks for a device of VirtualBox. Without devices from sysfs it reads the old list of
+// devices, whose second column is vendor and device.
 func (r *reader) hasVirtualBox(devices []PCIDevice) bool {
 	found := slices.ContainsFunc(devices, func(d PCIDevice) bool { return d.Vendor == "0x80ee" })
 	if len(devices) > 0 {
@@ -68,8 +68,8 @@ func (r *reader) hasVirtualBox(devices []PCIDevice) bool {
 	return found
 }
 
-// isLogicalPartition knows IBM's hypervisors: an s390 is in a partition at least (/proc/sysinfo); a
-// POWER has one that a management console named, unless it is "full", or is QEMU's.
+// isLogicalPartition recognizes IBM's hypervisors. An s390 is in a partition at least (/proc/sysinfo). POWER
+// is in one if QEMU made the machine, or if a management console named its partition other than "full".
 func (r *reader) isLogicalPartition(compatible []string) bool {
 	found := false
 	r.lines("proc/sysinfo", func(line string) bool {

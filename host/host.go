@@ -1,9 +1,9 @@
 // Package host describes a machine as its kernel does: CPUs, caches, NUMA nodes, interrupts, boot
 // and run-time settings, read from an fs.FS that is / or looks like it. Reading changes nothing.
 //
-// Words are those of hwloc where it has one. Identifiers are unique in the whole machine and made from the
-// kernel's sibling lists: a raw core_id is unique only within its package. What the source does not say is
-// nil, never a guess; contradictions become warnings.
+// Words are those of hwloc if it has one. Identifiers are unique in the whole machine and made from the
+// kernel's sibling lists, because a raw core_id is unique only within its package. What the source does not
+// say is nil, never a guess. Contradictions become warnings.
 //
 //	h, err := host.Read(host.Live())
 //	fmt.Println(h.Online(), h.Siblings(0), h.Warnings)
@@ -24,8 +24,8 @@ const (
 	Kind       = "Host"
 )
 
-// Host is one machine at one moment. Its zero strings and sizes are what the source does not say;
-// JSON has null there.
+// Host is one machine at one moment. A string or size that the source does not say is zero here and null in
+// JSON.
 type Host struct {
 	APIVersion  string      `json:"apiVersion"`
 	Kind        string      `json:"kind"`
@@ -40,7 +40,7 @@ type Host struct {
 	Warnings    []string    `json:"warnings"` // what is wrong in the source, or contradicts itself
 }
 
-// CPUKind says which kind of core a CPU belongs to; "" is not known.
+// CPUKind says which kind of core a CPU belongs to; "" if it is not known.
 type CPUKind string
 
 // The kinds of CPU.
@@ -50,14 +50,14 @@ const (
 	Uniform     CPUKind = "uniform" // all CPUs of the machine are alike
 )
 
-// CPU is a logical CPU. Die, Cluster, L1 (of data), L2, L3 and Core are numbers that are unique over
-// the machine: the lowest online CPU of the group. All but ID, Online, Allowed, Kind and MaxHertz are
-// nil of an offline CPU.
+// CPU is a logical CPU. Die, Cluster, L1 (of data), L2, L3 and Core are numbers that are unique in the
+// machine: the lowest online CPU of the group. For an offline CPU everything but ID, Online, Allowed, Kind,
+// Capacity and MaxHertz is nil.
 type CPU struct {
 	ID       int     `json:"id"` // the kernel's number
 	Online   bool    `json:"online"`
 	Allowed  *bool   `json:"allowed"`  // by the cpuset in force for the reading process
-	Package  *int    `json:"package"`  // the kernel's number where that is unique, else as Die
+	Package  *int    `json:"package"`  // the kernel's number if that is unique, else as Die
 	Die      *int    `json:"die"`      //
 	NUMANode *int    `json:"numaNode"` // the kernel's number
 	L3       *int    `json:"l3"`
@@ -74,8 +74,8 @@ type CPU struct {
 // Cache is one cache and the online CPUs that share it.
 type Cache struct {
 	Level     int        `json:"level"`
-	Type      string     `json:"type"`      // data, instruction, unified; "" is not known
-	SizeBytes uint64     `json:"sizeBytes"` // 0 is not known
+	Type      string     `json:"type"`      // data, instruction, unified; "": not known
+	SizeBytes uint64     `json:"sizeBytes"` // 0: not known
 	CPUs      cpuset.Set `json:"cpus"`
 }
 
@@ -90,14 +90,14 @@ type PCIDevice struct {
 	NUMANode  *int        `json:"numaNode"`
 	LocalCPUs *cpuset.Set `json:"localCPUs"`
 	Netdevs   []string    `json:"netdevs"` // in the network namespace of the reader
-	SRIOV     *SRIOV      `json:"sriov"`   // nil: the function cannot
-	PF        *string     `json:"pf"`      // of a virtual function: the physical one
+	SRIOV     *SRIOV      `json:"sriov"`   // nil: it has no SR-IOV
+	PF        *string     `json:"pf"`      // of a virtual function: its physical function
 	VFs       []string    `json:"vfs"`     // of a physical function
-	InUse     string      `json:"-"`       // of a virtual function of a network card, see FunctionInUse
+	InUse     string      `json:"-"`       // of a network card's virtual function, see FunctionInUse
 }
 
-// FreeFunctions are the numbers of the virtual functions of a device that nobody is seen to use, with those
-// that can be made where there are none.
+// FreeFunctions returns the numbers of the virtual functions of a device that nobody seems to use. If it has
+// none yet, these are the ones that can be made.
 func (h Host) FreeFunctions(d PCIDevice) []int {
 	var free []int
 	if d.SRIOV == nil {
@@ -112,15 +112,15 @@ func (h Host) FreeFunctions(d PCIDevice) []int {
 	return free
 }
 
-// SRIOV says how many virtual functions a physical one can have and has
+// SRIOV is the number of virtual functions that a physical function can have and has
 // (Documentation/PCI/pci-iov-howto.rst).
 type SRIOV struct {
 	TotalVFs int `json:"totalVFs"`
 	NumVFs   int `json:"numVFs"`
 }
 
-// Pool is how many virtual functions there are, or are made where there are none: not all of a large card,
-// which divides its queues among them.
+// Pool returns how many virtual functions there are. If there are none, it returns how many will be made: not
+// all of a large card, because the card divides its queues among them.
 func (s SRIOV) Pool() int {
 	if s.NumVFs > 0 {
 		return s.NumVFs
@@ -128,43 +128,43 @@ func (s SRIOV) Pool() int {
 	return min(s.TotalVFs, 16)
 }
 
-// NUMANode is a memory node; some have no CPUs, and some no memory.
+// NUMANode is a memory node. It may have no CPUs, or no memory.
 type NUMANode struct {
 	ID          int         `json:"id"`
-	CPUs        cpuset.Set  `json:"cpus"` // those online
+	CPUs        cpuset.Set  `json:"cpus"` // the online ones
 	HasMemory   *bool       `json:"hasMemory"`
-	Allowed     *bool       `json:"allowed"` // its memory, by the cpuset in force for the reading process
+	Allowed     *bool       `json:"allowed"` // its memory is, by the cpuset in force for the reading process
 	MemoryBytes uint64      `json:"memoryBytes"`
 	Distances   []int       `json:"distances"` // to the nodes in the order of their ids, 10 to itself
 	Hugepages   []Hugepages `json:"hugepages"` // by size
 }
 
-// Hugepages are those of one size on one node.
+// Hugepages are the hugepages of one size on one node.
 type Hugepages struct {
 	PageBytes uint64  `json:"pageBytes"`
 	Total     *uint64 `json:"total"` // without surplus pages, which the kernel frees when their user ends
 	Free      *uint64 `json:"free"`
 }
 
-// Interrupt is one numbered interrupt and where it may fire.
+// Interrupt is a numbered interrupt and the CPUs where it may fire.
 type Interrupt struct {
 	IRQ       int         `json:"irq"`
 	Name      *string     `json:"name"`      // of its actions, "virtio2-input.0"
-	Device    *string     `json:"device"`    // PCI address, "0000:00:03.0", where the kernel prints it
+	Device    *string     `json:"device"`    // PCI address, "0000:00:03.0", if known
 	Affinity  *cpuset.Set `json:"affinity"`  // requested
 	Effective *cpuset.Set `json:"effective"` // in force
-	Managed   *bool       `json:"managed"`   // by the kernel, which refuses to move it; only debugfs says so
+	Managed   *bool       `json:"managed"`   // the kernel refuses to move it; only debugfs says so
 	Fired     *cpuset.Set `json:"-"`         // the CPUs on which it has fired since boot
 }
 
-// Kernel is what the kernel reports of itself.
+// Kernel is what the kernel reports about itself.
 type Kernel struct {
 	Release      string            `json:"release"`
 	Version      string            `json:"version"`
 	Cmdline      string            `json:"cmdline"` // in force
 	BootID       string            `json:"bootID"`
 	Isolated     *cpuset.Set       `json:"isolated"` // in force, from isolcpus= or isolated partitions
-	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force; nil also where the kernel cannot, see KeepsTick
+	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force; nil also if the kernel cannot, see KeepsTick
 	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // requested by rcu_nocbs=, and NohzFull, which implies it
 	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt; dynamic: set at run time
 	Realtime     *bool             `json:"realtime"` // PREEMPT_RT, which may preempt ordinary tasks lazily
@@ -172,24 +172,24 @@ type Kernel struct {
 	Clocksource  string            `json:"clocksource"`
 	IdleDriver   string            `json:"idleDriver"`
 	IdleGovernor string            `json:"idleGovernor"`
-	CPUModel     string            `json:"cpuModel"` // several where cores differ, "Cortex-X925, Cortex-A725"
+	CPUModel     string            `json:"cpuModel"` // several if cores differ, "Cortex-X925, Cortex-A725"
 	Microcode    string            `json:"microcode"`
 	Flags        []string          `json:"-"`                // of an x86 CPU, as in /proc/cpuinfo
 	Hypervisor   *bool             `json:"hypervisor"`       // the machine is a guest
-	Steal        *uint64           `json:"stealNanoseconds"` // that the hypervisor took from all CPUs since boot
+	Steal        *uint64           `json:"stealNanoseconds"` // taken by the hypervisor from all CPUs since boot
 	Mitigations  map[string]string `json:"mitigations"`      // of hardware vulnerabilities, by name
 }
 
-// KeepsTick says that the kernel has no CONFIG_NO_HZ_FULL, by the file of it that is missing beside its
-// neighbour.
+// KeepsTick reports that the kernel lacks CONFIG_NO_HZ_FULL: its file nohz_full is missing while the file
+// isolated beside it exists.
 func (k Kernel) KeepsTick() bool { return k.NohzFull == nil && k.Isolated != nil }
 
-// Read reads the machine under root. What is missing or wrong there is nil and a warning; the error
-// is for a source without CPUs.
+// Read reads the machine under root. What is missing there is nil; what is wrong there is nil and a warning.
+// It fails only if the source has no CPUs.
 func Read(root fs.FS) (Host, error) { return (&reader{root: root}).host() }
 
-// ReadForPlan is Read for those that plan and change lanes: it leaves out where interrupts fire, a file for
-// each of thousands.
+// ReadForPlan is like Read, for callers that plan and change lanes. It does not read Interrupt.Effective,
+// which is one file for each of thousands of interrupts.
 func ReadForPlan(root fs.FS) (Host, error) { return (&reader{root: root, forPlan: true}).host() }
 
 func (r *reader) host() (Host, error) {
@@ -211,15 +211,15 @@ func (r *reader) host() (Host, error) {
 	return h, r.err
 }
 
-// Online returns the CPUs that run.
+// Online returns the online CPUs.
 func (h Host) Online() cpuset.Set {
 	return h.where(func(c CPU) bool { return c.Online })
 }
 
-// Possible returns all CPUs, also those that are offline.
+// Possible returns all CPUs, including the offline ones.
 func (h Host) Possible() cpuset.Set { return h.where(func(CPU) bool { return true }) }
 
-// Usable returns the CPUs that run and that this process may use.
+// Usable returns the online CPUs that this process may use.
 func (h Host) Usable() cpuset.Set {
 	return h.where(func(c CPU) bool { return c.Online && (c.Allowed == nil || *c.Allowed) })
 }
@@ -234,7 +234,7 @@ func (h Host) where(is func(CPU) bool) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// CPU returns the CPU of that number, or false.
+// CPU returns the CPU with that number, or false.
 func (h Host) CPU(id int) (CPU, bool) {
 	at, ok := slices.BinarySearchFunc(h.CPUs, id, func(c CPU, id int) int { return cmp.Compare(c.ID, id) })
 	if !ok {
@@ -243,8 +243,8 @@ func (h Host) CPU(id int) (CPU, bool) {
 	return h.CPUs[at], true
 }
 
-// Siblings returns the online CPUs of the core that a CPU belongs to, including it; only that CPU where the
-// core is not known, and none where it is offline.
+// Siblings returns the online CPUs of the core of a CPU, including that CPU. It returns only that CPU if the
+// core is not known, and none if the CPU is offline.
 func (h Host) Siblings(id int) cpuset.Set {
 	cpu, ok := h.CPU(id)
 	if !ok || !cpu.Online {
@@ -260,7 +260,7 @@ func (h Host) Siblings(id int) cpuset.Set {
 // not known is a core of its own.
 func (h Host) Cores() []cpuset.Set { return h.CoresOf(h.Usable()) }
 
-// CoresOf is Cores of any CPUs: those of a lane in force are online, and not usable by others.
+// CoresOf is like Cores for any CPUs. Those of a lane in force are online, and not usable by others.
 func (h Host) CoresOf(cpus cpuset.Set) []cpuset.Set {
 	var cores []cpuset.Set
 	for left := cpus; !left.IsEmpty(); {
@@ -271,8 +271,8 @@ func (h Host) CoresOf(cpus cpuset.Set) []cpuset.Set {
 	return cores
 }
 
-// MemoryNodes returns the nodes that have memory, those of which the source does not say it among
-// them; node 0 where the kernel knows no nodes, because it then counts all memory to that one.
+// MemoryNodes returns the nodes that have memory, and those of which the source does not say. If the kernel
+// knows no nodes it returns node 0, because the kernel then counts all memory there.
 func (h Host) MemoryNodes() cpuset.Set {
 	if len(h.NUMANodes) == 0 {
 		return cpuset.Of(0)

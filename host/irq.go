@@ -12,8 +12,8 @@ import (
 const debugIRQs = "sys/kernel/debug/irq/irqs"
 
 // interrupts reads the numbered lines of /proc/interrupts, and where each may fire
-// (Documentation/core-api/irq/irq-affinity.rst). /proc/irq has more of them: those of devices whose driver
-// has not requested them yet.
+// (Documentation/core-api/irq/irq-affinity.rst). It adds those that only /proc/irq has: interrupts of devices
+// whose driver has not requested them yet.
 func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
 	var all []Interrupt
 	var table *CountTable
@@ -58,8 +58,8 @@ func (r *reader) interrupts(devices []PCIDevice) []Interrupt {
 	return all
 }
 
-// messageOwners returns the device of each message-signalled interrupt: older kernels do not print
-// it in /proc/interrupts (Documentation/ABI/testing/sysfs-bus-pci, msi_irqs).
+// messageOwners returns the device of each message-signalled interrupt, because older kernels do not print it
+// in /proc/interrupts (Documentation/ABI/testing/sysfs-bus-pci, msi_irqs).
 func (r *reader) messageOwners(devices []PCIDevice) map[int]string {
 	owners := map[int]string{}
 	for _, d := range devices {
@@ -70,8 +70,8 @@ func (r *reader) messageOwners(devices []PCIDevice) map[int]string {
 	return owners
 }
 
-// managed reads the flag that kernel/irq/debugfs.c prints of an interrupt whose affinity only the kernel
-// changes. Nothing but debugfs (CONFIG_GENERIC_IRQ_DEBUGFS) has it.
+// managed reads the flag that kernel/irq/debugfs.c prints for an interrupt whose affinity only the kernel
+// changes. It is only in debugfs (CONFIG_GENERIC_IRQ_DEBUGFS).
 func (r *reader) managed(irq int) *bool {
 	text, ok := r.read(fmt.Sprintf("%s/%d", debugIRQs, irq))
 	if !ok {
@@ -81,8 +81,8 @@ func (r *reader) managed(irq int) *bool {
 	return &is
 }
 
-// CountTable reads /proc/interrupts or /proc/softirqs (proc_interrupts(5)): a head with the online CPUs, then
-// a row for each thing that is counted.
+// CountTable parses /proc/interrupts or /proc/softirqs (proc_interrupts(5)): a head with the online CPUs,
+// then a row for each counted event.
 type CountTable struct {
 	CPUs   []int // of the columns
 	counts []uint64
@@ -91,11 +91,11 @@ type CountTable struct {
 // CountRow is a row of a CountTable.
 type CountRow struct {
 	Label  string   // "36", "NMI", "NET_RX"
-	Counts []uint64 // by column, valid until the next Row; totals of the machine, such as ERR, have only one
-	Text   string   // behind the counts
+	Counts []uint64 // by column, valid until the next Row; totals of the machine, such as ERR, have one
+	Text   string   // after the counts
 }
 
-// ParseCountHead reads the first line: "CPU0 CPU1 CPU3".
+// ParseCountHead parses the first line: "CPU0 CPU1 CPU3".
 func ParseCountHead(line string) (*CountTable, error) {
 	t := &CountTable{}
 	for _, name := range strings.Fields(line) {
@@ -112,13 +112,13 @@ func ParseCountHead(line string) (*CountTable, error) {
 	return t, nil
 }
 
-// Row reads a line after the head; false where it has no label. By hand: a large machine has hundreds of
-// counts in each of thousands of lines.
+// Row parses a line after the head. It returns false if the line has no label. It parses by hand for speed: a
+// large machine has thousands of lines with hundreds of counts each.
 func (t *CountTable) Row(line string) (CountRow, bool) {
 	label, rest, ok := strings.Cut(line, ":")
 	t.counts = t.counts[:0]
 	at := 0
-	const none = "          0" // of most CPUs, as the kernel prints it
+	const none = "          0" // the count of most CPUs, as the kernel prints it
 	for len(t.counts) < len(t.CPUs) {
 		end := at
 		if next := at + len(none); next < len(rest) && rest[at:next] == none && rest[next] == ' ' {
@@ -140,8 +140,8 @@ func (t *CountTable) Row(line string) (CountRow, bool) {
 	return CountRow{Label: strings.TrimSpace(label), Counts: t.counts, Text: strings.TrimSpace(rest[at:])}, ok
 }
 
-// parseInterrupt reads a line of /proc/interrupts as kernel/irq/proc.c prints it: number, counts by
-// CPU (some lines have fewer than the head), chip, number in the chip with its trigger, actions.
+// parseInterrupt parses a line of /proc/interrupts as kernel/irq/proc.c prints it: number, counts by CPU
+// (some lines have fewer than the head), chip, number in the chip with its trigger, actions.
 //
 //	36:  0  189834  PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0
 //	11:  5       7  GICv3  27 Level  arch_timer
@@ -162,8 +162,8 @@ func parseInterrupt(line string, table *CountTable) (Interrupt, bool) {
 	return Interrupt{IRQ: int(irq), Fired: &on, Device: orNull(pciAddress(chip)), Name: orNull(actions)}, true
 }
 
-// Source takes the text behind the counts of a numbered interrupt apart: the chip that it comes through, and
-// the names of its actions.
+// Source splits the text after the counts of a numbered interrupt into the interrupt chip and the names of
+// the actions.
 func (r CountRow) Source() (chip, actions string) {
 	fields := strings.Fields(r.Text)
 	if len(fields) == 0 {

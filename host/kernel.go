@@ -47,7 +47,7 @@ func (r *reader) kernel(devices []PCIDevice) Kernel {
 	return k
 }
 
-// steal is of all CPUs, in the first line of /proc/stat.
+// steal returns the stolen time of all CPUs, from the first line of /proc/stat.
 func (r *reader) steal() *uint64 {
 	var steal *uint64
 	r.lines("proc/stat", func(line string) bool {
@@ -60,7 +60,7 @@ func (r *reader) steal() *uint64 {
 	return steal
 }
 
-// splitVersion takes "Linux version 6.1.0 (builder) #1 SMP" apart (proc_version(5)).
+// splitVersion splits "Linux version 6.1.0 (builder) #1 SMP" (proc_version(5)).
 func splitVersion(banner string) (release, version string) {
 	if rest, ok := strings.CutPrefix(banner, "Linux version "); ok {
 		release, rest, _ = strings.Cut(rest, " ")
@@ -71,9 +71,9 @@ func splitVersion(banner string) (release, version string) {
 	return release, version
 }
 
-// preempt is the preemption model in force: /sys/kernel/debug/sched/preempt marks it as in
-// "none voluntary (full)", which only root may read. A kernel without PREEMPT in its version has
-// none or voluntary, and does not say which.
+// preempt returns the preemption model in force. /sys/kernel/debug/sched/preempt, which only root may read,
+// marks it with parentheses: "none voluntary (full)". A kernel without PREEMPT in its version has none or
+// voluntary, and does not say which; then the result is "".
 func preempt(k Kernel, debug string) string {
 	if _, rest, ok := strings.Cut(debug, "("); ok {
 		if model, _, closed := strings.Cut(rest, ")"); closed {
@@ -94,7 +94,7 @@ func preempt(k Kernel, debug string) string {
 	return ""
 }
 
-// noCallbacks is nil where the command line is not known or wrong.
+// noCallbacks returns the CPUs of rcu_nocbs= and NohzFull, or nil if the command line is not known or wrong.
 func (r *reader) noCallbacks(k Kernel) *cpuset.Set {
 	if k.Cmdline == "" {
 		return nil
@@ -117,10 +117,10 @@ func (r *reader) cgroup() cgroup.Mounts {
 	return m
 }
 
-// Parameters are those of the command line in force.
+// Parameters parses the command line in force.
 func (k Kernel) Parameters() cmdline.Line { return cmdline.Parse(k.Cmdline) }
 
-// AtLeast says whether the kernel is of this release or a newer one; false where its release is not known.
+// AtLeast reports whether the kernel has this release or a newer one; false if its release is not known.
 func (k Kernel) AtLeast(major, minor int) bool {
 	var a, b int
 	if _, err := fmt.Sscanf(k.Release, "%d.%d", &a, &b); err != nil {
@@ -129,12 +129,12 @@ func (k Kernel) AtLeast(major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// Before says whether the kernel is of an older release; false where its release is not known.
+// Before reports whether the kernel has an older release; false if its release is not known.
 func (k Kernel) Before(major, minor int) bool { return k.Release != "" && !k.AtLeast(major, minor) }
 
-// IsolcpusFlags are the flags of isolcpus= that a kernel needs for CPUs that nobody else is to have, as far
-// as it knows them: domain came with Linux 4.15, managed_irq with 5.6, and with the 4.18 of Red Hat. One that
-// does not know a flag ignores the whole parameter.
+// IsolcpusFlags returns the flags that isolcpus= needs to keep others off its CPUs, as far as this kernel
+// knows them: domain came with Linux 4.15, managed_irq with 5.6 and with Red Hat's 4.18. A kernel that does
+// not know a flag ignores the whole parameter.
 func (k Kernel) IsolcpusFlags() []string {
 	switch {
 	case k.Before(4, 15):

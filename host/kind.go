@@ -9,11 +9,11 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// kinds tells performance from efficiency cores. The sources, the most reliable first: the PMUs of x86,
+// kinds tells performance cores from efficiency cores. Its sources, the most reliable first: the PMUs of x86,
 // which list their CPUs; the part numbers of ARM (MIDR_EL1); the capacity that the scheduler uses
-// (Documentation/scheduler/sched-capacity.rst); the highest performance of CPPC; the highest
-// frequency. Where CPUs differ in none of them, they are uniform, unless the number of their
-// threads differs: then the kind is not known.
+// (Documentation/scheduler/sched-capacity.rst); the highest performance of CPPC; the highest frequency. If
+// CPUs differ in none of them they are uniform. But if their cores have different numbers of threads, the
+// kind is not known.
 func (r *reader) kinds(cpus []CPU) {
 	capacity, cppc, hertz := map[int]uint64{}, map[int]uint64{}, map[int]uint64{}
 	for i := range cpus {
@@ -46,8 +46,8 @@ func (r *reader) kinds(cpus []CPU) {
 	}
 }
 
-// setKinds gives the CPUs of the highest tier the kind performance and those of the lowest the kind
-// efficiency. Those between are neither.
+// setKinds gives the CPUs of the highest tier the kind performance, and those of the lowest the kind
+// efficiency. CPUs in between get neither.
 func setKinds(cpus []CPU, tiers []cpuset.Set) {
 	for i := range cpus {
 		switch id := cpus[i].ID; {
@@ -59,8 +59,8 @@ func setKinds(cpus []CPU, tiers []cpuset.Set) {
 	}
 }
 
-// tiersOf parts CPUs by a measure, the lowest first. Values within a tenth of each other are of one
-// tier: the best cores of a package are allowed some hundred megahertz more than their equals.
+// tiersOf groups CPUs by a measure, the lowest first. Values that differ by at most a tenth are one tier,
+// because the best cores of a package may have some hundred megahertz more than the others.
 func tiersOf(measure map[int]uint64) []cpuset.Set {
 	var tiers []cpuset.Set
 	var last uint64
@@ -96,8 +96,8 @@ func (r *reader) kindsByPMU(cpus []CPU) bool {
 	return true
 }
 
-// kindsByPart uses the implementer and part number of ARM's main identification register, in the
-// order of the capacities of the parts. It returns false where they do not differ.
+// kindsByPart uses the implementer and part number in ARM's main identification register, in the order of the
+// capacities of the parts. It returns false if the parts do not differ.
 func (r *reader) kindsByPart(cpus []CPU) bool {
 	const part = 0xff00fff0 // implementer and part: not variant and revision
 	byPart, most := map[uint64]cpuset.Set{}, map[uint64]uint64{}
@@ -121,7 +121,7 @@ func (r *reader) kindsByPart(cpus []CPU) bool {
 	parts := slices.SortedFunc(maps.Keys(byPart), func(a, b uint64) int { return cmp.Compare(most[a], most[b]) })
 	for i := 1; i < len(parts); i++ {
 		if most[parts[i]] == most[parts[i-1]] {
-			return true // the parts differ, and nothing says which performs better: not known
+			return true // the parts differ, but nothing says which is faster: not known
 		}
 	}
 	tiers := make([]cpuset.Set, 0, len(parts))
@@ -132,7 +132,7 @@ func (r *reader) kindsByPart(cpus []CPU) bool {
 	return true
 }
 
-// sameThreads says whether the cores have equally many threads; offline CPUs may hide some.
+// sameThreads reports whether all cores have the same number of threads, or offline CPUs may hide some.
 func sameThreads(cpus []CPU) bool {
 	threads := map[int]int{}
 	for _, c := range cpus {

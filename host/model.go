@@ -10,11 +10,11 @@ import (
 // maxModel bounds the name of a CPU in bytes: a broken file must not fill a page.
 const maxModel = 400
 
-// cpuinfo reads /proc/cpuinfo (proc_cpuinfo(5)). On x86 the first CPU is enough; elsewhere the CPUs
-// differ, or the name is at the end.
+// cpuinfo reads /proc/cpuinfo (proc_cpuinfo(5)). On x86 the first CPU is enough. Elsewhere the CPUs differ,
+// or the name is at the end.
 func (r *reader) cpuinfo(k *Kernel) {
 	first := map[string]string{} // value of each key
-	var parts []string           // of Arm, each kind of core once
+	var parts []string           // of Arm: each kind of core once
 	r.lines("proc/cpuinfo", func(line string) bool {
 		key, value, _ := strings.Cut(line, ":")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
@@ -43,9 +43,9 @@ func (r *reader) cpuinfo(k *Kernel) {
 	}
 }
 
-// model is what /proc/cpuinfo calls the CPU, each architecture in its own way: x86 and ia64 "model name",
-// LoongArch "Model Name", Arm by number (32 bits also "model name" or "Processor", which is the same of
-// many), POWER "cpu", RISC-V "uarch", MIPS "cpu model", s390 by the number of the machine.
+// model returns the name of the CPU from /proc/cpuinfo. Each architecture has its own key: x86 and ia64
+// "model name", LoongArch "Model Name", POWER "cpu", RISC-V "uarch", MIPS "cpu model". Arm has numbers
+// (32-bit Arm also "model name" or "Processor", which many share), s390 the number of the machine.
 func model(first map[string]string, parts []string) string {
 	if len(parts) > 0 {
 		return strings.Join(parts, ", ")

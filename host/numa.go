@@ -29,8 +29,8 @@ func (r *reader) nodes(online cpuset.Set) []NUMANode {
 	return nodes
 }
 
-// hasMemory compares the list of nodes with memory with those whose meminfo has a size. Where they differ
-// the latter counts: drawings and plans use the size.
+// hasMemory compares the list of nodes with memory with the sizes in their meminfo. If they differ, meminfo
+// counts, because drawings and plans use the size.
 func (r *reader) hasMemory(nodes []NUMANode, sized cpuset.Set) {
 	file := nodeDir + "/has_memory"
 	list := r.list(file)
@@ -59,7 +59,7 @@ func (r *reader) hasMemory(nodes []NUMANode, sized cpuset.Set) {
 }
 
 // checkMemory compares the memory of the nodes with that of the machine. They differ by more than 5 percent
-// where the kernel has not yet initialized all pages, or an archive was made up. One node has all memory.
+// if the kernel has not initialized all pages yet, or an archive was made up. A single node gets all memory.
 func (r *reader) checkMemory(nodes []NUMANode, total uint64) {
 	var sum uint64
 	for _, n := range nodes {
@@ -76,7 +76,7 @@ func (r *reader) checkMemory(nodes []NUMANode, total uint64) {
 		nodeDir, sum>>20, total>>20, taken)
 }
 
-// nodeCPUs prefers the node's own sets to the links to its CPUs.
+// nodeCPUs reads the node's own sets, or without them the links to its CPUs.
 func (r *reader) nodeCPUs(id int) cpuset.Set {
 	dir := fmt.Sprintf("%s/node%d", nodeDir, id)
 	if set := r.set(dir+"/cpumap", dir+"/cpulist"); set != nil {
@@ -85,7 +85,7 @@ func (r *reader) nodeCPUs(id int) cpuset.Set {
 	return r.ids(dir, "cpu")
 }
 
-// nodeOf returns the node of each online CPU. A CPU in several nodes belongs to none that is known.
+// nodeOf returns the node of each online CPU. For a CPU in several nodes it returns none, and warns.
 func (r *reader) nodeOf(online cpuset.Set) map[int]int {
 	of := map[int][]int{}
 	for id := range r.ids(nodeDir, "node").All() {
@@ -126,14 +126,14 @@ func (r *reader) distances(dir string) []int {
 	return distances
 }
 
-// hugepages reads the pages by size (Documentation/admin-guide/mm/hugetlbpage.rst).
+// hugepages reads the hugepages by size (Documentation/admin-guide/mm/hugetlbpage.rst).
 func (r *reader) hugepages(dir string) []Hugepages {
 	pages := []Hugepages{}
 	for _, kib := range r.numbered(dir, "hugepages-", "kB") {
 		sub := fmt.Sprintf("%s/hugepages-%dkB/", dir, kib)
 		total := r.number(sub + "nr_hugepages")
 		if surplus := r.number(sub + "surplus_hugepages"); total != nil && surplus != nil {
-			*total -= min(*total, *surplus) // the kernel frees these, and they are in the same count
+			*total -= min(*total, *surplus) // the kernel will free these, and total includes them
 		}
 		pages = append(pages, Hugepages{PageBytes: kib << 10, Total: total, Free: r.number(sub + "free_hugepages")})
 	}

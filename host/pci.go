@@ -11,7 +11,7 @@ import (
 
 const pciDir = "sys/bus/pci/devices"
 
-// FindDevice is the index of a PCI device by its address or one of its interfaces; -1: there is none.
+// FindDevice returns the index of the PCI device with this address or network interface, or -1.
 func (h Host) FindDevice(name string) int {
 	return slices.IndexFunc(h.PCIDevices, func(d PCIDevice) bool {
 		return d.Address == name || slices.Contains(d.Netdevs, name)
@@ -64,8 +64,8 @@ func (r *reader) pciDevices() []PCIDevice {
 	return devices
 }
 
-// FunctionInUse says why a virtual function of a network card cannot be given to a lane: by whom it is used,
-// or that it has no driver. It is "" where nobody is seen to use it.
+// FunctionInUse returns why a virtual function of a network card cannot be given to a lane: who uses it, or
+// that it has no driver. It returns "" if nobody seems to use it.
 func FunctionInUse(root fs.FS, address string) string {
 	dir := path.Join(pciDir, address)
 	devices, err := fs.ReadDir(root, dir+"/net")
@@ -89,7 +89,7 @@ func FunctionInUse(root fs.FS, address string) string {
 	return ""
 }
 
-// netdevs finds the network interfaces of a function, or of the virtio device on it.
+// netdevs returns the network interfaces of a function, or of the virtio device on it.
 func (r *reader) netdevs(dir string) []string {
 	names := r.entries(dir + "/net")
 	if len(names) == 0 {
@@ -100,8 +100,8 @@ func (r *reader) netdevs(dir string) []string {
 	return names
 }
 
-// NetworkDevice is the name of the first network device of the PCI function with this address; "" where it
-// has none, or it is no such address.
+// NetworkDevice returns the name of the first network interface of the PCI function with this address, or ""
+// if there is none.
 func NetworkDevice(root fs.FS, address string) string {
 	if !isPCIAddress(address) {
 		return ""
@@ -113,8 +113,8 @@ func NetworkDevice(root fs.FS, address string) string {
 	return names[0]
 }
 
-// pciKind names the base class, and the co-processors among the processors (PCI Code and ID
-// Assignment Specification).
+// pciKind names the base class, and the co-processors among the processors (PCI Code and ID Assignment
+// Specification).
 func pciKind(class string) string {
 	n, err := strconv.ParseUint(strings.TrimPrefix(class, "0x"), 16, 24)
 	if err != nil {
@@ -139,7 +139,7 @@ func pciKind(class string) string {
 	return "other"
 }
 
-// linkName returns the last name of a link's target; nil where there is no link.
+// linkName returns the last element of a link's target, or nil if there is no link.
 func (r *reader) linkName(name string) *string {
 	target, err := fs.ReadLink(r.root, name)
 	if err != nil || target == "" {
@@ -148,7 +148,7 @@ func (r *reader) linkName(name string) *string {
 	return orNull(path.Base(target))
 }
 
-// linkedDevice is linkName for a link to a device.
+// linkedDevice is like linkName, for a link to a device.
 func (r *reader) linkedDevice(name string) *string {
 	address := r.linkName(name)
 	if address != nil && !isPCIAddress(*address) {
@@ -172,8 +172,8 @@ func (r *reader) entries(dir string) []string {
 	return names
 }
 
-// isPCIAddress says whether a name is domain:bus:slot.function, "0000:3b:00.0". A domain may have
-// eight digits.
+// isPCIAddress reports whether a name is domain:bus:slot.function, "0000:3b:00.0". A domain has four to eight
+// digits.
 func isPCIAddress(name string) bool {
 	domain, rest, _ := strings.Cut(name, ":")
 	bus, rest, _ := strings.Cut(rest, ":")
@@ -183,7 +183,7 @@ func isPCIAddress(name string) bool {
 		len(bus) == 2 && len(slot) == 2 && len(function) == 1
 }
 
-// DeviceOf is the PCI device of that address, or with that interface; the zero one where there is none.
+// DeviceOf returns the PCI device with that address or network interface, or the zero PCIDevice.
 func DeviceOf(h Host, name string) PCIDevice {
 	if at := h.FindDevice(name); at >= 0 {
 		return h.PCIDevices[at]

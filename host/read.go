@@ -14,21 +14,21 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// Bounds on what is read: a file beyond them is left out with a warning, never cut silently. Only
-// /proc/interrupts, /proc/cpuinfo and /proc/mounts grow with the machine: they are read line by line.
+// Bounds on what is read. A file beyond them is left out with a warning, never cut silently.
+// /proc/interrupts, /proc/cpuinfo and /proc/mounts grow with the machine, so they are read line by line.
 const (
 	maxFile  = 1 << 20
 	maxLines = 64 << 20
 )
 
-// reader reads files and collects what is wrong with them. A missing file is no error:
-// kernels differ, and a snapshot has only part of them.
+// reader reads files and collects what is wrong with them. A missing file is no error: kernels differ, and a
+// snapshot has only part of them.
 type reader struct {
 	root     fs.FS
-	forPlan  bool // what nobody plans with is left out
+	forPlan  bool // leave out what no plan uses
 	warnings []string
-	err      error   // there are no CPUs
-	caches   []Cache // as the CPUs are read
+	err      error   // set if there are no CPUs
+	caches   []Cache // found while the CPUs are read
 	differ   int     // how many cpulists contradict the cpumask beside them
 	differs  string  // the first of them
 }
@@ -43,8 +43,8 @@ func (r *reader) warn(format string, args ...any) {
 	}
 }
 
-// open opens a regular file; nil where there is none that can be read. Anything else, such as a
-// named pipe in a directory that --root names, could block for ever.
+// open opens a regular file, or returns nil if it cannot be read. Anything else, such as a named pipe in the
+// directory of --root, could block forever.
 func (r *reader) open(path string) fs.File {
 	info, err := fs.Stat(r.root, path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -64,11 +64,11 @@ func (r *reader) open(path string) fs.File {
 	return f
 }
 
-// read returns the content of a file, or false where there is none.
+// read returns the content of a file, or false if it cannot be read or is too long.
 func (r *reader) read(path string) (string, bool) {
 	data, err := r.bytes(path)
 	switch {
-	case err != nil: // some files of sysfs can be opened and not read, such as those of an offline CPU
+	case err != nil: // some files of sysfs can be opened but not read, such as those of an offline CPU
 		return "", false
 	case len(data) > maxFile:
 		r.warn("/%s: left out: longer than %d bytes", path, maxFile)
@@ -77,10 +77,10 @@ func (r *reader) read(path string) (string, bool) {
 	return strings.TrimRight(string(data), "\x00"), true // some archives of sysfs have padding
 }
 
-// Text reads one file as Read does, false where there is none: a regular one, of at most 1 MiB.
+// Text reads one file as Read does: a regular file of at most 1 MiB. It returns false if there is none.
 func Text(root fs.FS, path string) (string, bool) { return (&reader{root: root}).read(path) }
 
-// bytes reads a file, by the short way where the root has one.
+// bytes reads a file, in one call if the root has one for that.
 func (r *reader) bytes(path string) ([]byte, error) {
 	if whole, ok := r.root.(fs.ReadFileFS); ok {
 		return whole.ReadFile(path)
@@ -93,8 +93,8 @@ func (r *reader) bytes(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
-// lines calls use with the lines of a file that may be long, until it returns false. It returns false
-// where there is no such file, and warns where the file exceeds the bounds.
+// lines calls use with each line of a file that may be long, until use returns false. It returns false if
+// there is no such file, and warns if the file exceeds the bounds.
 func (r *reader) lines(path string, use func(string) bool) bool {
 	f := r.open(path)
 	if f == nil {
@@ -121,7 +121,7 @@ func (r *reader) text(path string) string {
 	return strings.TrimSpace(s)
 }
 
-// value reads and parses a file; nil where it is missing, or wrong, which is a warning.
+// value reads and parses a file. It returns nil if the file is missing or wrong, and warns if it is wrong.
 func value[T any](r *reader, path string, parse func(string) (T, error)) *T {
 	s, ok := r.read(path)
 	if !ok {
@@ -137,13 +137,13 @@ func value[T any](r *reader, path string, parse func(string) (T, error)) *T {
 	return &v
 }
 
-// errUnknown is what the kernel itself does not know: no warning.
+// errUnknown says that the kernel itself does not know a value. It causes no warning.
 var errUnknown = errors.New("not known")
 
 // list reads a cpulist.
 func (r *reader) list(path string) *cpuset.Set {
 	return value(r, path, func(s string) (cpuset.Set, error) {
-		if s == "(null)" { // nohz_full of a kernel that was started without it
+		if s == "(null)" { // nohz_full of a kernel that was booted without it
 			return cpuset.Set{}, nil
 		}
 		return cpuset.Parse(s)
@@ -153,9 +153,9 @@ func (r *reader) list(path string) *cpuset.Set {
 // mask reads a cpumask.
 func (r *reader) mask(path string) *cpuset.Set { return value(r, path, cpuset.ParseMask) }
 
-// set reads a cpumask, or the cpulist beside it; nil where both are missing or wrong. Where they differ
-// the mask counts, as in hwloc: where an archive of sysfs was corrected by hand, the mask was. A kernel that
-// runs prints both from one mask (drivers/base/topology.c, cacheinfo.c and node.c, drivers/pci/pci-sysfs.c).
+// set reads a cpumask, or the cpulist beside it; nil if both are missing or wrong. If they differ the mask
+// counts, as in hwloc: archives of sysfs that were corrected by hand were corrected there. A running kernel
+// prints both from one mask (drivers/base/topology.c, cacheinfo.c and node.c, drivers/pci/pci-sysfs.c).
 func (r *reader) set(mask, list string) *cpuset.Set {
 	if IsLive(r.root) {
 		return r.either(list, mask)
@@ -172,7 +172,7 @@ func (r *reader) set(mask, list string) *cpuset.Set {
 	return m
 }
 
-// either reads a cpulist, or where there is none the cpumask beside it.
+// either reads a cpulist, or the cpumask beside it if there is no cpulist.
 func (r *reader) either(list, mask string) *cpuset.Set {
 	if l := r.list(list); l != nil {
 		return l
@@ -180,7 +180,7 @@ func (r *reader) either(list, mask string) *cpuset.Set {
 	return r.mask(mask)
 }
 
-// number reads a decimal number that is not negative: with -1 the kernel says that it does not know.
+// number reads a decimal number. A negative one is nil: with -1 the kernel says that it does not know.
 func (r *reader) number(path string) *uint64 {
 	return value(r, path, func(s string) (uint64, error) {
 		n, err := strconv.ParseUint(s, 10, 64)
@@ -191,7 +191,7 @@ func (r *reader) number(path string) *uint64 {
 	})
 }
 
-// expected is the error for a file that has something else than what was expected.
+// expected returns the error for a file whose content is not what was expected; nil if err is nil.
 func expected(err error, what, found string) error {
 	switch {
 	case err == nil:
@@ -202,7 +202,7 @@ func expected(err error, what, found string) error {
 	return fmt.Errorf("expected %s, found %.40q", what, found)
 }
 
-// hexadecimal reads a number such as 0x00000000410fd4b0.
+// hexadecimal reads a hexadecimal number such as 0x00000000410fd4b0.
 func (r *reader) hexadecimal(path string) *uint64 {
 	return value(r, path, func(s string) (uint64, error) {
 		n, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, 64)
@@ -210,7 +210,7 @@ func (r *reader) hexadecimal(path string) *uint64 {
 	})
 }
 
-// small is number for what fits an int of 32 bits.
+// small is like number, for numbers that fit in 32 bits with a sign.
 func (r *reader) small(path string) *int {
 	n := r.number(path)
 	if n == nil {
@@ -224,7 +224,7 @@ func (r *reader) small(path string) *int {
 	return &small
 }
 
-// cacheSize reads the size of a cache, "32K", in bytes; 0 where there is none.
+// cacheSize reads the size of a cache, "32K", and returns bytes; 0 if there is none.
 func (r *reader) cacheSize(path string) uint64 {
 	size := value(r, path, func(s string) (uint64, error) {
 		digits, unit := strings.TrimRight(s, "KMG"), 10
@@ -243,7 +243,7 @@ func (r *reader) cacheSize(path string) uint64 {
 	return orZero(size)
 }
 
-// memTotal reads the line "MemTotal: N kB" and returns bytes; false where there is none.
+// memTotal reads the line "MemTotal: N kB" and returns bytes, or false if there is none.
 func (r *reader) memTotal(path string) (uint64, bool) {
 	const key = "MemTotal:"
 	s, _ := r.read(path)
@@ -263,7 +263,7 @@ func (r *reader) memTotal(path string) (uint64, bool) {
 	return 0, false
 }
 
-// numbered returns the numbers of the entries PREFIX-N-SUFFIX of a directory, in ascending order.
+// numbered returns, in ascending order, the numbers of directory entries named PREFIX N SUFFIX.
 func (r *reader) numbered(dir, prefix, suffix string) []uint64 {
 	entries, err := fs.ReadDir(r.root, dir)
 	if err != nil {
@@ -282,7 +282,7 @@ func (r *reader) numbered(dir, prefix, suffix string) []uint64 {
 	return numbers
 }
 
-// ids is numbered for CPUs and nodes, whose numbers a cpuset.Set can hold.
+// ids is like numbered, for CPUs and nodes, whose numbers must fit in a cpuset.Set.
 func (r *reader) ids(dir, prefix string) cpuset.Set {
 	var ids []int
 	for _, n := range r.numbered(dir, prefix, "") {
@@ -295,8 +295,8 @@ func (r *reader) ids(dir, prefix string) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// Chosen is the choice in the text of a file that has it in brackets, as madvise in "always [madvise] never"
-// (Documentation/admin-guide/mm/transhuge.rst); any other text is returned as it is.
+// Chosen returns the choice that the text of a file has in brackets: madvise of "always [madvise] never"
+// (Documentation/admin-guide/mm/transhuge.rst). It returns any other text unchanged.
 func Chosen(text string) string {
 	_, rest, _ := strings.Cut(text, "[")
 	if choice, _, closed := strings.Cut(rest, "]"); closed {

@@ -8,11 +8,11 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// reports are, by CPU, the CPUs that share an object with it, as its own files have them.
+// reports has, by CPU, the CPUs that share an object with it according to its own files.
 type reports map[int]cpuset.Set
 
-// report takes the first of the paths that has CPUs. Each is a cpumask, which has a cpulist
-// beside it. CPUs that are offline are left out, as most kernels do themselves.
+// report adds the CPUs of the first of the paths that has any. Each path is a cpumask with a cpulist beside
+// it. Offline CPUs are left out, as most kernels do themselves.
 func (r *reader) report(to reports, id int, online cpuset.Set, paths ...string) {
 	for _, path := range paths {
 		set := r.set(path, path+"_list")
@@ -28,8 +28,8 @@ func (r *reader) report(to reports, id int, online cpuset.Set, paths ...string) 
 	}
 }
 
-// reportNumbered is report for a die or a cluster. A kernel that does not know them reports each CPU as one,
-// with a number below 0.
+// reportNumbered is report for a die or a cluster. A kernel that does not know them reports each CPU as one
+// of its own, with a negative number; such reports are dropped.
 func (r *reader) reportNumbered(to reports, id int, online cpuset.Set, path string) {
 	r.report(to, id, online, path+"_cpus")
 	if to[id] == cpuset.Of(id) && strings.HasPrefix(r.text(path+"_id"), "-") {
@@ -37,9 +37,9 @@ func (r *reader) reportNumbered(to reports, id int, online cpuset.Set, path stri
 	}
 }
 
-// objects returns the object of each CPU, as a set of CPUs. A report makes an object where all CPUs in it
-// report the same, and are more than the others that report one of them. A CPU without a report belongs where
-// the others have it. Any other report makes no object, and is a warning.
+// objects returns the object of each CPU, as a set of CPUs. A report makes an object if all CPUs in it that
+// report say the same, and if they outnumber the other reports of any of its CPUs. A CPU without a report
+// belongs to the object that the others have it in. Any other report makes no object, and is a warning.
 func (r *reader) objects(kind string, reported reports, online cpuset.Set) map[int]cpuset.Set {
 	counts := map[int]int{} // how many reports have a CPU
 	for _, set := range reported {
@@ -80,9 +80,8 @@ func (s reports) agreeOn(set cpuset.Set, counts map[int]int) bool {
 	return reporting > most-reporting
 }
 
-// splitUnits parts siblings with different core_ids. They are the two cores of a compute unit (AMD
-// family 15h), which share their caches and are no SMT siblings. Siblings lie in one package, where
-// a core_id is unique.
+// splitUnits splits siblings with different core_ids: the two cores of a compute unit (AMD family 15h), which
+// share caches but are no SMT siblings. Siblings are in one package, where a core_id is unique.
 func (r *reader) splitUnits(cores reports) {
 	coreIDs := map[int]uint64{}
 	for id, siblings := range cores {
@@ -106,7 +105,7 @@ func (r *reader) splitUnits(cores reports) {
 	}
 }
 
-// checkNesting warns where a core lies only in part in an object that contains whole cores.
+// checkNesting warns if a core is only partly in an object that should contain whole cores.
 func (r *reader) checkNesting(objects map[string]map[int]cpuset.Set) {
 	var texts []string
 	for kind, of := range objects {

@@ -1,5 +1,5 @@
-// Package cgroup finds cgroups: where their hierarchies are mounted, in which one a task is, and what is in
-// them (cgroups(7), Documentation/admin-guide/cgroup-v2.rst). A cgroup is named by its directory,
+// Package cgroup finds cgroups: where their hierarchies are mounted, which cgroup a task is in, and what a
+// cgroup contains (cgroups(7), Documentation/admin-guide/cgroup-v2.rst). A cgroup is named by its directory,
 // "/sys/fs/cgroup/a".
 package cgroup
 
@@ -17,14 +17,14 @@ import (
 
 // Mounts says where the hierarchies are mounted.
 type Mounts struct {
-	Version            string   `json:"version"`            // v1, v2, hybrid or none; "" is not known
+	Version            string   `json:"version"`            // v1, v2, hybrid or none; "": not known
 	CpusetV1           *string  `json:"cpusetV1"`           // mount point of the v1 cpuset hierarchy
-	MemoryV1           *string  `json:"memoryV1"`           // of the v1 memory hierarchy
+	MemoryV1           *string  `json:"memoryV1"`           // mount point of the v1 memory hierarchy
 	Unified            *string  `json:"unified"`            // mount point of cgroup v2
 	UnifiedControllers []string `json:"unifiedControllers"` // of cgroup v2
 }
 
-// Mounted finds the hierarchies in /proc/self/mounts. With an error it has what could be read.
+// Mounted finds the hierarchies in /proc/self/mounts. With an error it returns what it could read.
 func Mounted(root fs.FS) (Mounts, error) {
 	m := Mounts{UnifiedControllers: []string{}}
 	v1 := false
@@ -63,8 +63,8 @@ func Mounted(root fs.FS) (Mounts, error) {
 	return m, err
 }
 
-// Cpuset returns the hierarchy that says which CPUs a task may use, and whether it is of v2, which may lack
-// the controller; "" where there is none.
+// Cpuset returns the hierarchy that limits the CPUs of tasks, and whether it is v2, which may lack the cpuset
+// controller. It returns "" if there is none.
 func (m Mounts) Cpuset() (dir string, v2 bool) {
 	switch {
 	case m.CpusetV1 != nil:
@@ -75,7 +75,7 @@ func (m Mounts) Cpuset() (dir string, v2 bool) {
 	return "", false
 }
 
-// Tree returns a cgroup and those in it, each after its parent, without those that are removed meanwhile.
+// Tree returns a cgroup and those in it, each after its parent. It skips those that are removed meanwhile.
 func Tree(root fs.FS, dir string) ([]string, error) {
 	var dirs []string
 	err := fs.WalkDir(root, dir[1:], func(name string, d fs.DirEntry, err error) error {
@@ -90,22 +90,22 @@ func Tree(root fs.FS, dir string) ([]string, error) {
 	return dirs, err
 }
 
-// Processes returns the processes of a cgroup and of those in it; none where it has gone.
+// Processes returns the processes in a cgroup and in those below it; none if it is gone.
 func Processes(root fs.FS, dir string) ([]int, error) { return members(root, dir, "cgroup.procs") }
 
-// Populated says whether a cgroup, or one in it, has processes.
+// Populated reports whether a cgroup, or one below it, has processes.
 func Populated(root fs.FS, dir string) bool {
 	pids, err := Processes(root, dir)
 	return err == nil && len(pids) > 0
 }
 
-// Threads is Processes for all threads.
+// Threads is like Processes, for all threads.
 func Threads(root fs.FS, dir string) ([]int, error) {
-	return members(root, dir, "cgroup.threads", "tasks") // the latter with cgroup v1
+	return members(root, dir, "cgroup.threads", "tasks") // tasks is that of cgroup v1
 }
 
-// members reads the first of the files that each cgroup has. Who can read none has gone, or is threaded: then
-// the one above it lists its processes.
+// members reads in each cgroup the first of the files that can be read. If none can, the cgroup is gone, or
+// it is threaded: then the cgroup above it lists its processes.
 func members(root fs.FS, dir string, files ...string) ([]int, error) {
 	dirs, err := Tree(root, dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +129,7 @@ func members(root fs.FS, dir string, files ...string) ([]int, error) {
 	return all, err
 }
 
-// IDs reads the text of cgroup.procs, cgroup.threads or tasks. A task of another PID namespace is 0.
+// IDs parses the text of cgroup.procs, cgroup.threads or tasks. A task of another PID namespace is 0.
 func IDs(text string) ([]int, error) {
 	var all []int
 	for f := range strings.FieldsSeq(text) {

@@ -18,16 +18,16 @@ type Hierarchy struct {
 	Mount string // the directory where it is mounted
 	V2    bool
 
-	root        string   // the cgroup that is mounted there, "/" but in a container
-	controllers []string // of cgroup v1, or the name: "name=systemd"
+	root        string   // the cgroup that is mounted there: "/" except in a container
+	controllers []string // of cgroup v1; or its name, "name=systemd"
 }
 
-// HierarchyOf returns the hierarchy that a directory belongs to, from /proc/self/mountinfo.
+// HierarchyOf finds the hierarchy of a directory in /proc/self/mountinfo.
 func HierarchyOf(root fs.FS, dir string) (Hierarchy, error) {
 	var found Hierarchy
 	kind := ""
 	err := mount.Info(root, func(p mount.Point) {
-		// The last of those mounted at the same place hides the others.
+		// Of several mounts at the same place the last one hides the others.
 		if IsBelow(dir, p.Dir) && len(p.Dir) >= len(found.Mount) {
 			kind = p.Type
 			found = Hierarchy{Mount: p.Dir, V2: kind == "cgroup2", root: p.Root, controllers: p.Options}
@@ -43,13 +43,13 @@ func HierarchyOf(root fs.FS, dir string) (Hierarchy, error) {
 	return found, nil
 }
 
-// IsBelow says whether dir is top or in it.
+// IsBelow reports whether dir is top or below it.
 func IsBelow(dir, top string) bool {
 	return dir == top || strings.HasPrefix(dir, strings.TrimSuffix(top, "/")+"/")
 }
 
-// Of returns the directory of the cgroup that a task is in, whose directory in /proc is given; fs.ErrNotExist
-// when it has ended.
+// Of returns the directory of the cgroup that a task is in. proc is the directory of the task in /proc. If
+// the task has ended, the error is fs.ErrNotExist.
 func (h Hierarchy) Of(root fs.FS, proc string) (string, error) {
 	all, err := entries(root, proc)
 	if err != nil {
@@ -67,8 +67,8 @@ func (h Hierarchy) Of(root fs.FS, proc string) (string, error) {
 	return path.Join(h.Mount, strings.TrimPrefix(at, h.root)), nil
 }
 
-// PathOf returns the path of a task's cgroup, as its /proc/PID/cgroup has it, in the v1 hierarchy of the
-// cpuset controller, or else in that of v2; "" when it has ended.
+// PathOf returns the path of a task's cgroup as /proc/PID/cgroup has it: in the v1 hierarchy of the cpuset
+// controller, or in v2 if there is none. It returns "" if the task has ended.
 func PathOf(root fs.FS, proc string) string {
 	all, _ := entries(root, proc)
 	for _, h := range []Hierarchy{{controllers: []string{"cpuset"}}, {V2: true}} {
@@ -99,8 +99,8 @@ func entries(root fs.FS, proc string) ([]entry, error) {
 	return all, nil
 }
 
-// has says whether an entry is of this hierarchy: "0::" of v2, else with one of the controllers that it was
-// mounted with. A controller is in one hierarchy.
+// has reports whether an entry is of this hierarchy: "0::" of v2, or of v1 an entry with one of the
+// controllers that it was mounted with. A controller is in only one hierarchy.
 func (h Hierarchy) has(e entry) bool {
 	if h.V2 || e.controllers[0] == "" {
 		return h.V2 && e.id == "0" && e.controllers[0] == ""
@@ -109,8 +109,8 @@ func (h Hierarchy) has(e entry) bool {
 	return slices.ContainsFunc(e.controllers, mounted)
 }
 
-// CPUs are those that a cgroup gives its tasks: in force, from the nearest cgroup above where it has
-// none of its own.
+// CPUs returns the CPUs in force for the tasks of a cgroup. If it has no cpuset files, they are those of the
+// nearest cgroup above that has.
 func (h Hierarchy) CPUs(root fs.FS, dir string) (cpus cpuset.Set, err error) {
 	for ; IsBelow(dir, h.Mount); dir = path.Dir(dir) {
 		var unread *fs.PathError
@@ -121,7 +121,7 @@ func (h Hierarchy) CPUs(root fs.FS, dir string) (cpus cpuset.Set, err error) {
 	return cpus, err
 }
 
-// CPUs are those in force that a cgroup itself has, of v2 or v1 (cpuset(7)).
+// CPUs returns the CPUs in force from a cgroup's own files, of v2 or v1 (cpuset(7)).
 func CPUs(root fs.FS, dir string) (cpus cpuset.Set, err error) {
 	for _, file := range []string{"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"} {
 		var unread *fs.PathError

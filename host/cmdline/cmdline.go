@@ -38,9 +38,9 @@ func Parse(cmdline string) Line {
 	return b
 }
 
-// Get returns the value of the parameter of exactly that name: tuned.non_isolcpus is not isolcpus. Of
-// several the last one counts, but of isolcpus and nohz_full the first: the kernel refuses another list
-// after it (housekeeping_setup in kernel/sched/isolation.c).
+// Get returns the value of the parameter with exactly that name: tuned.non_isolcpus is not isolcpus. If it is
+// given several times, the last value counts. Of isolcpus and nohz_full the first counts, because the kernel
+// refuses a second list (housekeeping_setup in kernel/sched/isolation.c).
 func (b Line) Get(name string) (string, bool) {
 	values := b.values(name)
 	switch {
@@ -52,7 +52,7 @@ func (b Line) Get(name string) (string, bool) {
 	return values[len(values)-1], true
 }
 
-// Has says whether a parameter of that name is given with a value, first or last.
+// Has reports whether a parameter is given with a value, once or among others.
 func (b Line) Has(name, value string) bool { return slices.Contains(b.values(name), value) }
 
 func (b Line) values(name string) []string {
@@ -65,7 +65,7 @@ func (b Line) values(name string) []string {
 	return values
 }
 
-// Names are those of the parameters, each once, with underscores.
+// Names returns the names of the parameters, each once, with underscores.
 func (b Line) Names() []string {
 	var names []string
 	for _, p := range b {

@@ -9,19 +9,19 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// Isolcpus is the parameter of that name as the kernel parses it (housekeeping_isolcpus_setup
-// in kernel/sched/isolation.c).
+// Isolcpus is the parameter isolcpus= as the kernel parses it (housekeeping_isolcpus_setup in
+// kernel/sched/isolation.c).
 type Isolcpus struct {
-	Flags   []string // that the kernel knows; domain where it knows none
-	Skipped []string // words that it takes for flags of other versions: "all" is one
-	Invalid string   // a word for which it ignores the whole parameter: "N-7", "domain0"
+	Flags   []string // those that the kernel knows; domain if there are none
+	Skipped []string // words that the kernel takes for flags of other versions, such as "all"
+	Invalid string   // a word for which the kernel ignores the whole parameter: "N-7", "domain0"
 	List    string   // the rest, a cpulist
 }
 
 const asciiLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// Isolcpus returns isolcpus= as the kernel parses it; false where it is not given. Words that begin with a
-// letter are flags, up to the first word that does not.
+// Isolcpus parses isolcpus= as the kernel does. It returns false if the parameter is not given. Words that
+// begin with a letter are flags, up to the first word that does not.
 func (b Line) Isolcpus() (Isolcpus, bool) {
 	value, ok := b.Get("isolcpus")
 	var i Isolcpus
@@ -44,10 +44,10 @@ func (b Line) Isolcpus() (Isolcpus, bool) {
 	return i, ok
 }
 
-// Has says whether a flag is in force.
+// Has reports whether a flag is in force.
 func (i Isolcpus) Has(flag string) bool { return i.Invalid == "" && slices.Contains(i.Flags, flag) }
 
-// CPUs are those of the list; the error says why the kernel takes none.
+// CPUs returns the CPUs of the list. The error says why the kernel isolates none.
 func (i Isolcpus) CPUs(possible cpuset.Set) (cpuset.Set, error) {
 	if i.Invalid != "" {
 		err := fmt.Errorf("%q is no flag and no cpulist: the kernel ignores the whole parameter", i.Invalid)

@@ -1,5 +1,5 @@
-// Package hosttest has hosts for tests: machines that are made up, snapshots of real ones, and the
-// one place that decides which tests this machine cannot run.
+// Package hosttest has hosts for tests: made-up machines and snapshots of real ones. It is also the one place
+// that decides which tests this machine cannot run.
 package hosttest
 
 import (
@@ -17,10 +17,10 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// Feature is something that a test needs of the machine; it returns why that is missing, or "".
+// Feature checks something that a test needs of the machine. It returns why that is missing, or "".
 type Feature func() string
 
-// Need skips the test with the reason where this machine lacks one of the features.
+// Need skips the test, with the reason, if this machine lacks one of the features.
 func Need(tb testing.TB, needs ...Feature) {
 	tb.Helper()
 	for _, missing := range needs {
@@ -30,7 +30,7 @@ func Need(tb testing.TB, needs ...Feature) {
 	}
 }
 
-// Root is the right to change the host.
+// Root needs the right to change the host.
 func Root() string {
 	if os.Geteuid() != 0 {
 		return "needs root"
@@ -38,7 +38,7 @@ func Root() string {
 	return ""
 }
 
-// BPF is a kernel that takes eBPF programs from this process.
+// BPF needs a kernel that takes eBPF programs from this process.
 func BPF() string {
 	if err := features.HaveProgramType(ebpf.SchedCLS); err != nil {
 		return fmt.Sprintf("needs eBPF: %v", err)
@@ -46,7 +46,7 @@ func BPF() string {
 	return ""
 }
 
-// CgroupCpuset is a cgroup hierarchy, v1 or v2, with the cpuset controller.
+// CgroupCpuset needs a cgroup hierarchy, v1 or v2, with the cpuset controller.
 func CgroupCpuset() string {
 	h, err := host.Read(host.Live())
 	if err != nil {
@@ -58,7 +58,7 @@ func CgroupCpuset() string {
 	return ""
 }
 
-// CgroupV1Cpuset is the cpuset controller in a hierarchy of cgroup v1.
+// CgroupV1Cpuset needs the cpuset controller in a hierarchy of cgroup v1.
 func CgroupV1Cpuset() string {
 	h, err := host.Read(host.Live())
 	if err != nil {
@@ -70,8 +70,8 @@ func CgroupV1Cpuset() string {
 	return ""
 }
 
-// Even is a machine whose CPUs differ in nothing that a lane's placement depends on: all of them usable, not
-// isolated, in cores of one thread on one NUMA node.
+// Even needs a machine whose CPUs are all alike for the placement of a lane: usable, not isolated, in cores
+// of one thread, on one NUMA node.
 func Even() string {
 	h, err := host.Read(host.Live())
 	if err != nil {
@@ -88,7 +88,7 @@ func Even() string {
 	return ""
 }
 
-// CPUs is at least n usable CPUs.
+// CPUs needs at least n usable CPUs.
 func CPUs(n int) Feature {
 	return func() string {
 		h, err := host.Read(host.Live())
@@ -102,7 +102,7 @@ func CPUs(n int) Feature {
 	}
 }
 
-// Systemd is a machine that it has started (sd_booted(3)).
+// Systemd needs a machine that systemd has started (sd_booted(3)).
 func Systemd() string {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return "needs systemd as the first process, as in the lab"
@@ -110,7 +110,7 @@ func Systemd() string {
 	return ""
 }
 
-// Program is a program on the PATH.
+// Program needs a program in PATH.
 func Program(name string) Feature {
 	return func() string {
 		if _, err := exec.LookPath(name); err != nil {
@@ -120,7 +120,7 @@ func Program(name string) Feature {
 	}
 }
 
-// OwnMounts gives the test mounts that nobody else sees. Its goroutine keeps its thread, which ends with it.
+// OwnMounts gives the test private mounts. It locks the test's goroutine to its thread, which ends with it.
 func OwnMounts(t *testing.T) {
 	t.Helper()
 	Need(t, Root)

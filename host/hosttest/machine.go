@@ -10,20 +10,19 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// Machine describes a host to be made up. CPUs are numbered thread by thread: first all first
-// threads, package after package and core after core, as most firmware does. NUMA nodes, where a
-// package has several, and L3 caches follow each other among the cores of a package. One node and one
-// L3 a package are the default.
+// Machine describes a made-up host. CPUs are numbered thread by thread, as most firmware does: all first
+// threads, package after package and core after core, then all second threads. The NUMA nodes and the L3
+// caches of a package divide its cores in order. The default is one node and one L3 per package.
 type Machine struct {
 	Packages, CoresPerPackage, ThreadsPerCore int
 
 	NodesPerPackage int
 	CoresPerL3      int
-	// EfficiencyCores are the last of each package. They have one thread, four share an L2, and the
-	// machine is hybrid.
+	// EfficiencyCores are added after the cores of each package. They have one thread, four of them share an L2,
+	// and they make the machine hybrid.
 	EfficiencyCores int
 	MemoryOnlyNodes int        // nodes with memory and without CPUs, numbered last
-	Offline         cpuset.Set // their topology is gone, as in sysfs
+	Offline         cpuset.Set // they have no topology, as in sysfs
 	Allowed         cpuset.Set // by the cpuset in force; empty: the source does not say
 	Isolated        cpuset.Set // by the kernel
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// OpenVSwitch skips a test where there is no Open vSwitch, also of `make test-tools`, whose folder
-// bin/programs/usr is at programs. Else the tools speak with one of the test's own, of which there is an
-// empty database conf.db in dir so far, and nothing runs.
+// OpenVSwitch skips a test if there is no Open vSwitch, neither installed nor from `make test-tools`, whose
+// folder bin/programs/usr is programs. Otherwise it makes the tools use dir, which has an empty database
+// conf.db for the test. It starts nothing.
 func OpenVSwitch(t *testing.T, programs string) (dir string) {
 	t.Helper()
 	programs, err := filepath.Abs(programs)

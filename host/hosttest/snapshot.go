@@ -20,9 +20,9 @@ func Machines(tb testing.TB) string {
 	return filepath.Join(filepath.Dir(file), "machines")
 }
 
-// Snapshot returns a snapshot of a real machine as what looks like its /. The name is that of an
-// archive in the folder machines, as in "hwloc/64amd64-4s2n4ca2co.tar.bz2", with the folder inside it
-// where it holds several machines: "nri-plugins/sample2.tar.xz:sys_2".
+// Snapshot returns a snapshot of a real machine as its /. The name is that of an archive in the folder
+// machines, "hwloc/64amd64-4s2n4ca2co.tar.bz2". If that holds several machines, the name ends with the folder
+// inside it: "nri-plugins/sample2.tar.xz:sys_2".
 func Snapshot(tb testing.TB, name string) fs.FS {
 	tb.Helper()
 	file, folder, _ := strings.Cut(name, ":")

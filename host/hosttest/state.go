@@ -14,8 +14,8 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// State is what lanes, proofs and tests change on a host, and must leave as it was: values by the name of
-// a file or of a task. Kernel threads that started later than this process are not in it.
+// State is what lanes, proofs and tests change on a host and must restore: values, by the name of a file or a
+// task. It does not have kernel threads that started after this process.
 type State map[string]string
 
 // stateFiles are patterns of files whose contents belong to the state.
@@ -31,7 +31,7 @@ func stateFiles() []string {
 		"/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read"}
 }
 
-// stateNames are patterns of files that belong to the state because they exist.
+// stateNames are patterns of files whose existence belongs to the state.
 func stateNames() []string { return []string{"/run/netns/*", "/sys/class/net/*", "/run/isolane/*"} }
 
 // ReadState reads the state of this host.
@@ -61,15 +61,15 @@ func ReadState() (State, error) {
 	return s, s.tasks()
 }
 
-// file adds a file's content, unless it cannot be read: some have none, and some go while they are read.
+// file adds the content of a file if it can be read. Some have none, and some vanish while they are read.
 func (s State) file(name string) {
 	if data, err := os.ReadFile(name); err == nil {
 		s[name] = strings.TrimSpace(string(data))
 	}
 }
 
-// cgroups adds the CPUs and partitions of all cgroups that have some of their own, and all about cpusets of
-// those of Isolane.
+// cgroups adds the CPUs and partitions of all cgroups that have their own, and of Isolane's cgroups all
+// cpuset files.
 func (s State) cgroups(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		name := filepath.Base(path)
@@ -88,7 +88,7 @@ func (s State) cgroups(root string) error {
 	})
 }
 
-// kernelThread begins the name of each in a State.
+// kernelThread begins the names of kernel threads in a State.
 const kernelThread = "kernel thread "
 
 // tasks adds the CPUs of kernel threads, and the processes of Isolane and of programs that its tests start.
@@ -109,7 +109,7 @@ func (s State) tasks() error {
 		}
 		name := t.Comm
 		if i := strings.IndexAny(name, "-+"); i > 0 && strings.HasPrefix(name, "kworker/") {
-			name = name[:i] // what follows is what the worker does at the moment
+			name = name[:i] // the rest is what the worker does at the moment
 		}
 		switch {
 		case t.Kernel:
@@ -125,10 +125,10 @@ func (s State) tasks() error {
 	return nil
 }
 
-// threadCPUs are the CPUs of a kernel thread. That of an interrupt follows it to the one CPU that the kernel
-// chooses of those in the state (irq_thread_check_affinity in kernel/irq/manage.c): an interrupt that was
-// kept off a CPU does not come back there when it may. Before Linux 6.10 the thread goes there when it is
-// woken next, and may still be on another one of them.
+// threadCPUs returns the CPUs of a kernel thread, as text. The thread of an interrupt follows it to the one
+// CPU that the kernel chooses among those allowed (irq_thread_check_affinity in kernel/irq/manage.c). An
+// interrupt that was kept off a CPU does not return there by itself, so threadCPUs names no CPU for such
+// threads. Before Linux 6.10 the thread moves when it is next woken, and may still be on another allowed CPU.
 func threadCPUs(root fs.FS, name string, cpus cpuset.Set) string {
 	number, _, _ := strings.Cut(strings.TrimPrefix(name, "irq/"), "-")
 	files := []string{"effective_affinity_list"}
@@ -146,7 +146,7 @@ func threadCPUs(root fs.FS, name string, cpus cpuset.Set) string {
 	return cpus.String()
 }
 
-// WithoutWorkers leaves out the kernel's workers, which come and go.
+// WithoutWorkers removes the kernel's worker threads, which come and go.
 func (s State) WithoutWorkers() State {
 	maps.DeleteFunc(s, func(name, _ string) bool {
 		return strings.HasPrefix(name, kernelThread) && strings.Contains(name, " kworker/")
@@ -154,8 +154,8 @@ func (s State) WithoutWorkers() State {
 	return s
 }
 
-// Changes says what differs from an earlier state, a line each, sorted. A kernel thread counts only where it
-// is in both.
+// Changes returns what differs from an earlier state, one line each, sorted. A kernel thread counts only if
+// it is in both.
 func (s State) Changes(before State) []string {
 	var changes []string
 	for name, was := range before {

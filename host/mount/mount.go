@@ -14,12 +14,12 @@ import (
 type Point struct {
 	Dir     string
 	Type    string   // "cgroup2"
-	Root    string   // the directory of the file system that is mounted, "/" for all of it; only Info knows it
+	Root    string   // the mounted directory of the file system, "/" for all of it; only Info sets it
 	Options []string // of the file system: "cpuset" of cgroups, "pagesize=2M" of hugetlbfs
 }
 
-// Table calls use with what is mounted, in the order of /proc/self/mounts, or of /proc/mounts as archives may
-// have it (proc_pid_mounts(5)).
+// Table calls use for each mounted file system, in the order of /proc/self/mounts, or of /proc/mounts, which
+// archives may have instead (proc_pid_mounts(5)).
 func Table(root fs.FS, use func(Point)) error {
 	err := each(root, "proc/self/mounts", parseTable, use)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -28,12 +28,12 @@ func Table(root fs.FS, use func(Point)) error {
 	return err
 }
 
-// Info is Table by /proc/self/mountinfo (proc_pid_mountinfo(5)).
+// Info is like Table, from /proc/self/mountinfo (proc_pid_mountinfo(5)).
 func Info(root fs.FS, use func(Point)) error {
 	return each(root, "proc/self/mountinfo", parseInfo, use)
 }
 
-// OfThread is Info of what the calling thread has mounted here: its mounts may be its own.
+// OfThread is like Info for the calling thread on this machine, whose mounts may be its own.
 func OfThread(use func(Point)) error {
 	return each(os.DirFS("/"), "proc/thread-self/mountinfo", parseInfo, use)
 }
@@ -44,7 +44,7 @@ func each(root fs.FS, name string, parse func(line string) (Point, bool), use fu
 		return err
 	}
 	defer f.Close()
-	if info, serr := f.Stat(); serr == nil && !info.Mode().IsRegular() { // a pipe could block for ever
+	if info, serr := f.Stat(); serr == nil && !info.Mode().IsRegular() { // a pipe could block forever
 		return fmt.Errorf("/%s: expected a regular file, found %s", name, info.Mode().Type())
 	}
 	lines := bufio.NewScanner(f)
@@ -60,7 +60,7 @@ func each(root fs.FS, name string, parse func(line string) (Point, bool), use fu
 	return err
 }
 
-// parseTable reads "device dir type options 0 0".
+// parseTable parses "device dir type options 0 0".
 func parseTable(line string) (Point, bool) {
 	f := strings.Fields(line)
 	if len(f) < 4 {
@@ -69,7 +69,7 @@ func parseTable(line string) (Point, bool) {
 	return Point{Dir: unescape(f[1]), Type: f[2], Options: strings.Split(f[3], ",")}, true
 }
 
-// parseInfo reads "id parent major:minor root dir options… - type device options".
+// parseInfo parses "id parent major:minor root dir options… - type device options".
 func parseInfo(line string) (Point, bool) {
 	head, tail, _ := strings.Cut(line, " - ")
 	h, t := strings.Fields(head), strings.Fields(tail)
@@ -79,9 +79,9 @@ func parseInfo(line string) (Point, bool) {
 	return Point{Dir: unescape(h[4]), Type: t[0], Root: unescape(h[3]), Options: strings.Split(t[2], ",")}, true
 }
 
-// unescape undoes what the kernel does to white space in a path.
+// unescape decodes the kernel's escapes for white space in a path.
 func unescape(path string) string {
-	if !strings.Contains(path, `\`) { // of nearly all, and there may be hundreds
+	if !strings.Contains(path, `\`) { // as nearly all of hundreds of paths
 		return path
 	}
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)

@@ -11,10 +11,10 @@ import (
 	"isolane.dev/isolane/host"
 )
 
-// Lacks notes that something is missing.
+// Lacks notes that something is missing, unless something is noted already.
 func (s *Settings) Lacks(what string) { s.Missing = cmp.Or(s.Missing, what) }
 
-// value is the content of a file; false where there is none or parse refuses it.
+// value parses the content of a file. If the file is missing or parse fails, it notes so and returns false.
 func value[T any](s *Settings, file, as string, parse func(string) (T, error)) (v T, ok bool) {
 	text, ok := s.Files[file]
 	if !ok {
@@ -28,22 +28,22 @@ func value[T any](s *Settings, file, as string, parse func(string) (T, error)) (
 	return v, err == nil
 }
 
-// Number is that in a file.
+// Number returns the number in a file.
 func (s *Settings) Number(file string) (int64, bool) {
 	return value(s, file, "number", func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
 }
 
-// Mask is the cpumask in a file.
+// Mask returns the cpumask in a file.
 func (s *Settings) Mask(file string) (cpuset.Set, bool) {
 	return value(s, file, "cpumask", cpuset.ParseMask)
 }
 
-// List is the cpulist in a file.
+// List returns the cpulist in a file.
 func (s *Settings) List(file string) (cpuset.Set, bool) {
 	return value(s, file, "cpulist", cpuset.Parse)
 }
 
-// Chosen is the choice in brackets: "always [madvise] never".
+// Chosen returns the choice in brackets in a file: "always [madvise] never".
 func (s *Settings) Chosen(file string) (string, bool) {
 	return value(s, file, "choice in brackets", func(text string) (string, error) {
 		choice := host.Chosen(text)
@@ -62,12 +62,12 @@ func (s *Settings) AllTasks() []Task {
 	return s.Tasks
 }
 
-// Runs says whether a thread has this name.
+// Runs reports whether a thread has this name.
 func (s *Settings) Runs(name string) bool {
 	return slices.ContainsFunc(s.Tasks, func(t Task) bool { return t.Name == name })
 }
 
-// Matching returns the paths that a pattern of path.Match fits, in natural order; there must be one.
+// Matching returns the paths that match a pattern of path.Match, in natural order. No match is noted.
 func (s *Settings) Matching(pattern string) []string {
 	paths := s.Optional(pattern)
 	if len(paths) == 0 {
@@ -76,7 +76,7 @@ func (s *Settings) Matching(pattern string) []string {
 	return paths
 }
 
-// Optional is Matching for what a machine may well not have.
+// Optional is like Matching, but there may be none.
 func (s *Settings) Optional(pattern string) []string {
 	var paths []string
 	for p := range s.Files {
@@ -90,7 +90,7 @@ func (s *Settings) Optional(pattern string) []string {
 	return paths
 }
 
-// Cgroups returns the paths of a file in the cgroups below a directory.
+// Cgroups returns the paths of a file in all cgroups below a directory.
 func (s *Settings) Cgroups(dir, file string) []string {
 	var paths []string
 	for depth := range cgroupDepth {
@@ -99,7 +99,7 @@ func (s *Settings) Cgroups(dir, file string) []string {
 	return paths
 }
 
-// CPUOf is the number in a path's part such as cpu7 or machinecheck7; -1 without one.
+// CPUOf returns the number in an element of a path, such as cpu7 or machinecheck7, or -1 if there is none.
 func CPUOf(file, prefix string) int {
 	for part := range strings.SplitSeq(file, "/") {
 		if n, ok := strings.CutPrefix(part, prefix); ok {

@@ -8,8 +8,8 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// Banned are the CPUs that the configuration of irqbalance has it leave alone, and the line that says so,
-// with its file; "" where none does. Of a list that is wrong or empty there are no CPUs.
+// Banned returns the CPUs that irqbalance is configured to leave alone, and the line that says so, with its
+// file; "" if there is no such line. If the list is wrong or empty it returns no CPUs.
 func (s *Settings) Banned() (cpus cpuset.Set, line string) {
 	for _, file := range s.balancerFiles() {
 		for text := range strings.Lines(s.Files[file]) {
@@ -31,9 +31,9 @@ func (s *Settings) Banned() (cpus cpuset.Set, line string) {
 	return cpus, line
 }
 
-// balancerFiles set irqbalance's environment, and the last one counts: drop-ins of its service by name, what
-// Debian's and Fedora's service read (which counts more than Environment=, systemd.exec(5)), and what lanes
-// in force have it start with.
+// balancerFiles returns the files that set irqbalance's environment; the last one counts. First are drop-ins
+// of its service, by name. Next are the files that the services of Debian and Fedora read, which take
+// precedence over Environment= (systemd.exec(5)). Last is the drop-in of lanes in force.
 func (s *Settings) balancerFiles() []string {
 	const ours = "/run/systemd/system/irqbalance.service.d/50-isolane.conf"
 	files := slices.DeleteFunc(s.Optional("/*/systemd/system/irqbalance.service.d/*.conf"),
@@ -42,7 +42,7 @@ func (s *Settings) balancerFiles() []string {
 	return append(files, "/etc/default/irqbalance", "/etc/sysconfig/irqbalance", ours)
 }
 
-// balancerWords are the assignments of a line, without quotes.
+// balancerWords returns the assignments of a line, without quotes.
 func balancerWords(line string) []string {
 	line = strings.TrimPrefix(strings.TrimPrefix(line, "export "), "Environment=")
 	return strings.Fields(strings.NewReplacer(`"`, "", "'", "").Replace(line))
@@ -56,13 +56,13 @@ const (
 
 // ManagedDevice is a network device that a service manages.
 type ManagedDevice struct {
-	Name, Master string // Master is the bridge that it is a port of; "" for none
+	Name, Master string // Master: the bridge of which it is a port; "": none
 	By           string // the service
-	File         string // with what systemd-networkd does to it
-	KeepsMaster  bool   // it leaves the device in its bridge
+	File         string // the configuration file, if By is systemd-networkd
+	KeepsMaster  bool   // the service leaves the device in its bridge
 }
 
-// ManagedDevices are what systemd-networkd and NetworkManager say of each device, by its number.
+// ManagedDevices returns what systemd-networkd and NetworkManager say of each device, by its number.
 func (s *Settings) ManagedDevices() []ManagedDevice {
 	names := map[string]string{}
 	numbers := s.Optional("/sys/class/net/*/ifindex")
@@ -93,7 +93,7 @@ func (s *Settings) ManagedDevices() []ManagedDevice {
 	return all
 }
 
-// keepsMaster says whether a file of systemd-networkd, or what is added to it, leaves a device in its bridge.
+// keepsMaster reports whether a file of systemd-networkd, with its drop-ins, leaves a device in its bridge.
 func (s *Settings) keepsMaster(file string) bool {
 	keeps := false
 	for _, p := range append([]string{file}, s.Optional("/*/systemd/network/"+path.Base(file)+".d/*.conf")...) {
@@ -104,7 +104,7 @@ func (s *Settings) keepsMaster(file string) bool {
 	return keeps
 }
 
-// assignments are the lines KEY=VALUE of a file, the last one of a key.
+// assignments returns the lines KEY=VALUE of a file. If a key is repeated the last line counts.
 func assignments(text string) map[string]string {
 	all := map[string]string{}
 	for line := range strings.Lines(text) {

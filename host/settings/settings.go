@@ -1,5 +1,5 @@
-// Package settings reads what of a machine only an audit needs, which are many files: its settings, and its
-// tasks. What is asked of them afterwards, and is not there, is noted.
+// Package settings reads what only an audit needs of a machine: many files with its settings, and its tasks.
+// It notes what a caller then asks for and does not find.
 package settings
 
 import (
@@ -18,7 +18,7 @@ import (
 type Settings struct {
 	Files map[string]string // content by path, "/proc/sys/vm/swappiness": "60", without white space around it
 	Tasks []Task            // by id; nil: the source does not say
-	// Missing is what was first asked for and is not there; the caller sets it back to "".
+	// Missing is the first thing that was asked for and is not there. The caller resets it to "".
 	Missing string
 }
 
@@ -31,10 +31,10 @@ type Task struct {
 	Allowed   cpuset.Set
 	Processor int // where it ran last
 	Policy    sched.Policy
-	Priority  int            // real-time priority, 0 of the other policies
-	Nodes     cpuset.Set     // NUMA nodes that its memory may come from
+	Priority  int            // real-time priority; 0 with other policies
+	Nodes     cpuset.Set     // the NUMA nodes that its memory may come from
 	Locked    uint64         // bytes that cannot be paged out
-	Swapped   uint64         // bytes that are
+	Swapped   uint64         // bytes that are paged out
 	Pages     map[int]uint64 // bytes by NUMA node, only of pinned processes (proc_pid_numa_maps(5))
 }
 
@@ -44,7 +44,7 @@ const cgroupDepth = 4
 
 const cpuDir = "sys/devices/system/cpu"
 
-// patterns are those of path.Match whose files Read reads.
+// patterns returns the patterns, as of path.Match, of the files that Read reads.
 func patterns() []string {
 	all := []string{
 		"etc/default/irqbalance", "etc/sysconfig/irqbalance",
@@ -90,7 +90,7 @@ func patterns() []string {
 	return all
 }
 
-// Read reads the settings and tasks of the machine under root. What is not there is left out.
+// Read reads the settings and tasks of the machine under root. It leaves out what is not there.
 func Read(root fs.FS) Settings {
 	s := Settings{Files: map[string]string{}}
 	once := lists{root, map[string]listed{}}
@@ -109,8 +109,8 @@ func Read(root fs.FS) Settings {
 	return s
 }
 
-// lists are the directories of a machine, of which each is listed once: patterns have many in common. Where a
-// pattern takes a file for a directory, it is not opened.
+// lists lists each directory of a machine only once, because patterns have many in common. If a pattern takes
+// a file for a directory, the file is not opened.
 type lists struct {
 	fs.FS
 	all map[string]listed
@@ -121,7 +121,7 @@ type listed struct {
 	err     error
 }
 
-// ReadDir is that of an fs.ReadDirFS.
+// ReadDir implements fs.ReadDirFS.
 func (l lists) ReadDir(name string) ([]fs.DirEntry, error) {
 	is, known := l.all[name]
 	if !known {
@@ -136,7 +136,7 @@ func (l lists) ReadDir(name string) ([]fs.DirEntry, error) {
 	return is.entries, is.err
 }
 
-// tasks reads all threads, some of which end while it does.
+// tasks reads all threads. It skips those that end meanwhile.
 func tasks(root fs.FS) []Task {
 	text := func(file string) string {
 		content, _ := host.Text(root, file)
@@ -166,11 +166,11 @@ func tasks(root fs.FS) []Task {
 	return tasks
 }
 
-// parseTask reads the two files of a thread; false for one that is dead or makes no sense.
+// parseTask parses the two files of a thread. It returns false for a dead thread or files that make no sense.
 func parseTask(status task.Status, stat string) (Task, bool) {
 	cpus, cerr := status.Allowed()
 	mems, _ := status.Value("Mems_allowed_list")
-	nodes, _ := cpuset.Parse(mems) // empty where it is wrong: not known
+	nodes, _ := cpuset.Parse(mems) // empty, which is not known, if the list is wrong
 	name, _ := status.Value("Name")
 	s, err := task.ParseStat(stat)
 	t := Task{Name: name, Kernel: s.Kernel, Allowed: cpus, Processor: s.Processor, Policy: s.Policy,
@@ -178,7 +178,7 @@ func parseTask(status task.Status, stat string) (Task, bool) {
 	return t, cerr == nil && err == nil && !s.Dead()
 }
 
-// kibi reads "123 kB" in bytes; 0 where it is something else.
+// kibi reads a value such as "123 kB" and returns bytes; 0 if it is something else.
 func kibi(status task.Status, key string) uint64 {
 	value, _ := status.Value(key)
 	n, err := strconv.ParseUint(strings.TrimSuffix(value, " kB"), 10, 54)

@@ -1,5 +1,5 @@
-// Package snapshot reads and writes the files of a machine in an archive: the part of /sys and /proc that
-// package host reads.
+// Package snapshot reads and writes archives of a machine's files: the part of /sys and /proc that package
+// host and package settings read.
 package snapshot
 
 import (
@@ -27,13 +27,13 @@ const (
 	maxPath    = 4096
 )
 
-// cpuDir is in each machine.
+// cpuDir exists in each machine.
 const cpuDir = "sys/devices/system/cpu"
 
-// Open reads a tar (plain, gz, bz2, xz or zst, told apart by their first bytes) into memory
-// and returns the file system of the machine in it: the folder that contains sys/devices/system/cpu.
-// An archive may hold several machines; then folder says which, and must be "" or a folder of the
-// archive. Nothing outside the archive is ever read: links that lead out of it lead nowhere.
+// Open reads a tar archive into memory and returns the file system of the machine in it: the folder that
+// contains sys/devices/system/cpu. The archive is plain, gz, bz2, xz or zst, recognized by its first bytes.
+// If it holds several machines, folder must name one; otherwise folder is "" or a folder of the archive.
+// Nothing outside the archive is ever read: links that lead out of it lead nowhere.
 func Open(file, folder string) (fs.FS, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -54,7 +54,7 @@ func Open(file, folder string) (fs.FS, error) {
 	return tree{n}, nil
 }
 
-// decompress looks at the first bytes, not at the name: files get renamed.
+// decompress looks at the first bytes and not at the name, because files get renamed.
 func decompress(f io.Reader) (io.Reader, error) {
 	in := bufio.NewReaderSize(f, 64<<10)
 	head, _ := in.Peek(6)
@@ -125,10 +125,10 @@ func (t tree) add(entry *tar.Header, content io.Reader) error {
 	case tar.TypeLink:
 		t.put(name, symlink, []byte("/"+path.Clean(entry.Linkname)))
 	}
-	return nil // devices, pipes: a machine's description has none
+	return nil // devices and pipes are skipped: a machine's description has none
 }
 
-// contents reads a file. A large one grows as its content arrives: its size may be a lie.
+// contents reads a file. A large buffer grows only as content arrives, because the stated size may be a lie.
 func contents(size int64, from io.Reader) ([]byte, error) {
 	data := make([]byte, min(size, 1<<20))
 	n, err := io.ReadFull(from, data)

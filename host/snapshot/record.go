@@ -17,11 +17,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxFile bounds what is kept of one file: /proc/interrupts of a large machine has some megabytes.
+// maxFile bounds what is kept of one file. /proc/interrupts of a large machine has some megabytes.
 const maxFile = 64 << 20
 
-// Recorder is a file system that keeps what is read of another one. Save writes that as an
-// archive, in which the same readings give the same results.
+// Recorder is a file system that keeps what is read from another one. Save writes that to an archive, from
+// which the same reads give the same results.
 type Recorder struct {
 	root fs.FS
 	mu   sync.Mutex
@@ -41,7 +41,7 @@ func (r *Recorder) keep(name string, mode fs.FileMode, data []byte) {
 	}
 }
 
-// Open opens a file, and keeps the whole of it.
+// Open opens a file and keeps its whole content.
 func (r *Recorder) Open(name string) (fs.File, error) {
 	data, err := r.ReadFile(name)
 	if err != nil {
@@ -50,7 +50,7 @@ func (r *Recorder) Open(name string) (fs.File, error) {
 	return opened{bytes.NewReader(data), &node{name: path.Base(name), mode: file, data: data}}, nil
 }
 
-// ReadFile reads a file.
+// ReadFile reads a file and keeps its content.
 func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	f, err := r.root.Open(name)
 	if err != nil {
@@ -64,8 +64,8 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// ReadDir lists a directory. Of what it lists the name is kept; a regular file only if it is read, or its
-// name is all that is read, as of the interrupts of a PCI device.
+// ReadDir lists a directory and keeps the names. It keeps the name of a regular file only if the file is
+// read, or if the names are all that is read, as in the msi_irqs of a PCI device.
 func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.root, name)
 	if err == nil {
@@ -93,8 +93,8 @@ func (r *Recorder) ReadLink(name string) (string, error) {
 // Lstat describes a file without following it.
 func (r *Recorder) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(r.root, name) }
 
-// Save writes what was read to a tar, compressed by the name of the file: .gz, .tgz, .zst or plain.
-// The file appears complete or not at all.
+// Save writes what was read to a tar archive. The name of the file chooses the compression: .gz, .tgz, .zst,
+// or plain. The file appears complete or not at all.
 func (r *Recorder) Save(name string) error {
 	f, err := os.CreateTemp(path.Dir(name), ".snapshot-*")
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"isolane.dev/isolane/host/settings"
 )
 
-// Source is where a machine is read from. The zero value is this machine.
+// Source is where a machine is read from. The zero Source is this machine.
 type Source struct {
-	Root    string // directory that looks like / of the machine; with Archive, a folder in it
-	Archive string // of the machine's /sys and /proc
+	Root    string // a directory that looks like / of the machine; with Archive, a folder in it
+	Archive string // an archive of the machine's /sys and /proc
 }
 
-// IsLive says whether the machine is this one.
+// IsLive reports whether the machine is this one.
 func (s Source) IsLive() bool { return s.Archive == "" && (s.Root == "" || s.Root == "/") }
 
 // Open opens the machine's files.
@@ -45,7 +45,7 @@ func (s Source) Read() (host.Host, fs.FS, error) {
 	return h, root, err
 }
 
-// Save stores what is read of a machine, to be read elsewhere. The name ends with .tar, .tar.gz or .tar.zst.
+// Save stores what is read of a machine, for reading elsewhere. The name ends with .tar, .tar.gz or .tar.zst.
 func Save(root fs.FS, file string) error {
 	rec := Record(root)
 	if _, err := host.Read(rec); err != nil {

@@ -14,7 +14,7 @@ import (
 // maxLinks is how many links are followed on the way to one file.
 const maxLinks = 40
 
-// Modes of what a tree holds.
+// Modes of nodes.
 const (
 	directory = fs.ModeDir | 0o555
 	file      = fs.FileMode(0o444)
@@ -59,7 +59,7 @@ type opened struct {
 func (o opened) Stat() (fs.FileInfo, error) { return o.node, nil }
 func (o opened) Close() error               { return nil }
 
-// follow finds a file for an operation.
+// follow finds a file and follows links. op is the operation in errors.
 func (t tree) follow(op, name string) (*node, error) {
 	n, err := t.find(name, maxLinks)
 	if err != nil {
@@ -135,7 +135,7 @@ func (t tree) Lstat(name string) (fs.FileInfo, error) {
 	return n, nil
 }
 
-// find follows at most so many links. An absolute link begins at the root of the tree.
+// find finds a file and follows at most links links. An absolute link begins at the root of the tree.
 func (t tree) find(name string, links int) (*node, error) {
 	if !fs.ValidPath(name) {
 		return nil, fs.ErrInvalid
@@ -167,7 +167,7 @@ func (t tree) find(name string, links int) (*node, error) {
 	return at, nil
 }
 
-// put adds a node and the folders above it. The later of two entries of one name counts, as in tar.
+// put adds a node and the folders above it. If a name is added twice the later one counts, as in tar.
 func (t tree) put(name string, mode fs.FileMode, data []byte) {
 	at := t.root
 	for rest := name; ; {

@@ -6,14 +6,14 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// maxVFs is the most virtual functions of a device: its numbers have 16 bits (PCI Express, 9.3.3).
+// maxVFs is the highest possible number of virtual functions: the field has 16 bits (PCI Express, 9.3.3).
 const maxVFs = 65535
 
-// maxNode is the highest number of a NUMA node: the largest NODES_SHIFT of Linux is 10.
+// maxNode is the highest number of a NUMA node, because the largest NODES_SHIFT of Linux is 10.
 const maxNode = 1<<10 - 1
 
-// Validate says what no machine has of one that somebody else describes; the error names the field. One that
-// was read has nothing of it.
+// Validate checks a machine that somebody else describes, and returns an error with the first field that no
+// real machine can have. A machine that was read always passes.
 func (h Host) Validate() error {
 	last := -1
 	for i, c := range h.CPUs {

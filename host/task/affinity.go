@@ -23,7 +23,7 @@ func Affinity(tid int) (cpuset.Set, error) {
 	return cpuset.Of(cpus...), nil
 }
 
-// SetAffinity lets a thread use only these CPUs (sched_setaffinity(2)).
+// SetAffinity restricts a thread to these CPUs (sched_setaffinity(2)).
 func SetAffinity(tid int, set cpuset.Set) error {
 	mask := unix.NewCPUSet(cpuset.Max + 1)
 	for c := range set.All() {
@@ -32,7 +32,7 @@ func SetAffinity(tid int, set cpuset.Set) error {
 	return unix.SchedSetaffinityDynamic(tid, mask)
 }
 
-// ResetAffinity lets a thread use every CPU of its cpuset, also those that this gets later.
+// ResetAffinity lets a thread use every CPU of its cpuset, including those that the cpuset gets later.
 func ResetAffinity(tid int) error {
 	mask := unix.NewCPUSet(cpuset.Max + 1)
 	mask.Fill()

@@ -10,19 +10,19 @@ import (
 	"isolane.dev/isolane/sched"
 )
 
-// Stat is what /proc/PID/stat or /proc/PID/task/TID/stat says of a task (proc_pid_stat(5)).
+// Stat is what /proc/PID/stat or /proc/PID/task/TID/stat says about a task (proc_pid_stat(5)).
 type Stat struct {
 	ID       int
 	Comm     string
-	State    byte   // 'R', 'S', …; 'Z' and 'X' of one that is dead
+	State    byte   // 'R', 'S', …; 'Z' and 'X': dead
 	Parent   int    // process id
 	Kernel   bool   // a kernel thread
 	Fixed    bool   // its CPUs cannot be changed (PF_NO_SETAFFINITY)
-	CPUTicks uint64 // user and system, with ended children that were waited for
+	CPUTicks uint64 // user and system, including ended children that were waited for
 	Start    uint64 // in clock ticks after boot
 
 	Processor int // where it ran last
-	Priority  int // real-time priority, 0 of the other policies
+	Priority  int // real-time priority; 0 with other policies
 	Policy    sched.Policy
 }
 
@@ -32,20 +32,20 @@ const (
 	noSetaffinity = 0x04000000 // PF_NO_SETAFFINITY
 )
 
-// Dead says whether the task has ended.
+// Dead reports whether the task has ended.
 func (s Stat) Dead() bool { return s.State == 'Z' || s.State == 'X' }
 
-// Movable says whether the CPUs of the task can be changed. Threads of interrupts follow their interrupt
+// Movable reports whether the CPUs of the task can be changed. Threads of interrupts follow their interrupt
 // (kernel/irq/manage.c).
 func (s Stat) Movable() bool { return !s.Fixed && (!s.Kernel || !strings.HasPrefix(s.Comm, "irq/")) }
 
-// ParseStat reads fields 1 to 4, 9, 14 to 17, 22 and 39 to 41. The name may hold spaces and parentheses.
+// ParseStat parses fields 1 to 4, 9, 14 to 17, 22 and 39 to 41. The name may contain spaces and parentheses.
 func ParseStat(text string) (Stat, error) {
 	from, to := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if from < 0 || to < from {
 		return Stat{}, errors.New("expected a name in parentheses")
 	}
-	const first, last = 3, 41 // the numbers of the field after the name, and of what is read
+	const first, last = 3, 41 // the numbers of the field after the name, and of the last one that is read
 	f := strings.Fields(text[to+1:])
 	if len(f) <= last-first {
 		return Stat{}, fmt.Errorf("expected at least %d fields, found %d after the name", last, len(f))

@@ -1,12 +1,12 @@
-// Package task reads processes, their threads and the kernel's threads from /proc (proc(5)), and sets on
-// which CPUs they may run.
+// Package task reads processes, their threads and the kernel's threads from /proc (proc(5)), and sets the
+// CPUs on which they may run.
 //
 //	for _, tid := range task.Threads(root, pid) {
 //		stat, err := task.ReadStat(root, task.ThreadDir(pid, tid))
 //		…
 //	}
 //
-// A task may end at any moment: then errors match fs.ErrNotExist.
+// A task may end at any moment. Then errors match fs.ErrNotExist.
 package task
 
 import (
@@ -23,16 +23,16 @@ import (
 	"isolane.dev/isolane/cpuset"
 )
 
-// Dir is the directory of a process or of any thread, below the root of a machine.
+// Dir returns the directory of a process, or of any thread, below the root of a machine.
 func Dir(id int) string { return "proc/" + strconv.Itoa(id) }
 
-// ThreadDir is the directory of a thread in that of its process.
+// ThreadDir returns the directory of a thread below that of its process.
 func ThreadDir(pid, tid int) string { return Dir(pid) + "/task/" + strconv.Itoa(tid) }
 
 // Processes returns the ids of all processes, in ascending order.
 func Processes(root fs.FS) ([]int, error) { return ids(root, "proc") }
 
-// Threads returns the ids of a process's threads, in ascending order; none when it has ended.
+// Threads returns the ids of a process's threads, in ascending order; none if it has ended.
 func Threads(root fs.FS, pid int) []int {
 	tids, _ := ids(root, Dir(pid)+"/task")
 	return tids
@@ -50,7 +50,7 @@ func ids(root fs.FS, dir string) ([]int, error) {
 	return found, err
 }
 
-// Ended makes the end of a task fs.ErrNotExist.
+// Ended returns fs.ErrNotExist if err says that a task has ended (ESRCH), else err.
 func Ended(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return fs.ErrNotExist
@@ -58,7 +58,7 @@ func Ended(err error) error {
 	return err
 }
 
-// ReadStat reads the stat file of a task, whose directory is given.
+// ReadStat reads the stat file in the directory of a task.
 func ReadStat(root fs.FS, dir string) (Stat, error) {
 	text, err := fs.ReadFile(root, dir+"/stat")
 	if err != nil {
@@ -71,9 +71,9 @@ func ReadStat(root fs.FS, dir string) (Stat, error) {
 	return s, err
 }
 
-// VirtualCPU is the number of the virtual CPU that a thread runs, by the name that its program gives it: QEMU
-// with -name debug-threads=on (accel/*-accel-ops.c; one thread runs all of them under tcg,thread=single),
-// Firecracker and Cloud Hypervisor. False: it runs none.
+// VirtualCPU returns the number of the virtual CPU that a thread runs, or false if it runs none. It goes by
+// the name that the program gives the thread: QEMU with -name debug-threads=on (accel/*-accel-ops.c; with
+// tcg,thread=single one thread runs all of them), Firecracker and Cloud Hypervisor.
 func VirtualCPU(name string) (number int, is bool) {
 	if name == "ALL CPUs/TCG" {
 		return 0, true
@@ -88,8 +88,8 @@ func VirtualCPU(name string) (number int, is bool) {
 	return 0, false
 }
 
-// Interrupt is the number of the interrupt that a kernel thread of this name handles: irq/44-eth0. False: it
-// handles none.
+// Interrupt returns the number of the interrupt that a kernel thread with this name handles, or false if it
+// handles none: irq/44-eth0.
 func Interrupt(name string) (number int, is bool) {
 	text, is := strings.CutPrefix(name, "irq/")
 	text, _, _ = strings.Cut(text, "-")
@@ -97,18 +97,18 @@ func Interrupt(name string) (number int, is bool) {
 	return int(n), is && err == nil
 }
 
-// StartTime reads when a task started, in clock ticks after boot. With it ids are unique.
+// StartTime returns when a task started, in clock ticks after boot. Id and start time together are unique.
 func StartTime(root fs.FS, id int) (uint64, error) {
 	s, err := ReadThread(root, id)
 	return s.Start, err
 }
 
-// ReadThread reads the stat file of a thread, or of the first one of a process, with CPUTicks of its own.
-// That of /proc/TID adds up the times of all threads of its process, whichever of them it is, which takes the
-// longer the more there are (do_task_stat in fs/proc/array.c).
+// ReadThread reads the stat file of a thread, or of the first thread of a process. CPUTicks are of this
+// thread alone. /proc/TID instead adds up the times of all threads of the process, which takes longer the
+// more there are (do_task_stat in fs/proc/array.c).
 func ReadThread(root fs.FS, tid int) (Stat, error) {
 	s, err := ReadStat(root, ThreadDir(tid, tid))
-	if errors.Is(err, fs.ErrNotExist) { // or a recording has processes only
+	if errors.Is(err, fs.ErrNotExist) { // a recording may have processes only
 		return ReadStat(root, Dir(tid))
 	}
 	return s, err
@@ -117,13 +117,13 @@ func ReadThread(root fs.FS, tid int) (Stat, error) {
 // Status is the text of /proc/PID/status or /proc/PID/task/TID/status (proc_pid_status(5)).
 type Status string
 
-// ReadStatus reads the status file of a task, whose directory is given.
+// ReadStatus reads the status file in the directory of a task.
 func ReadStatus(root fs.FS, dir string) (Status, error) {
 	text, err := fs.ReadFile(root, dir+"/status")
 	return Status(text), Ended(err)
 }
 
-// Value returns what stands behind a key, without white space around it; false where there is no such line.
+// Value returns the text after a key, without white space around it, or false if there is no such line.
 func (s Status) Value(key string) (string, bool) {
 	for line := range strings.Lines(string(s)) {
 		if rest, ok := strings.CutPrefix(line, key); ok && strings.HasPrefix(rest, ":") {
@@ -133,7 +133,7 @@ func (s Status) Value(key string) (string, bool) {
 	return "", false
 }
 
-// Number is Value for an unsigned number.
+// Number is like Value, for an unsigned number.
 func (s Status) Number(key string) (uint64, error) {
 	value, ok := s.Value(key)
 	n, err := strconv.ParseUint(value, 10, 64)
@@ -143,7 +143,7 @@ func (s Status) Number(key string) (uint64, error) {
 	return n, err
 }
 
-// Allowed returns the CPUs that the task may use, also those that are offline.
+// Allowed returns the CPUs that the task may use, including offline ones.
 func (s Status) Allowed() (cpuset.Set, error) {
 	list, ok := s.Value("Cpus_allowed_list")
 	if !ok {
@@ -152,7 +152,7 @@ func (s Status) Allowed() (cpuset.Set, error) {
 	return cpuset.Parse(list)
 }
 
-// ReadAllowed returns the CPUs that a task may use, whose directory is given.
+// ReadAllowed returns the CPUs that the task with this directory may use.
 func ReadAllowed(root fs.FS, dir string) (cpuset.Set, error) {
 	s, err := ReadStatus(root, dir)
 	if err != nil {
@@ -165,7 +165,7 @@ func ReadAllowed(root fs.FS, dir string) (cpuset.Set, error) {
 	return cpus, err
 }
 
-// RunTime reads for how long and how often a thread was on a CPU, from its schedstat file
+// RunTime reads how long and how often a thread has been on a CPU, from schedstat in its directory
 // (Documentation/scheduler/sched-stats.rst).
 func RunTime(root fs.FS, dir string) (ran time.Duration, runs uint64, err error) {
 	text, err := fs.ReadFile(root, dir+"/schedstat")

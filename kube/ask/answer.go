@@ -22,9 +22,9 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Solve places the lanes of all claims of a pod at once beside what is placed: all of them or none. Lanes
-// that have been answered keep their CPUs. The error is a *plan.Refusal, a Mistake where each node
-// would refuse. beside are the pod's other claims of lanes, which have theirs by themselves.
+// Solve places the lanes of all claims of a pod beside what is placed: all or none. Lanes that were answered
+// keep their CPUs. The error is a *plan.Refusal; it is a Mistake if every node would refuse. beside are the
+// pod's other claims of lanes, which already have theirs.
 func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	claims []*resourceapi.ResourceClaim, beside ...*resourceapi.ResourceClaim) (plan.Placement, error) {
 	if err := onePod(pod, claims); err != nil {
@@ -37,7 +37,7 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 			return plan.Placement{}, err
 		}
 		for _, l := range of {
-			if _, is := placed.Lane(l.Metadata.Name); !is { // else its answer was lost
+			if _, is := placed.Lane(l.Metadata.Name); !is { // if it is, the answer was lost
 				lanes = append(lanes, l)
 			}
 		}
@@ -52,9 +52,9 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 	return p, Fits(h, pod, claims, pool, p, beside...)
 }
 
-// Pinned are the lanes that a claim asks for; those that have been answered ask for the CPUs that they were
-// given. Who writes other CPUs into the status of a claim gets these where the claim could have had them, or
-// a refusal.
+// Pinned returns the lanes that a claim asks for. A lane that was answered asks for the CPUs that it was
+// given. If somebody writes other CPUs into the status, the claim gets those if it could have had them, and
+// is refused otherwise.
 func Pinned(h host.Host, c *resourceapi.ResourceClaim, pool string) ([]lane.Lane, error) {
 	lanes, err := Lanes(h, c, pool)
 	if err != nil {
@@ -72,22 +72,22 @@ func Pinned(h host.Host, c *resourceapi.ResourceClaim, pool string) ([]lane.Lane
 	return lanes, nil
 }
 
-// Mistake is a refusal for what a pod or its claim says: no other node has anything else to answer.
+// Mistake is a refusal because of what a pod or its claim says. Every other node would refuse it too.
 type Mistake struct{ *plan.Refusal }
 
-// Unwrap is the refusal.
+// Unwrap returns the refusal.
 func (m Mistake) Unwrap() error { return m.Refusal }
 
 func refuse(c *resourceapi.ResourceClaim, err error) error { return Mistake{refuseHere(c, err)} }
 
-// refuseHere is a refusal for what this node has.
+// refuseHere returns a refusal because of what this node has.
 func refuseHere(c *resourceapi.ResourceClaim, err error) *plan.Refusal {
 	return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: Name(string(c.UID), 0),
 		Blocking: []string{fmt.Sprintf("claim %s: %s", c.Name, err)}}
 }
 
-// onePod refuses claims that are not this pod's alone, or not its own: the scheduler makes one for a pod that
-// asks for a class as for an extended resource, which has no amounts.
+// onePod refuses claims that are shared with another pod, or that the pod does not name. The scheduler makes
+// such a claim for a pod that asks for a class as an extended resource, which has no amounts.
 func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	for _, c := range claims {
 		if len(claimNames(pod, c)) == 0 {
@@ -104,8 +104,8 @@ func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// oneClaim refuses claims of several lanes, and containers that use several of these claims: a container is
-// in one lane.
+// oneClaim refuses claims of several lanes, and containers that use several of these claims, because a
+// container is in one lane.
 func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) error {
 	used := map[string]int{}
 	for _, c := range claims {
@@ -126,10 +126,9 @@ func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string)
 	return nil
 }
 
-// Status is the status of the devices of a claim with what came of Solve: the placement or the refusal of
-// each as data, and a condition. The scheduler takes the first status of a device for those of all its
-// shares, so all have the same conditions. What other drivers have written stays. partition is the kind that
-// the node makes.
+// Status returns the status of a claim's devices with the result of Solve: each has the placement or the
+// refusal as data, and a condition. The scheduler takes the first status of a device for all its shares, so
+// all have the same conditions. Status of other drivers stays. partition is the kind that the node makes.
 func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placement, err error,
 	now metav1.Time) ([]resourceapi.AllocatedDeviceStatus, error) {
 	all := slices.DeleteFunc(slices.Clone(c.Status.Devices), func(s resourceapi.AllocatedDeviceStatus) bool {
@@ -148,7 +147,7 @@ func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placeme
 			LastTransitionTime: now}
 		if err != nil {
 			placed.Status, placed.Reason = metav1.ConditionFalse, offer.Refused
-			// The claim is named beside the condition, the lane in the data.
+			// The condition has the claim beside it, and the data name the lane, so the message does not repeat them.
 			placed.Message = err.Error()
 			if r, is := errors.AsType[*plan.Refusal](err); is {
 				placed.Message = strings.TrimPrefix(placed.Message, "lane "+r.Lane+" refused: ")
@@ -181,7 +180,7 @@ func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placeme
 	return all, nil
 }
 
-// refusal is the document of an error.
+// refusal returns err as a document.
 func refusal(err error, name string) *plan.Refusal {
 	if r, is := errors.AsType[*plan.Refusal](err); is {
 		return r
@@ -190,7 +189,7 @@ func refusal(err error, name string) *plan.Refusal {
 		Blocking: []string{err.Error()}}
 }
 
-// describe is a lane for those who ask for the conditions of a claim: who keeps others off its CPUs, too.
+// describe describes a lane for readers of a claim's conditions, including who keeps others off its CPUs.
 func describe(l plan.Lane, partition string) string {
 	text := fmt.Sprintf("CPUs %s, memory of NUMA node %s", l.CPUs, l.MemoryNodes)
 	if !l.Idle.IsEmpty() {
@@ -207,11 +206,11 @@ func describe(l plan.Lane, partition string) string {
 	return text + ": " + strings.Join(l.Reasons, "; ")
 }
 
-// answeredFor is the condition that names the uid of the pod for which a claim was answered.
+// answeredFor is the condition that has the uid of the pod for which a claim was answered.
 const answeredFor = "AnsweredFor"
 
-// AnsweredFor is the uid of the pod for which a claim was answered; "" where an older version did that, which
-// wrote none down.
+// AnsweredFor returns the uid of the pod for which a claim was answered, or "" if an older version answered
+// it, which did not record the pod.
 func AnsweredFor(c *resourceapi.ResourceClaim, pool string) string {
 	for _, s := range c.Status.Devices {
 		of := meta.FindStatusCondition(s.Conditions, answeredFor)
@@ -222,8 +221,8 @@ func AnsweredFor(c *resourceapi.ResourceClaim, pool string) string {
 	return ""
 }
 
-// Answered are the lanes that the status of a claim says are placed; none where it does not say so. The error
-// is for a status that this program cannot have written.
+// Answered returns the lanes that are placed according to the status of a claim, if any. It returns an error
+// for a status that this program cannot have written.
 func Answered(c *resourceapi.ResourceClaim, pool string) (lanes []plan.Lane, err error) {
 	if c.Status.Allocation == nil {
 		return nil, nil

@@ -16,7 +16,7 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// ofCapacity are the fields of a lane whose amounts the author of a pod writes as capacity of the claim.
+// ofCapacity replaces fields of a lane by the capacity of the claim, where a pod's author writes amounts.
 func ofCapacity() *strings.Replacer {
 	return strings.NewReplacer("spec.cpus.count", "capacity.requests.cpus",
 		"spec.memory.size", "capacity.requests.memory",
@@ -24,8 +24,8 @@ func ofCapacity() *strings.Replacer {
 		"spec.memory.hugepages", "capacity.requests of hugepages")
 }
 
-// forAuthor is a refusal of the planner's in the words of a claim. A change that no pod can have, such as
-// moves of other lanes, gives way to one that it can.
+// forAuthor rewrites a refusal of the planner in the words of a claim. If the suggested change is impossible
+// for a pod, such as moving other lanes, it looks for a possible one.
 func forAuthor(err error, h host.Host, placed plan.Placement, lanes []lane.Lane,
 	claims []*resourceapi.ResourceClaim) error {
 	of, is := errors.AsType[*plan.Refusal](err)
@@ -51,7 +51,7 @@ func forAuthor(err error, h host.Host, placed plan.Placement, lanes []lane.Lane,
 	return &r
 }
 
-// byCores says that the claim of a lane asks for cores, and not for CPUs.
+// byCores reports whether the claim of a lane asks for cores and not for CPUs.
 func byCores(claims []*resourceapi.ResourceClaim, name string) bool {
 	return slices.ContainsFunc(claims, func(c *resourceapi.ResourceClaim) bool {
 		return string(c.UID) == Claim(name) && slices.ContainsFunc(c.Status.Allocation.Devices.Results,
@@ -64,14 +64,14 @@ func byCores(claims []*resourceapi.ResourceClaim, name string) bool {
 	})
 }
 
-// possible says that a change is none of what parameters may not have.
+// possible reports whether the parameters of a claim may have a change.
 func possible(change string) bool {
 	return !slices.ContainsFunc([]string{"spec.cpus.boot", "spec.cpus.share", "spec.cpus.list",
 		"spec.preferred: {list:", "spec.preferred: {near:", "spec.preferred: {numa:"},
 		func(no string) bool { return strings.Contains(change, no) })
 }
 
-// another is a change of one lane that makes all fit: a wish that is only preferred, else fewer CPUs.
+// another returns a change of one lane that makes all fit: a wish that becomes preferred, else fewer CPUs.
 func another(h host.Host, placed plan.Placement, lanes []lane.Lane) *plan.Change {
 	fits := func(i int, do func(*lane.Spec)) bool {
 		changed := slices.Clone(lanes)

@@ -1,5 +1,5 @@
-// Package ask reads what a pod's claims ask for, has the planner place it, and says in the status of the
-// claims what came of it. It is pure: a refusal is a *plan.Refusal that names the field, or what blocks.
+// Package ask reads what a pod's claims ask for, has the planner place it, and writes the result into the
+// status of the claims. It is pure. A refusal is a *plan.Refusal that names the field, or what is in the way.
 package ask
 
 import (
@@ -27,14 +27,14 @@ import (
 // prefix begins the names of the lanes of pods.
 const prefix = "kube-"
 
-// Name is that of the lane of a claim's device: of a claim of its uid, the index of the device in its
-// allocation, which never changes.
+// Name returns the name of the lane for a device of a claim. index is the position of the device in the
+// allocation of the claim, which never changes.
 func Name(uid string, index int) string { return fmt.Sprintf("%s%s-%d", prefix, uid, index) }
 
-// Claim is the uid of the claim that a lane is of; "" where the lane is the host's, which may begin alike.
+// Claim returns the uid of the claim to which a lane belongs; "" for a lane of the host, even if named alike.
 func Claim(name string) string {
 	of, is := strings.CutPrefix(name, prefix)
-	const length = 36 // of the uid, which the API server makes (RFC 9562)
+	const length = 36 // of the uid that the API server makes (RFC 9562)
 	if !is || len(of) < length || uuid.Validate(of[:length]) != nil {
 		return ""
 	}
@@ -44,8 +44,8 @@ func Claim(name string) string {
 	return of[:length]
 }
 
-// Lanes are what a claim that has been given devices of a pool asks for there, a lane for each device. h says
-// how many threads a core has.
+// Lanes returns the lanes that a claim asks for from a pool: one for each device that it was given there. h
+// says how many threads a core has.
 func Lanes(h host.Host, c *resourceapi.ResourceClaim, pool string) (lanes []lane.Lane, err error) {
 	if c.Status.Allocation == nil {
 		return nil, nil
@@ -72,8 +72,8 @@ type request struct {
 	result resourceapi.DeviceRequestAllocationResult
 }
 
-// lane is the lane of a request: its amounts stand in the capacity, where the scheduler counts them, and all
-// else in the parameters.
+// lane returns the lane of a request. Its amounts are in the capacity, where the scheduler counts them. All
+// else is in the parameters.
 func (r request) lane(name string) (lane.Lane, error) {
 	named := lane.Lane{Metadata: lane.Metadata{Name: name}}
 	if admin := r.result.AdminAccess; admin != nil && *admin {
@@ -115,10 +115,10 @@ func (r request) lane(name string) (lane.Lane, error) {
 	return l, field(err)
 }
 
-// amounts are what the scheduler counts: CPUs, cores, and bytes by the name of the capacity.
+// amounts are what the scheduler counts, by name of the capacity: numbers of CPUs and cores, and bytes.
 type amounts map[string]int64
 
-// amounts reads the capacity of the request as its author wrote it: what the scheduler counts may be rounded.
+// amounts reads the capacity as the author of the request wrote it. What the scheduler counts may be rounded.
 func (r request) amounts() (amounts, error) {
 	found := amounts{}
 	if len(r.result.ConsumedCapacity) == 0 {
@@ -146,7 +146,7 @@ func (r request) amounts() (amounts, error) {
 	return found, nil
 }
 
-// capacity is what the request asks for by name, in the claim as it was written.
+// capacity returns what the request asks for, by name, from the claim as written.
 func (r request) capacity() map[resourceapi.QualifiedName]resource.Quantity {
 	main, sub, _ := strings.Cut(r.result.Request, "/")
 	for _, q := range r.claim.Spec.Devices.Requests {
@@ -165,7 +165,7 @@ func (r request) capacity() map[resourceapi.QualifiedName]resource.Quantity {
 	return nil
 }
 
-// count is how many CPUs are asked for, of cores with so many threads.
+// count returns how many CPUs are asked for, if each core has threads CPUs.
 func (a amounts) count(smt string, threads int) (int64, error) {
 	count, cores := a[offer.CPUs], a[offer.Cores]
 	if cores > 0 {
@@ -186,7 +186,7 @@ func (a amounts) count(smt string, threads int) (int64, error) {
 	return count, nil
 }
 
-// memory writes the amounts of memory into a spec, and refuses one that says something else.
+// memory writes the amounts of memory into a spec, and refuses a spec that contradicts them.
 func (a amounts) memory(s *lane.Spec) error {
 	size := quantity.Bytes(a[offer.Memory])
 	if s.Memory.Size != 0 && s.Memory.Size != size {
@@ -212,8 +212,8 @@ func (a amounts) memory(s *lane.Spec) error {
 	return nil
 }
 
-// parameters are the parameters of the driver that the request has: those of the claim in place of those of
-// its class; nil where there are none.
+// parameters returns the driver's parameters for the request: those of the claim, else those of its class;
+// nil if there are none.
 func (r request) parameters() (json.RawMessage, error) {
 	main, _, _ := strings.Cut(r.result.Request, "/")
 	found := map[resourceapi.AllocationConfigSource]json.RawMessage{}
@@ -234,8 +234,8 @@ func (r request) parameters() (json.RawMessage, error) {
 	return found[resourceapi.AllocationConfigSourceClass], nil
 }
 
-// parse reads parameters as isolane reads a lane file. They have no name, and the count of CPUs is in the
-// capacity.
+// parse reads parameters as isolane reads a lane file. Parameters have no name, and their count of CPUs comes
+// from the capacity.
 func (a amounts) parse(name string, parameters json.RawMessage, threads int) (lane.Lane, error) {
 	named := lane.Lane{Metadata: lane.Metadata{Name: name}}
 	if parameters == nil {
@@ -253,7 +253,7 @@ func (a amounts) parse(name string, parameters json.RawMessage, threads int) (la
 	}
 	document["metadata"] = fmt.Appendf(nil, `{"name":%q}`, name)
 	if json.Unmarshal(orEmpty(document["spec"]), &spec) == nil &&
-		json.Unmarshal(orEmpty(spec["cpus"]), &cpus) == nil { // else the reader of lanes says what is wrong
+		json.Unmarshal(orEmpty(spec["cpus"]), &cpus) == nil { // otherwise lane.Parse says what is wrong
 		if err := once(spec["cpus"], "spec.cpus."); err != nil {
 			return named, err
 		}
@@ -288,8 +288,8 @@ func (a amounts) parse(name string, parameters json.RawMessage, threads int) (la
 	return lanes[0], nil
 }
 
-// once refuses a field that an object of parameters has twice: of those that parse takes apart a map keeps
-// the last. Of those below them the reader of lanes says it, and so it does of what is no object.
+// once refuses a field that is given twice in an object that parse decodes into a map, because the map would
+// keep the last one. lane.Parse reports repeated fields in deeper objects, and anything that is no object.
 func once(object json.RawMessage, path string) error {
 	seen := map[json.Token]bool{}
 	d := json.NewDecoder(bytes.NewReader(object))
@@ -302,7 +302,7 @@ func once(object json.RawMessage, path string) error {
 			return fmt.Errorf("parameters: %s%s: is given a second time", path, name)
 		}
 		if seen[name] = true; err == nil {
-			err = d.Decode(new(json.RawMessage)) // its value
+			err = d.Decode(new(json.RawMessage)) // the value of the field
 		}
 		if err != nil {
 			return err
@@ -318,7 +318,7 @@ func orEmpty(part json.RawMessage) json.RawMessage {
 	return part
 }
 
-// field is an error without the line: parameters have only one. Amounts have the names of the capacity.
+// field drops the line of an error, because parameters have only one. It names amounts as the capacity does.
 func field(err error) error {
 	if f, is := errors.AsType[*lane.FieldError](err); is {
 		if amount := ofCapacity().Replace(f.Field); amount != f.Field {
@@ -329,7 +329,7 @@ func field(err error) error {
 	return err
 }
 
-// onlyOfPods refuses what a pod's lane has from the pod, or cannot have yet.
+// onlyOfPods refuses what a pod's lane gets from its pod, or cannot have yet.
 func onlyOfPods(s lane.Spec) error {
 	for _, f := range []struct {
 		name string

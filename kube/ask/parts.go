@@ -16,10 +16,10 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// PartOf says whether a lane is that of a claim's device, or a part of it.
+// PartOf reports whether a lane is that of a claim's device, or a part of it.
 func PartOf(name, device string) bool { return name == device || strings.HasPrefix(name, device+".") }
 
-// Container is the container whose part a lane is; "" for a lane that is not of one container by its name.
+// Container returns the container whose part a lane is, by its name; "" if it is not that of one container.
 func Container(l plan.Lane) string {
 	if Claim(l.Name) == "" || !strings.Contains(l.Name, ".") {
 		return ""
@@ -30,8 +30,8 @@ func Container(l plan.Lane) string {
 	return ""
 }
 
-// Parts are the lanes that a claim's placed lanes are in force as: where several containers of the pod use a
-// claim, each has a lane of its own, so that the kernel keeps them apart too.
+// Parts returns the lanes that are put in force for a claim's placed lanes. If several containers of the pod
+// use a claim, each gets its own lane, so that the kernel keeps them apart too.
 func Parts(h host.Host, pod *corev1.Pod, c *resourceapi.ResourceClaim, pool string, p plan.Placement) (
 	lanes []lane.Lane, err error,
 ) {
@@ -54,16 +54,16 @@ func Parts(h host.Host, pod *corev1.Pod, c *resourceapi.ResourceClaim, pool stri
 	return lanes, nil
 }
 
-// part is what of a lane some containers have, one after the other.
+// part is a part of a lane, and the containers that have it. Those that run together have different parts.
 type part struct {
 	lane       lane.Lane
 	owned      cpuset.Set
-	counted    cpuset.Set // of these: what the scheduler counts without a request
+	counted    cpuset.Set // the owned CPUs that the scheduler counts without a request of the container
 	containers []corev1.Container
 }
 
 // split gives each container that is named like a role of the lane the CPUs of that role, and one other the
-// rest. A container alone has all of them, and its threads the roles.
+// rest. If only one container runs in the lane it gets all CPUs, and its threads get the roles.
 func split(h host.Host, pod *corev1.Pod, names []string, request string, placed plan.Lane) ([]part, error) {
 	first, together := users(pod, names, request)
 	if len(together) == 0 {
@@ -115,14 +115,14 @@ func split(h host.Host, pod *corev1.Pod, names []string, request string, placed 
 		rest.narrow(h, placed, cpus, left)
 		parts = append([]part{rest}, parts...)
 	}
-	for i := range parts[1:] { // what is set aside is so once
+	for i := range parts[1:] { // memory is set aside only once
 		parts[i+1].lane.Spec.Memory = lane.Memory{}
 	}
 	return parts, hand(parts, slices.Concat(first, together), placed.Name)
 }
 
-// narrow makes a part have these CPUs. Its place is decided: of the wishes that decide it only those stay
-// that the lane keeps while it is there.
+// narrow restricts a part to these CPUs. Its place is decided, so of the wishes only those stay that remain
+// true of the lane while it is there.
 func (p *part) narrow(h host.Host, placed plan.Lane, cpus cpuset.Set, roles map[string]int) {
 	s, of := &p.lane.Spec, placed.Spec
 	s.CPUs = lane.CPUs{Count: cpus.Len(), List: cpus, Balance: of.CPUs.Balance, NUMA: of.CPUs.NUMA}
@@ -133,7 +133,7 @@ func (p *part) narrow(h host.Host, placed plan.Lane, cpus cpuset.Set, roles map[
 		s.CPUs.SMT = lane.Isolate
 	}
 	if s.CPUs.Balance == nil && s.CPUs.Count > 1 && p.lane.Metadata.Name != placed.Name {
-		s.CPUs.Balance = new(true) // the role is the container, which binds no thread
+		s.CPUs.Balance = new(true) // the role is a whole container, which pins no threads
 	}
 	for wish := range of.Preferred {
 		switch wish {
@@ -152,7 +152,7 @@ func (p *part) narrow(h host.Host, placed plan.Lane, cpus cpuset.Set, roles map[
 	}
 }
 
-// hand gives each container its part: that of the role of its name, else the rest.
+// hand gives each container its part: that of the role with its name, else the rest.
 func hand(parts []part, containers []corev1.Container, rest string) error {
 	for _, c := range containers {
 		at := slices.IndexFunc(parts, func(p part) bool {
@@ -161,7 +161,7 @@ func hand(parts []part, containers []corev1.Container, rest string) error {
 		if at < 0 && parts[0].lane.Metadata.Name == rest {
 			at = 0
 		}
-		if at < 0 { // of those that run together each has one, and no init container has the name of another
+		if at < 0 { // containers that run together have parts, so this is an init container whose name no role has
 			return fmt.Errorf("init container %s: no CPUs are left for it: expected one container that is not named "+
 				"like a role, whose CPUs it has before that, or an init container without the claim", c.Name)
 		}
@@ -170,7 +170,7 @@ func hand(parts []part, containers []corev1.Container, rest string) error {
 	return nil
 }
 
-// listed are the names of roles for an error.
+// listed returns the names of roles, for an error.
 func listed(roles map[string]cpuset.Set) string {
 	if len(roles) == 0 {
 		return " (there are none)"

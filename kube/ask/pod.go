@@ -17,8 +17,8 @@ import (
 	"isolane.dev/isolane/quantity"
 )
 
-// Fits says what in a pod contradicts the lanes of its claims: how its containers share one, or that they
-// or the pod ask for less than is their own, or may use less. The pod has the lanes of beside too.
+// Fits returns an error if a pod contradicts the lanes of its claims: its containers cannot share one so, or
+// they or the pod request less than the lanes own, or may use less. The pod also has the lanes of beside.
 func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string,
 	p plan.Placement, beside ...*resourceapi.ResourceClaim) error {
 	var all []part
@@ -63,7 +63,7 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 	c := claims[slices.IndexFunc(claims, func(c *resourceapi.ResourceClaim) bool {
 		return string(c.UID) == Claim(all[at].lane.Metadata.Name)
 	})]
-	for i := range all { // as where a core has one thread
+	for i := range all { // as if each core had one thread
 		all[i].owned = all[i].lane.Spec.CPUs.List
 	}
 	if _, there := enough(pod, all, in); there == nil {
@@ -72,8 +72,8 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 	return refuse(c, err)
 }
 
-// counted is how many CPUs of a claim the scheduler has counted as CPUs that the pod asks for, by what the
-// devices say (DRANodeAllocatableResources): the CPUs of the claim, and no idle siblings.
+// counted returns how many CPUs the scheduler has counted for a claim as requested by the pod, according to
+// the devices (DRANodeAllocatableResources): the CPUs of the claim, without idle siblings.
 func counted(pod *corev1.Pod, c *resourceapi.ResourceClaim) (cpus resource.Quantity) {
 	for _, s := range pod.Status.NodeAllocatableResourceClaimStatuses {
 		for _, m := range s.Mapping {
@@ -85,8 +85,8 @@ func counted(pod *corev1.Pod, c *resourceapi.ResourceClaim) (cpus resource.Quant
 	return cpus
 }
 
-// inPool says where hugepages of a lane are not in the pools. The kubelet counts what was there when it
-// started, and only these are sure: for others the kernel has to find room.
+// inPool returns an error if hugepages of a lane are not in the pools. The kubelet counts only the pages that
+// were there when it started, and only these are certain: for others the kernel has to find room.
 func inPool(placed plan.Lane) error {
 	for _, h := range placed.Hugepages {
 		if h.Reserve > 0 {
@@ -97,8 +97,8 @@ func inPool(placed plan.Lane) error {
 	return nil
 }
 
-// pages says where the containers of a lane may not use its hugepages: the kubelet lets one use none of a
-// size that its limits do not name.
+// pages returns an error if the containers of a lane may not use its hugepages: the kubelet allows a
+// container no hugepages of a size that its limits do not name.
 func pages(pod *corev1.Pod, together []corev1.Container, placed plan.Lane) error {
 	for _, size := range slices.Sorted(maps.Keys(placed.Spec.Memory.Hugepages)) {
 		name, asked := corev1.ResourceName(corev1.ResourceHugePagesPrefix+size), placed.Spec.Memory.Hugepages[size]
@@ -110,7 +110,7 @@ func pages(pod *corev1.Pod, together []corev1.Container, placed plan.Lane) error
 			may.Add(limit)
 			named, names = named || has, append(names, c.Name)
 		}
-		if !named && pod.Spec.Resources != nil { // else what containers say counts
+		if !named && pod.Spec.Resources != nil { // else the limits of these containers count
 			may = pod.Spec.Resources.Limits[name]
 		}
 		if may.CmpInt64(int64(asked)) < 0 {
@@ -121,7 +121,7 @@ func pages(pod *corev1.Pod, together []corev1.Container, placed plan.Lane) error
 	return nil
 }
 
-// claimNames are the names by which the containers of a pod know a claim.
+// claimNames returns the names by which the containers of a pod refer to a claim.
 func claimNames(pod *corev1.Pod, c *resourceapi.ResourceClaim) (names []string) {
 	for _, s := range pod.Status.ResourceClaimStatuses {
 		if s.ResourceClaimName != nil && *s.ResourceClaimName == c.Name {
@@ -136,8 +136,8 @@ func claimNames(pod *corev1.Pod, c *resourceapi.ResourceClaim) (names []string) 
 	return names
 }
 
-// users are the containers that use a request of a claim: those that have ended when the others begin, and
-// those that run together.
+// users returns the containers that use a request of a claim: first those that end before the others start,
+// then those that run together.
 func users(pod *corev1.Pod, names []string, request string) (first, together []corev1.Container) {
 	main, _, _ := strings.Cut(request, "/")
 	uses := func(c corev1.Container) bool {
@@ -162,13 +162,13 @@ func users(pod *corev1.Pod, names []string, request string) (first, together []c
 	return first, together
 }
 
-// ends says that an init container has ended when the others begin.
+// ends reports whether an init container ends before the other containers start.
 func ends(init corev1.Container) bool {
 	return init.RestartPolicy == nil || *init.RestartPolicy != corev1.ContainerRestartPolicyAlways
 }
 
-// throttled says where a pod as a whole (spec.resources) may use fewer CPUs than its lanes have and its other
-// containers may use.
+// throttled returns an error if a limit of the whole pod (spec.resources) is less than the CPUs of its lanes
+// plus the limits of its other containers.
 func throttled(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) error {
 	if pod.Spec.Resources == nil || pod.Spec.Resources.Limits.Cpu().IsZero() {
 		return nil
@@ -192,8 +192,8 @@ func throttled(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim
 	return err
 }
 
-// forLanes is what a pod as a whole (spec.resources) asks for beside what its containers outside of lanes ask
-// for: those inside need not.
+// forLanes returns what is left of the request of the whole pod (spec.resources) after the requests of
+// containers outside of lanes. Containers in lanes need no request of their own then.
 func forLanes(pod *corev1.Pod, name corev1.ResourceName, in map[string]bool) (left resource.Quantity) {
 	if pod.Spec.Resources == nil {
 		return left
@@ -207,7 +207,7 @@ func forLanes(pod *corev1.Pod, name corev1.ResourceName, in map[string]bool) (le
 	return left
 }
 
-// inLanes are the names of the containers that run in the lanes of claims.
+// inLanes returns the names of the containers that run in the lanes of claims.
 func inLanes(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) map[string]bool {
 	in := map[string]bool{}
 	for _, c := range claims {
@@ -221,13 +221,13 @@ func inLanes(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) 
 	return in
 }
 
-// atOnce are the containers of a pod that run together.
+// atOnce returns the containers of a pod that run together.
 func atOnce(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.Containers, slices.DeleteFunc(slices.Clone(pod.Spec.InitContainers), ends))
 }
 
-// LeastLimit is the least limit of CPUs of a whole pod that leaves the lanes of its claims so many: its other
-// containers use it up too, also those with claims of other drivers. The error names one without a limit.
+// LeastLimit returns the lowest CPU limit of a whole pod that leaves its lanes that many CPUs: its other
+// containers, even with claims of other drivers, may use up their limits. One without a limit is an error.
 func LeastLimit(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string, lanes int64) (
 	resource.Quantity, error,
 ) {
@@ -247,8 +247,8 @@ func LeastLimit(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool strin
 	return least, nil
 }
 
-// memory says where the containers of a lane ask for less memory than it has, and their pod does not ask for
-// it: the scheduler would give it to others a second time.
+// memory returns an error if neither the containers of a lane nor their pod request all memory of the lane:
+// the scheduler would give the rest to others too.
 func memory(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string, p plan.Placement,
 	in map[string]bool) (lacks error) {
 	total := quantity.Bytes(0)
@@ -278,9 +278,9 @@ func memory(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string, p
 	return lacks
 }
 
-// enough says where a container asks for fewer CPUs than are its own, and its pod does not ask for them: the
-// scheduler would give them to others a second time. A quota below the lane's CPUs would throttle it. The
-// number is that of its part.
+// enough returns an error if neither a container nor its pod requests all CPUs that its lane owns, because
+// the scheduler would give the rest to others too; or if a quota is below the lane's CPUs, which would
+// throttle it. The number is the index of the part with the error.
 func enough(pod *corev1.Pod, parts []part, in map[string]bool) (int, error) {
 	var all cpuset.Set
 	for _, p := range parts {

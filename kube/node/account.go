@@ -14,15 +14,15 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// account is who has what: the host as it was before the lanes, and what is placed on it.
+// account is the host as it was before the lanes, and what is placed on it for whom.
 type account struct {
 	host   host.Host
-	placed plan.Placement               // the lanes in force, and those that are answered and wait for it
+	placed plan.Placement               // the lanes in force, and the answered lanes that are not in force yet
 	claims []*resourceapi.ResourceClaim // whose lanes are among the placed
 }
 
-// account adds to the lanes in force those that claims have been promised, but for the claims of skip. A
-// claim whose status promises what another has counts for nothing.
+// account returns the lanes in force plus those promised to claims, except to the claims of skip. It ignores
+// a claim whose status promises what another one has.
 func (n *Node) account(l *lanes.Lanes, skip []*resourceapi.ResourceClaim) (account, error) {
 	v, err := l.View()
 	if err != nil {
@@ -54,7 +54,7 @@ func (n *Node) account(l *lanes.Lanes, skip []*resourceapi.ResourceClaim) (accou
 	return a, nil
 }
 
-// lanesOf are the names of the lanes in force that are of a claim.
+// lanesOf returns the names of a claim's lanes in force.
 func lanesOf(l *lanes.Lanes, uid string) (names []string) {
 	for _, p := range l.Placement.Lanes {
 		if ask.Claim(p.Name) == uid {
@@ -64,8 +64,8 @@ func lanesOf(l *lanes.Lanes, uid string) (names []string) {
 	return names
 }
 
-// releaseOrphans releases lanes whose claims are gone, and in which nothing runs any more: the node part was
-// away when the kubelet gave them back. Where something still runs, orphans says so until it has ended.
+// releaseOrphans releases lanes whose claims are gone and in which nothing runs any more. They exist if the
+// kubelet gave claims back while the node part was away. n.orphans says whether something still runs in one.
 func (n *Node) releaseOrphans(ctx context.Context) error {
 	l, err := lanes.Look(n.Lanes)
 	if err != nil {
@@ -88,7 +88,7 @@ func (n *Node) releaseOrphans(ctx context.Context) error {
 		return nil
 	}
 	groups, err := l.Groups()
-	busy := map[string]bool{} // claims: a lane of theirs has processes
+	busy := map[string]bool{} // by claim: one of its lanes has processes
 	for _, g := range groups {
 		busy[ask.Claim(g.Lane.Name)] = busy[ask.Claim(g.Lane.Name)] || g.Processes > 0
 	}

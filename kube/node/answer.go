@@ -24,11 +24,11 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// answer solves what each pod asks for that waits for it, and writes into its claims what came of it. Where
-// nothing is offered all are refused, by the reason for that.
+// answer solves each pod that waits for its claims, and writes the results into the claims. If why says that
+// nothing is offered, it refuses all with that reason.
 func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 	var failed error
-	late := time.Now().Add(time.Second) // for what the scheduler counts, of all pods: their claims are there
+	late := time.Now().Add(time.Second) // for the scheduler's counts, of all pods together
 	asked := map[types.UID]bool{}
 	for _, c := range n.mine() {
 		if !n.waits(c) || len(c.Status.ReservedFor) == 0 {
@@ -40,10 +40,10 @@ func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 		}
 		asked[by.UID] = true
 		pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
-		if err == nil && pod.UID == by.UID { // else it has gone, and its claim goes too
+		if err == nil && pod.UID == by.UID { // otherwise the pod has gone, and its claim will go too
 			err = n.answerPod(ctx, l, pod, c, why, late)
 		}
-		// What has gone or changed meanwhile the next look sees as it is then.
+		// What has gone or changed meanwhile is handled at the next look.
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			failed = errors.Join(failed, fmt.Errorf("pod %s/%s: %w", c.Namespace, by.Name, err))
 		}
@@ -51,7 +51,7 @@ func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 	return failed
 }
 
-// waits says whether a claim has devices that nobody has answered for.
+// waits reports whether a claim has devices without an answer.
 func (n *Node) waits(c *resourceapi.ResourceClaim) bool {
 	for _, r := range offer.Results(c, n.Name) {
 		if len(r.BindingConditions) > 0 && !answered(c, r) {
@@ -72,8 +72,8 @@ func answered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocatio
 	return false
 }
 
-// answerPod answers all claims of a pod at once. While one of them has no devices yet it waits for the next
-// look. One that waits for the pod and is none of its own is refused by itself.
+// answerPod answers all claims of a pod at once. If one has no devices yet, it waits for the next look. A
+// claim that is reserved for the pod but does not belong to it is refused alone.
 func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	waits *resourceapi.ResourceClaim, why string, late time.Time) error {
 	began := time.Now()
@@ -105,7 +105,7 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	if refused == nil {
 		p = n.tellFar(ctx, a.host, pod, claims, p)
 	}
-	if _, mistaken := errors.AsType[ask.Mistake](refused); refused != nil && !mistaken { // else none can have it
+	if _, mistaken := errors.AsType[ask.Mistake](refused); refused != nil && !mistaken { // else no node fits it
 		if err = n.withhold(ctx, claims); err != nil {
 			return err
 		}
@@ -124,10 +124,10 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	return nil
 }
 
-// solve gives the claims of a pod their lanes. What the scheduler counts for them it writes into the status
-// of the pod a moment after it has reserved them, so where that alone is missing it is waited for. One that
-// counts nothing writes nothing: then each pod that asks for too little is waited for. That it did not count
-// is not kept, for it may be started again with the feature on.
+// solve places the claims of a pod. The scheduler writes what it counts for them into the status of the pod a
+// moment after it has reserved them. If only that is missing, solve waits until late. A scheduler that counts
+// nothing writes nothing; then solve waits for each pod that asks for too little. It does not remember this,
+// because the scheduler may be restarted with the feature on.
 func (n *Node) solve(ctx context.Context, a account, pod *corev1.Pod, claims []*resourceapi.ResourceClaim,
 	late time.Time) (plan.Placement, error) {
 	of := func(pod *corev1.Pod) (plan.Placement, error) {
@@ -141,7 +141,7 @@ func (n *Node) solve(ctx context.Context, a account, pod *corev1.Pod, claims []*
 		return p, refused
 	}
 	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Until(late), true,
-		func(context.Context) (bool, error) { // also where it is late: once
+		func(context.Context) (bool, error) { // read once even if it is late
 			now, err := n.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 			if err == nil && now.UID == pod.UID {
 				pod = now
@@ -151,15 +151,15 @@ func (n *Node) solve(ctx context.Context, a account, pod *corev1.Pod, claims []*
 	return of(pod)
 }
 
-// counts says whether claims count as CPUs of the node, as far as the API server says: what the scheduler
-// does stands in the status of the pod.
+// counts reports whether claims count as CPUs of the node, as far as the API server tells. What the scheduler
+// does is in the status of the pod.
 func (n *Node) counts() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return !n.uncounted
 }
 
-// allCounted is a pod as if the scheduler had counted all CPUs of its claims.
+// allCounted returns a pod as if the scheduler had counted all CPUs of its claims.
 func allCounted(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) *corev1.Pod {
 	pod = pod.DeepCopy()
 	all := &pod.Status.NodeAllocatableResourceClaimStatuses
@@ -172,14 +172,14 @@ func allCounted(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) *corev1.Po
 	return pod
 }
 
-// placed writes an event of a pod with what its claim got.
+// placed writes an event for a pod that says what its claim got.
 func (n *Node) placed(ctx context.Context, pod *corev1.Pod, c *resourceapi.ResourceClaim, text string) {
 	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
 		UID: pod.UID}
 	n.event(ctx, of, corev1.EventTypeNormal, offer.Placed, fmt.Sprintf("claim %s: %s", c.Name, text))
 }
 
-// write writes what came of a claim into its status, and returns it as text.
+// write writes the answer for a claim into its status, and returns it as text.
 func (n *Node) write(ctx context.Context, c *resourceapi.ResourceClaim, p plan.Placement, refused error) (
 	text string, err error) {
 	next := c.DeepCopy()
@@ -202,7 +202,7 @@ func (n *Node) write(ctx context.Context, c *resourceapi.ResourceClaim, p plan.P
 	return text, nil
 }
 
-// beside are the other claims of a pod that have lanes of this node.
+// beside returns the other claims of a pod that have lanes of this node.
 func (n *Node) beside(pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) []*resourceapi.ResourceClaim {
 	names := claimsOf(pod)
 	return slices.DeleteFunc(n.mine(), func(c *resourceapi.ResourceClaim) bool {
@@ -211,7 +211,7 @@ func (n *Node) beside(pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) []*
 	})
 }
 
-// claimsOf are the names of the claims of a pod.
+// claimsOf returns the names of the claims of a pod.
 func claimsOf(pod *corev1.Pod) (names []string) {
 	for _, c := range pod.Spec.ResourceClaims {
 		if c.ResourceClaimName != nil {

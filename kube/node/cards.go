@@ -17,8 +17,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// tellFar says in the reasons of the lanes of a pod which of its devices of other drivers are on another NUMA
-// node: the scheduler brings them together only where one claim has both, and says so.
+// tellFar adds to the reasons of a pod's lanes which of its devices of other drivers are on another NUMA
+// node. The scheduler aligns them only if one claim has both and asks for that.
 func (n *Node) tellFar(ctx context.Context, h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim,
 	p plan.Placement) plan.Placement {
 	cards := n.cards(ctx, h, pod)
@@ -35,7 +35,7 @@ func (n *Node) tellFar(ctx context.Context, h host.Host, pod *corev1.Pod, claims
 	return p
 }
 
-// far are the cards that are on another NUMA node than a lane.
+// far returns a reason for each card that is on another NUMA node than a lane.
 func far(cards map[string]int, own int) (reasons []string) {
 	for _, name := range slices.Sorted(maps.Keys(cards)) {
 		if cards[name] != own {
@@ -46,8 +46,8 @@ func far(cards map[string]int, own int) (reasons []string) {
 	return reasons
 }
 
-// cards are the NUMA nodes of a pod's devices of other drivers, as far as these or the machine say them: of
-// those that drivers offer for this node alone. They are named by device and driver.
+// cards returns the NUMA nodes of a pod's devices of other drivers, as far as the devices or the machine
+// tell. It sees only devices that drivers offer for this node alone. The keys name device and driver.
 func (n *Node) cards(ctx context.Context, h host.Host, pod *corev1.Pod) map[string]int {
 	type device struct{ driver, pool, name string }
 	has := map[device]bool{}
@@ -83,7 +83,7 @@ func (n *Node) cards(ctx context.Context, h host.Host, pod *corev1.Pod) map[stri
 	return nodes
 }
 
-// nodeOf is the NUMA node that a device says, else that of its PCI function.
+// nodeOf returns the NUMA node that a device states, else that of its PCI function.
 func nodeOf(h host.Host, d resourceapi.Device) (node int, says bool) {
 	if at := d.Attributes[deviceattribute.StandardDeviceAttributeNUMANode]; at.IntValue != nil {
 		return int(*at.IntValue), true

@@ -21,22 +21,22 @@ import (
 
 const (
 	cdiKind = offer.Driver + "/lane"
-	// hookInside is where containers with a lane have the hook.
+	// hookInside is where the containers of a lane find the hook.
 	hookInside = "/.isolane-hook"
-	// hidden begins the names of files that are half written.
+	// hidden begins the names of files while they are written.
 	hidden = ".isolane-"
-	// ofPod is the annotation of a claim's file that names the uid of the pod that it was written for.
+	// ofPod is the annotation in a claim's file with the uid of the pod for which it was written.
 	ofPod = offer.Driver + "/pod"
 )
 
-// edit is what the containers of a claim's device get.
+// edit is what the containers of a claim's device get from the container runtime.
 type edit struct {
 	lane  string
-	parts []plan.Lane // the lane itself, or those that several containers have
-	env   []string    // of the lane itself
+	parts []plan.Lane // the lane itself, or its parts for several containers
+	env   []string    // for the lane itself
 }
 
-// args are the hook's: the name of the lane, its CPUs, and those of single containers.
+// args returns the arguments of the hook: the name of the lane, its CPUs, and those of single containers.
 func (e edit) args() []string {
 	args := []string{hookInside, e.lane}
 	for _, p := range e.parts {
@@ -49,10 +49,10 @@ func (e edit) args() []string {
 	return args
 }
 
-// deviceID is the name by which the kubelet and the container runtime speak of a lane.
+// deviceID returns the name of a lane's device for the kubelet and the container runtime.
 func deviceID(lane string) string { return cdiKind + "=" + lane }
 
-// laneOfDevice is the lane of such a name.
+// laneOfDevice returns the lane of a device with such a name.
 func laneOfDevice(id string) (string, bool) { return strings.CutPrefix(id, cdiKind+"=") }
 
 func (n *Node) cdiFile(uid string) string {
@@ -60,8 +60,8 @@ func (n *Node) cdiFile(uid string) string {
 }
 
 // writeCDI writes what the containers of a claim get from the container runtime: what isolane run tells a
-// workload, and a hook that ends the start of a container outside of its lane, also when this program is away
-// and the runtime goes on without it. The lane stays that of the pod for which this was first done.
+// workload, and a hook that stops a container that would start outside of its lane, even if the runtime goes
+// on without this program. The lane stays with the pod for which the file was first written.
 func (n *Node) writeCDI(uid, pod string, edits []edit) error {
 	spec := cdi.Spec{Version: "0.6.0", Kind: cdiKind, Annotations: map[string]string{ofPod: pod}}
 	for _, e := range edits {
@@ -85,13 +85,13 @@ func (n *Node) save(uid string, spec cdi.Spec) error {
 	return writeFile(n.cdiFile(uid), append(data, '\n'), 0o644)
 }
 
-// preparedFor is the uid of the pod that a claim's file was written for; "" where there is none.
+// preparedFor returns the uid of the pod for which a claim's file was written, or "" if there is none.
 func (n *Node) preparedFor(uid string) (string, error) {
 	spec, err := n.load(uid)
 	return spec.Annotations[ofPod], err
 }
 
-// load reads the file of a claim; where there is none it is empty.
+// load reads the file of a claim. If there is none the result is empty.
 func (n *Node) load(uid string) (spec cdi.Spec, err error) {
 	data, err := os.ReadFile(n.cdiFile(uid))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,8 +103,8 @@ func (n *Node) load(uid string) (spec cdi.Spec, err error) {
 	return spec, err
 }
 
-// adopt writes a claim's first pod into its file where an older version has written none, so that no other
-// pod comes into the lane when that one ends.
+// adopt writes a claim's first pod into its file if an older version has not, so that no other pod gets the
+// lane when that pod ends.
 func (n *Node) adopt(ctx context.Context) {
 	for _, c := range n.mine() {
 		spec, err := n.load(string(c.UID))
@@ -126,8 +126,8 @@ func (n *Node) removeCDI(uid string) error {
 	return err
 }
 
-// tidy removes what a kill has left of the files of claims: those half written, and those of claims that are
-// gone and have no lane. The kubelet asks no more for what it does not know.
+// tidy removes files of claims that a kill has left: partly written ones, and those of claims that are gone
+// and have no lane. The kubelet does not ask about claims that it does not know.
 func (n *Node) tidy(l *lanes.Lanes) error {
 	half, err := filepath.Glob(filepath.Join(n.CDI, hidden+"*"))
 	hooks, herr := filepath.Glob(filepath.Join(filepath.Dir(n.hook()), hidden+"*"))
@@ -148,7 +148,7 @@ func (n *Node) tidy(l *lanes.Lanes) error {
 	return err
 }
 
-// hook is where containers get the hook from: it stays when this program's own files go.
+// hook returns the path from which containers get the hook. It remains when this program's own files go.
 func (n *Node) hook() string { return filepath.Join(n.Kubelet, "plugins", offer.Driver, "hook") }
 
 // installHook copies the hook there.
@@ -163,8 +163,8 @@ func (n *Node) installHook() error {
 	return writeFile(n.hook(), data, 0o755)
 }
 
-// writeFile writes a file as a whole: who reads it sees all of it or what was there before. Its first name is
-// hidden from those who follow the directory.
+// writeFile replaces a file atomically: readers see the new content or the old. The name of the temporary
+// file is hidden, so that programs that watch the directory ignore it.
 func writeFile(name string, data []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(name), hidden+"*")
 	if err != nil {

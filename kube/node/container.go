@@ -25,8 +25,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// serveRuntime is a plugin of the container runtime until ctx ends; it comes back when the runtime has been
-// started again.
+// serveRuntime is a plugin of the container runtime until ctx ends. It connects again when the runtime
+// restarts.
 func (n *Node) serveRuntime(ctx context.Context) {
 	for ctx.Err() == nil {
 		r := &runtime{Node: n}
@@ -46,21 +46,21 @@ func (n *Node) serveRuntime(ctx context.Context) {
 	}
 }
 
-// runtime answers the container runtime, which goes on without an answer after two seconds, or as long as its
-// plugin_request_timeout says.
+// runtime answers the container runtime, which continues without an answer after its plugin_request_timeout,
+// two seconds by default.
 type runtime struct {
 	*Node
 	stub stub.Stub
 }
 
-// attaching is how long a container waits for the lanes' lock, below what the runtime waits. Old ones do not
-// say that.
+// attaching returns how long a container waits for the lock of the lanes. It is less than the runtime's
+// timeout, which old runtimes do not tell.
 func (r *runtime) attaching() time.Duration {
 	return cmp.Or(r.stub.RequestTimeout(), stub.DefaultRequestTimeout) * 9 / 10
 }
 
-// Synchronize is told what runs when the runtime or this program has been started. A container whose lane has
-// not come to it gets it now; all others are taken off the lanes' CPUs.
+// Synchronize is called with all running containers when the runtime or this program has started. It attaches
+// the lane of each container that lacks it, and takes all others off the lanes' CPUs.
 func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) (
 	[]*api.ContainerUpdate, error,
 ) {
@@ -69,7 +69,7 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 		return nil, err
 	}
 	r.mu.Lock()
-	clear(r.set) // what has ended meanwhile nobody tells
+	clear(r.set) // nobody reports containers that ended meanwhile
 	clear(r.untouched)
 	r.mu.Unlock()
 	var updates []*api.ContainerUpdate
@@ -78,13 +78,13 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 		if at < 0 || !runs(c) {
 			continue
 		}
-		r.note(pods[at], c, r.partition == offer.Cpusets) // by cgroup v1 they may be this program's
+		r.note(pods[at], c, r.partition == offer.Cpusets) // with cgroup v1 this program may have set its CPUs
 		placed, has, cerr := r.laneOf(l, pods[at], c)
 		if cerr == nil && has {
 			cerr = r.bring(ctx, placed, c)
 		}
 		if errors.Is(cerr, journal.ErrBusy) || errors.Is(cerr, context.DeadlineExceeded) {
-			// The runtime drops this plugin, which comes back in a second and tries again.
+			// The runtime then drops this plugin, which connects again after a second and retries.
 			return nil, fmt.Errorf("container %s/%s: %w", podName(pods[at]), c.Name, cerr)
 		}
 		if cerr != nil {
@@ -102,16 +102,16 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	return updates, err
 }
 
-// RunPodSandbox takes a new pod's cgroup off the lanes' CPUs: the runtime has no way to say where it begins.
+// RunPodSandbox takes a new pod's cgroup off the lanes' CPUs: the runtime cannot set where a pod starts.
 func (r *runtime) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	if err := r.takeOff(ctx); err != nil { // no fault of this pod
+	if err := r.takeOff(ctx); err != nil { // the pod is not at fault
 		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "err", err)
 	}
 	return nil
 }
 
-// CreateContainer keeps a container off the lanes' CPUs, where the kernel does not do it. Also one that gets
-// a lane: its CPUs come when its cgroup is there.
+// CreateContainer keeps a container off the lanes' CPUs if the kernel does not. That includes a container
+// with a lane: it gets its CPUs once its cgroup exists.
 func (r *runtime) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (
 	*api.ContainerAdjustment, []*api.ContainerUpdate, error,
 ) {
@@ -119,7 +119,7 @@ func (r *runtime) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *a
 	if err != nil && len(named(c)) > 0 {
 		return nil, nil, err
 	}
-	if err != nil { // a node whose lanes cannot be read starts its other containers
+	if err != nil { // a node whose lanes cannot be read still starts its other containers
 		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "container", c.Name, "err", err)
 		a = nil
 	}
@@ -154,7 +154,7 @@ func (r *runtime) adjust(pod *api.PodSandbox, c *api.Container) (*api.ContainerA
 	return a, err
 }
 
-// tell tells one of several containers of its part of a claim's device: the claim's file knows no container.
+// tell tells one of several containers about its part of a lane: the claim's file has the same for all.
 func tell(l *lanes.Lanes, part, device string, a *api.ContainerAdjustment) error {
 	if len(partsOf(l.Placement, device)) < 2 {
 		return nil
@@ -167,7 +167,7 @@ func tell(l *lanes.Lanes, part, device string, a *api.ContainerAdjustment) error
 	return err
 }
 
-// StartContainer brings the lane to the container: its cgroup exists, and its program does not run yet.
+// StartContainer attaches the lane to the container when its cgroup exists and its program does not run yet.
 func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
 	r.mu.Lock()
 	ours := !r.untouched[c.Id]
@@ -191,8 +191,9 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	return err
 }
 
-// update is what a running container is to have; nil where the kernel sees to that, or with cgroup v2 a
-// cgroup above, which gets its CPUs back: the runtime could not do that.
+// update returns what a running container should have, or nil if the kernel sees to that. In cgroup v2 a
+// cgroup above limits a container without its own CPUs, and is restored later, which the runtime could not
+// do.
 func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Container) *api.ContainerUpdate {
 	cpus, keep, err := r.others(l, c)
 	if err != nil || !keep || r.unified && !has && c.GetLinux().GetResources().GetCpu().GetCpus() == "" {
@@ -208,8 +209,8 @@ func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Cont
 	return u
 }
 
-// others are the CPUs that containers without a lane may have; keep is false where the kernel keeps them off,
-// or there are no lanes.
+// others returns the CPUs that containers without a lane may have. keep is false if the kernel keeps them
+// off, or there are no lanes.
 func (r *runtime) others(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, keep bool, err error) {
 	if len(l.Placement.Lanes) == 0 || r.partition != offer.Cpusets {
 		return cpus, false, nil
@@ -224,8 +225,8 @@ func (r *runtime) others(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, kee
 	return cpus, true, nil
 }
 
-// laneOf is the lane that a container's claim has. It is an error where the claim is not this pod's, or its
-// lane not in force: by an annotation a pod can name any device.
+// laneOf returns the lane of a container's claim. It fails if the claim is not this pod's, or its lane is not
+// in force: with an annotation a pod can name any device.
 func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) (
 	p plan.Lane, has bool, err error,
 ) {
@@ -244,7 +245,7 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 		return string(o.UID) == ask.Claim(names[0]) && len(o.Status.ReservedFor) > 0 &&
 			string(o.Status.ReservedFor[0].UID) == pod.Uid // the first pod keeps the lane
 	})
-	if !mine || of != "" && of != pod.Uid { // nobody has looked at one that came later
+	if !mine || of != "" && of != pod.Uid { // nobody has checked a pod that came later
 		return p, false, fmt.Errorf("container %s: lane %s: expected the claim of this pod alone: a lane is "+
 			"one pod's", c.Name, names[0])
 	}
@@ -257,8 +258,8 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 	return p, err == nil, err
 }
 
-// bring is attach that ends the container where the lane was taken back: the runtime may have gone on, and
-// the hook have seen the lane.
+// bring is attach, but ends the container if attaching was undone: the runtime may have continued, and the
+// hook may have seen the lane in force.
 func (r *runtime) bring(ctx context.Context, placed plan.Lane, c *api.Container) error {
 	err := r.attach(ctx, placed, c)
 	if u, is := errors.AsType[undone](err); is {
@@ -287,12 +288,12 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	defer l.Close()
 	if slices.ContainsFunc(l.Attached, func(at attached.Workload) bool {
 		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group) && !at.Begun && !at.Leaving &&
-			(at.Own || r.partition != offer.Remote) // else recover did not bring it in as kept wants it
+			(at.Own || r.partition != offer.Remote) // else recover attached it as kept does not accept
 	}) {
 		return nil
 	}
-	// To its end, however long that takes: the runtime goes on without an answer, and the hook may have seen the
-	// lane in force. Were it undone after that, the container would run outside of it.
+	// Finish this however long it takes: the runtime continues without an answer, and the hook may have seen the
+	// lane in force. If it were undone then, the container would run outside of its lane.
 	whole := context.WithoutCancel(ctx)
 	a, err := l.Attach(whole, attached.Workload{Lane: placed.Name, Group: group, Own: true,
 		Alone: r.partition == offer.Cpusets})
@@ -307,7 +308,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	return nil
 }
 
-// kept lets a container out of its lane again where nobody keeps others off its CPUs.
+// kept detaches a container from its lane if nothing keeps others off its CPUs.
 func (r *runtime) kept(ctx context.Context, l *lanes.Lanes, name string, warnings []string) error {
 	groups, err := l.Groups()
 	if err != nil {
@@ -326,8 +327,8 @@ func (r *runtime) kept(ctx context.Context, l *lanes.Lanes, name string, warning
 	return nil
 }
 
-// keepsOff says whether a lane is in its container's cgroup, by what the kernel says of its partition: a
-// valid one, or where others are kept off by their cpusets none, which is nothing at all with cgroup v1.
+// keepsOff reports whether others are kept off a lane's CPUs. own: the lane is in its container's cgroup.
+// says is the kernel's word on the partition, "" with cgroup v1. If cpusets keep others off, none is needed.
 func keepsOff(kind string, own bool, says string) bool {
 	if kind == offer.Cpusets {
 		return own || says == ""
@@ -335,7 +336,7 @@ func keepsOff(kind string, own bool, says string) bool {
 	return own && (says == "root" || says == "isolated")
 }
 
-// takeOff takes cgroups off the lanes' CPUs that were made since the last change, where the kernel does not.
+// takeOff takes cgroups that were made since the last change off the lanes' CPUs, if the kernel does not.
 func (r *runtime) takeOff(ctx context.Context) error {
 	if r.partition != offer.Cpusets {
 		return nil
@@ -356,12 +357,12 @@ func (r *runtime) takeOff(ctx context.Context) error {
 	}
 	defer l.Close()
 	if err = l.Apply(ctx, l.Placement); errors.Is(err, fs.ErrNotExist) {
-		err = nil // a cgroup went meanwhile
+		err = nil // a cgroup has gone meanwhile
 	}
 	return err
 }
 
-// named are the lanes that a container's devices name.
+// named returns the lanes that a container's devices name.
 func named(c *api.Container) (names []string) {
 	for _, d := range c.CDIDevices {
 		if name, ours := laneOfDevice(d.Name); ours {
@@ -377,8 +378,8 @@ func runs(c *api.Container) bool {
 
 func podName(p *api.PodSandbox) string { return p.Namespace + "/" + p.Name }
 
-// cgroupOf is the cgroup of a container below the hierarchy, as runc makes it: a path, or with systemd
-// slice:prefix:name (systemd.slice(5): a-b.slice lies in a.slice).
+// cgroupOf returns the path of a container's cgroup below the hierarchy, as runc makes it. The runtime gives
+// a path, or with systemd slice:prefix:name (systemd.slice(5): a-b.slice is in a.slice).
 func cgroupOf(cgroupsPath string) string {
 	slice, scope, systemd := strings.Cut(cgroupsPath, ":")
 	if !systemd {

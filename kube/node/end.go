@@ -10,7 +10,7 @@ import (
 	"isolane.dev/isolane/host/cgroup"
 )
 
-// undone is why a lane did not come to a container's cgroup, and was taken back there.
+// undone is why attaching a lane to a container's cgroup failed and was undone there.
 type undone struct {
 	error
 
@@ -19,7 +19,7 @@ type undone struct {
 
 func (u undone) Unwrap() error { return u.error }
 
-// end kills what is in a container's cgroup, wherever the kubelet's cgroups are.
+// end kills the processes in a container's cgroup, wherever the kubelet's cgroups are.
 func end(ctx context.Context, group string) error {
 	root := os.DirFS("/")
 	mounts, err := cgroup.Mounted(root)

@@ -12,11 +12,11 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// Leave removes what this program has left on its node: the hook, files of claims, its folder among the
-// kubelet's plugins. While lanes of pods are in force it removes nothing: their containers could not be
-// started again, and only the kubelet says that they may go.
+// Leave removes what this program has left on its node: the hook, the files of claims, and its folder among
+// the kubelet's plugins. It removes nothing while lanes of pods are in force: their containers could not
+// restart, and only the kubelet decides when those lanes go.
 func Leave(ctx context.Context, c Config) error {
-	l, _, err := lanes.OpenPatiently(ctx, c.Lanes) // nothing is prepared meanwhile
+	l, _, err := lanes.OpenPatiently(ctx, c.Lanes) // locks out preparing claims
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
-// Package node is the part of Isolane that runs on each node of a cluster: it offers lanes to the scheduler,
-// answers what pods ask for, puts lanes in force before their containers begin, and takes them back. What it
-// knows is in the claims and in the record of the lanes in force: it can be ended at any moment.
+// Package node is the part of Isolane that runs on each node of a cluster. It offers lanes to the scheduler,
+// answers what pods ask for, puts lanes in force before their containers start, and takes them back. All its
+// state is in the claims and in the record of the lanes in force, so it can be killed at any moment.
 package node
 
 import (
@@ -36,54 +36,54 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Config says which node this is, and where things are on it.
+// Config says which node this is, and where its files are.
 type Config struct {
 	Name    string // of the node
 	Client  kubernetes.Interface
 	Kubelet string // its directory, /var/lib/kubelet
 	CDI     string // the directory of the container device interface, /var/run/cdi
 	NRI     string // the socket of the container runtime for its plugins, /var/run/nri/nri.sock
-	Hook    string // the program that ends the start of a container outside of its lane
+	Hook    string // the program that stops containers that start outside of their lane
 	Answers bool   // claims are answered before their pods are bound
 	Lanes   lanes.Options
 	Log     *slog.Logger
 }
 
-// Node is the part of one node.
+// Node is the node part of one node.
 type Node struct {
 	Config
-	claims    cache.MutationCache // also what this program has written and has not seen yet
-	known     cache.Store         // of claims, as the API server sends them
+	claims    cache.MutationCache // the claims, including writes of this program that known does not have yet
+	known     cache.Store         // the claims as the API server sends them
 	kubelet   *kubeletplugin.Helper
 	partition string // the kind that this kernel makes of a container's cgroup
-	unified   bool   // it has cgroup v2
+	unified   bool   // the kernel has cgroup v2
 
-	change    turn // one at a time changes the host
+	change    turn // held by whoever changes the host
 	mu        sync.Mutex
-	prepared  map[string]bool // uids of claims that the kubelet knows from this program
-	dropped   string          // what the API server does not store of what is offered
-	uncounted bool            // it does not store that claims count as CPUs of the node
-	// By the ids of containers: until one ends, why it keeps lanes away (it is a plugin that sets CPUs, or has
-	// CPUs of one); until it starts, that it was made without CPUs of this program.
+	prepared  map[string]bool // by uid: claims that this program has prepared for the kubelet
+	dropped   string          // which offered fields the API server drops
+	uncounted bool            // the API server drops that claims count as CPUs of the node
+	// By container id. set: why a running container keeps lanes away (it is a plugin that sets CPUs, or one set
+	// its CPUs). untouched: created without CPUs from this program, and not started yet.
 	set       map[string]string
 	untouched map[string]bool
 
-	// Of watch alone: what was offered last, and why nothing was.
+	// Only watch uses these. published is the last offer; without is why nothing was offered.
 	published []resourceapi.Device
 	without   string
 	withheld  map[string]withheld // by device
-	limited   int                 // how many devices have been published with limits
-	orphans   bool                // lanes whose claims are gone have processes
+	limited   int                 // how many devices were published with limits
+	orphans   bool                // lanes whose claims are gone still have processes
 
-	changed chan struct{} // claims or lanes have
-	heard   chan struct{} // closed when the container runtime has synchronized for the first time
-	never   string        // why lanes can never be here, as long as this program runs
+	changed chan struct{} // claims or lanes have changed
+	heard   chan struct{} // closed when the container runtime has first synchronized
+	never   string        // why lanes are impossible here while this program runs
 }
 
-// turn is had by one at a time.
+// turn is a lock that one caller at a time holds.
 type turn chan struct{}
 
-// take waits for it until ctx ends.
+// take waits for the turn until ctx ends.
 func (t turn) take(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:
@@ -157,7 +157,7 @@ func Run(ctx context.Context, c Config) error {
 	return nil
 }
 
-// kick has watch look again.
+// kick makes watch look again.
 func (n *Node) kick() {
 	select {
 	case n.changed <- struct{}{}:
@@ -165,8 +165,8 @@ func (n *Node) kick() {
 	}
 }
 
-// kickFor does so for a claim that may concern this node: most of a large cluster do not. One that other
-// drivers have may be of a pod whose lane waits for it.
+// kickFor calls kick if a claim may concern this node; most claims of a large cluster do not. A claim of
+// other drivers may belong to a pod whose lane waits for it.
 func (n *Node) kickFor(claim any) {
 	if gone, is := claim.(cache.DeletedFinalStateUnknown); is {
 		claim = gone.Obj
@@ -182,9 +182,9 @@ func (n *Node) kickFor(claim any) {
 	}
 }
 
-// slim leaves out of a claim what is not read here: each node part has all claims of the cluster. Of those of
-// other nodes and drivers it reads who has which device. What is left out is not lost where the status of a
-// claim is written: the API server takes nothing else from that.
+// slim removes from a claim what is not read here, because each node part has all claims of the cluster. Of
+// claims of other nodes and drivers it keeps who has which device. This loses nothing when the status of a
+// claim is written: the API server takes only the status from that.
 func (n *Node) slim(of any) (any, error) {
 	if c, is := of.(*resourceapi.ResourceClaim); is {
 		c.ManagedFields = nil
@@ -199,7 +199,7 @@ func (n *Node) slim(of any) (any, error) {
 	return of, nil
 }
 
-// recover ends what a kill of this program has left half done.
+// recover completes or undoes what a kill of this program has left half done.
 func (n *Node) recover(ctx context.Context) error {
 	o := n.Lanes
 	o.Wait = func(h journal.Holder) {
@@ -220,7 +220,7 @@ func (n *Node) watch(ctx context.Context) {
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
 	state := ""
-	var failed error // of the last look: nothing else may change, and it is still to be done
+	var failed error // of the last look: try again even if nothing else changes
 	for changed := true; ; {
 		if changed {
 			if failed = n.look(ctx); failed != nil && ctx.Err() == nil {
@@ -242,19 +242,18 @@ func (n *Node) watch(ctx context.Context) {
 	}
 }
 
-// look answers the claims that wait for it, releases the lanes of claims that are gone, and offers what is
-// left.
+// look answers waiting claims, releases the lanes of claims that are gone, and offers what is left.
 func (n *Node) look(ctx context.Context) error {
 	why := n.notOffered()
 	failed := n.releaseOrphans(ctx)
-	l, err := lanes.Look(n.Lanes) // once: who plans with it reads the whole machine
+	l, err := lanes.Look(n.Lanes) // opened once, because planning with it reads the whole machine
 	if err != nil {
 		return errors.Join(failed, err)
 	}
 	return errors.Join(failed, n.answer(ctx, l, why), n.publish(ctx, l, why))
 }
 
-// publish offers what is free, or nothing where there is a reason for that.
+// publish offers what is free, or nothing if why gives a reason.
 func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 	var devices []resourceapi.Device
 	limits := n.limits()
@@ -281,7 +280,7 @@ func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 	return nil
 }
 
-// devices are what is free, or why nothing can be said of that: CPUs of a lane have gone.
+// devices returns what is free. If CPUs of a lane have gone it returns in why that nothing can be offered.
 func (n *Node) devices(l *lanes.Lanes, limits map[string]map[resourceapi.QualifiedName]resource.Quantity) (
 	all []resourceapi.Device, why string, err error,
 ) {
@@ -298,13 +297,13 @@ func (n *Node) devices(l *lanes.Lanes, limits map[string]map[resourceapi.Qualifi
 	return all, "", err
 }
 
-// reference is this node in events. Its uid is its name, as the kubelet writes it and kubectl describe node
-// looks for it.
+// reference returns this node for events. The uid is its name: the kubelet writes it so, and kubectl describe
+// node looks for that.
 func (n *Node) reference() corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)}
 }
 
-// event writes an event of the node or of a pod.
+// event writes an event for the node or a pod.
 func (n *Node) event(ctx context.Context, of corev1.ObjectReference, kind, reason, message string) {
 	now := metav1.Now()
 	e := &corev1.Event{InvolvedObject: of, Type: kind, Reason: reason, Message: message,
@@ -316,7 +315,7 @@ func (n *Node) event(ctx context.Context, of corev1.ObjectReference, kind, reaso
 	}
 }
 
-// mine are the claims that have devices of this node, in the order of their uids.
+// mine returns the claims that have devices of this node, sorted by uid.
 func (n *Node) mine() []*resourceapi.ResourceClaim {
 	var all []*resourceapi.ResourceClaim
 	for _, key := range n.known.ListKeys() {
@@ -331,8 +330,8 @@ func (n *Node) mine() []*resourceapi.ResourceClaim {
 	return all
 }
 
-// here says whether a claim has devices of this node's pool, and the scheduler has allocated it for this
-// node: another node can publish slices of the same pool.
+// here reports whether a claim has devices of this node's pool and is allocated for this node: another node
+// can publish slices of the same pool.
 func here(c *resourceapi.ResourceClaim, node string) bool {
 	if len(offer.Results(c, node)) == 0 || c.Status.Allocation.NodeSelector == nil {
 		return false

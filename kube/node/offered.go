@@ -18,7 +18,7 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// notOffered is why this node offers no lanes, "" where it does.
+// notOffered returns why this node offers no lanes, or "" if it offers them.
 func (n *Node) notOffered() string {
 	if why := n.inConflict(); why != "" {
 		return why
@@ -35,7 +35,7 @@ func (n *Node) notOffered() string {
 	return n.never
 }
 
-// synchronized says that the container runtime has spoken with this plugin.
+// synchronized reports whether the container runtime has called this plugin.
 func (n *Node) synchronized() bool {
 	select {
 	case <-n.heard:
@@ -45,7 +45,7 @@ func (n *Node) synchronized() bool {
 	}
 }
 
-// hear notes that it has.
+// hear records that the container runtime has called this plugin.
 func (n *Node) hear() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,8 +55,8 @@ func (n *Node) hear() {
 	}
 }
 
-// waitForRuntime gives the container runtime time to speak with this plugin: what a program before this one
-// has offered stays offered meanwhile.
+// waitForRuntime gives the container runtime time to connect. What an earlier run of this program has offered
+// stays offered meanwhile.
 func (n *Node) waitForRuntime(ctx context.Context) {
 	late := time.NewTimer(10 * time.Second)
 	defer late.Stop()
@@ -67,7 +67,7 @@ func (n *Node) waitForRuntime(ctx context.Context) {
 	}
 }
 
-// noneEver is why no lane can be here, also when there is none.
+// noneEver returns why no lane is possible here, even if no other lane exists.
 func (n *Node) noneEver(l *lanes.Lanes) (string, error) {
 	a, err := n.account(l, nil)
 	if err != nil {
@@ -81,9 +81,9 @@ func (n *Node) noneEver(l *lanes.Lanes) (string, error) {
 		"offered: expected a CPU beside those of the boot core (--cpus)", a.host.Usable()), nil
 }
 
-// inConflict is what would give away the CPUs of lanes, and write its own cpusets over theirs: a manager of
-// the kubelet that gives CPUs or memory to containers itself, another driver or plugin that does. Lanes that
-// were offered before do not come either.
+// inConflict returns what would give away the CPUs of lanes and overwrite their cpusets: a manager of the
+// kubelet that assigns CPUs or memory to containers, or another driver or plugin that does. Lanes that were
+// offered before are not prepared either.
 func (n *Node) inConflict() string {
 	for _, manager := range []string{"cpu", "memory"} {
 		file := filepath.Join(n.Kubelet, manager+"_manager_state")
@@ -111,9 +111,9 @@ func (n *Node) inConflict() string {
 	return n.otherPlugin()
 }
 
-// HandleError logs what happens in the background. Where the API server does not store all that is offered,
-// the scheduler would count wrongly, so nothing is offered from then on. Where it only does not store that
-// claims count as CPUs of the node, containers ask for these.
+// HandleError logs errors that happen in the background. If the API server drops part of the offer, the
+// scheduler would count wrongly, so nothing is offered from then on. If it drops only that claims count as
+// CPUs of the node, containers must request these.
 func (n *Node) HandleError(ctx context.Context, err error, msg string) {
 	dropped, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
 	if is && onlyCounts(dropped) {
@@ -133,7 +133,7 @@ func (n *Node) HandleError(ctx context.Context, err error, msg string) {
 	n.kick()
 }
 
-// onlyCounts says that nothing was dropped but that claims count as CPUs of the node.
+// onlyCounts reports whether the API server dropped only that claims count as CPUs of the node.
 func onlyCounts(e *resourceslice.DroppedFieldsError) bool {
 	want := e.DesiredSlice.Spec.DeepCopy()
 	for i := range want.Devices {

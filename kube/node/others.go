@@ -15,11 +15,11 @@ import (
 )
 
 // otherDriver finds another driver of dynamic resource allocation that gives CPUs to containers
-// (kubernetes-sigs/dra-driver-cpu), by the sockets that the kubelet asks it at.
+// (kubernetes-sigs/dra-driver-cpu), by the sockets on which the kubelet calls it.
 func (n *Node) otherDriver() string {
 	sockets, _ := filepath.Glob(filepath.Join(n.Kubelet, "plugins", "dra.cpu", "dra*.sock"))
 	for _, s := range sockets {
-		if c, err := net.DialTimeout("unix", s, time.Second); err == nil { // else it is left of one that has gone
+		if c, err := net.DialTimeout("unix", s, time.Second); err == nil { // else the socket was left behind
 			_ = c.Close()
 			return fmt.Sprintf("%s: the driver dra.cpu gives CPUs to containers too: no lanes are offered: keep "+
 				"one of both from this node", s)
@@ -29,11 +29,11 @@ func (n *Node) otherDriver() string {
 }
 
 // policies begins the names of the programs of nri-plugins that set the CPUs of containers (balloons,
-// topology-aware): the runtime tells containers what they run, and nobody what its plugins are.
+// topology-aware). The runtime tells plugins what containers run, but not which other plugins there are.
 const policies = "nri-resource-policy-"
 
-// otherPlugin is why another plugin of the container runtime keeps lanes away: it runs in a container, or has
-// set the CPUs of one. Of several it is always the same, for another one is an event: plugins first, by id.
+// otherPlugin returns why another plugin of the container runtime keeps lanes away: it runs in a container,
+// or has set the CPUs of one. The order is fixed, because a change is an event: plugins first, then by id.
 func (n *Node) otherPlugin() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -46,8 +46,8 @@ func (n *Node) otherPlugin() string {
 	return first
 }
 
-// note keeps in mind a container that starts or runs where it is such a plugin, or where one has set its
-// CPUs: not this program (ours), nor the kubelet, which sets none without its CPU manager.
+// note records a container that starts or runs, if it is such a plugin or if one has set its CPUs. ours says
+// that this program has set them. The kubelet sets none without its CPU manager.
 func (r *runtime) note(pod *api.PodSandbox, c *api.Container, ours bool) {
 	why, cpus := "", c.GetLinux().GetResources().GetCpu().GetCpus()
 	if len(c.Args) > 0 && strings.HasPrefix(path.Base(c.Args[0]), policies) && r.reaches(c) {
@@ -66,8 +66,8 @@ func (r *runtime) note(pod *api.PodSandbox, c *api.Container, ours bool) {
 	}
 }
 
-// reaches says whether a container has the runtime's socket for plugins: else its name is all that it has of
-// one.
+// reaches reports whether a container has the runtime's socket for plugins. Without it, it has only the name
+// of a plugin.
 func (r *runtime) reaches(c *api.Container) bool {
 	socket := strings.TrimPrefix(r.NRI, "/var")
 	return slices.ContainsFunc(c.Mounts, func(m *api.Mount) bool {
@@ -76,14 +76,14 @@ func (r *runtime) reaches(c *api.Container) bool {
 	})
 }
 
-// StopContainer forgets a container: also one that has ended by itself.
+// StopContainer forgets a container, also one that has ended by itself.
 func (r *runtime) StopContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (
 	[]*api.ContainerUpdate, error,
 ) {
 	return nil, r.RemoveContainer(ctx, pod, c)
 }
 
-// RemoveContainer forgets one that has never run.
+// RemoveContainer forgets a container that has never run.
 func (r *runtime) RemoveContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

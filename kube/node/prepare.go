@@ -24,8 +24,8 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// PrepareResourceClaims puts the lanes of claims in force: all that needs no container. Done again it changes
-// nothing.
+// PrepareResourceClaims puts the lanes of claims in force, as far as that needs no container. Repeating it
+// changes nothing.
 func (n *Node) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (
 	map[types.UID]kubeletplugin.PrepareResult, error,
 ) {
@@ -85,8 +85,8 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 	return n.describe(l, c, of)
 }
 
-// owner is the uid of the pod that has a claim's lane, or gets it now. That is written down before the lane
-// is in force: after a kill meanwhile no other pod comes into it, unchecked.
+// owner returns the uid of the pod that has a claim's lane or is getting it now. It records the pod before
+// the lane is in force, so that after a kill no other pod gets the lane unchecked.
 func (n *Node) owner(l *lanes.Lanes, c *resourceapi.ResourceClaim) (string, error) {
 	uid, inForce := string(c.UID), len(lanesOf(l, string(c.UID))) > 0
 	if inForce {
@@ -98,15 +98,15 @@ func (n *Node) owner(l *lanes.Lanes, c *resourceapi.ResourceClaim) (string, erro
 		return "", nil
 	}
 	of := string(c.Status.ReservedFor[0].UID)
-	if inForce { // an older version wrote down nobody
+	if inForce { // an older version recorded nobody
 		return of, nil
 	}
-	// The runtime wants a device, which no container gets before the lane is in force.
+	// The runtime requires a device, but no container gets it before the lane is in force.
 	return of, n.writeCDI(uid, of, []edit{{lane: ask.Name(uid, 0)}})
 }
 
-// describe writes the claim's file for the container runtime, and tells the kubelet what is in it. pod is the
-// uid of the one that has the lane.
+// describe writes the claim's file for the container runtime, and returns the devices in it for the kubelet.
+// pod is the uid of the pod that has the lane.
 func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string) (
 	[]kubeletplugin.Device, error,
 ) {
@@ -134,10 +134,10 @@ func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string
 	return devices, n.writeCDI(string(c.UID), pod, edits)
 }
 
-// wanted are the lanes that a claim is to have: those that it was promised, or where nobody has been asked
-// those that fit now. Several containers of its pod that share a lane have one each.
+// wanted returns the lanes that a claim should get: those it was promised, or without an answer those that
+// fit now. If several containers of the pod share a lane, each gets its own.
 func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane.Lane, error) {
-	if !here(c, n.Name) { // else its pod would begin without a lane
+	if !here(c, n.Name) { // otherwise its pod would start without a lane
 		return nil, fmt.Errorf("claim %s: expected devices of pool %s that are allocated for this node", c.Name,
 			n.Name)
 	}
@@ -195,13 +195,13 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	return ask.Parts(a.host, pod, c, n.Name, p)
 }
 
-// keep places what a claim was promised. The programs of the host know no promise: where one of their lanes
-// has these CPUs by now, as after a boot, the claim gets others, and says so.
+// keep places what a claim was promised. The host's own programs do not know of promises. If one of their
+// lanes has these CPUs now, for example after a boot, the claim gets others, and its status says so.
 func (n *Node) keep(ctx context.Context, a account, pod *corev1.Pod, c *resourceapi.ResourceClaim,
 	want []lane.Lane) (plan.Placement, error) {
 	p, err := solver.Solve(a.host, a.placed, want)
 	if err == nil {
-		// Its pod was looked at, by the rules of then, and may have been resized since. Not so one that came later.
+		// The answered pod was checked then, by the rules of then, and may be resized since. A later one was not.
 		if ask.AnsweredFor(c, n.Name) != string(pod.UID) {
 			err = ask.Fits(a.host, pod, []*resourceapi.ResourceClaim{c}, n.Name, p, n.beside(pod, c)...)
 		}
@@ -222,8 +222,8 @@ func (n *Node) keep(ctx context.Context, a account, pod *corev1.Pod, c *resource
 	return other, err
 }
 
-// podOf is the first pod that a claim is reserved for, which keeps the lane, and not another of its name.
-// Where nothing was promised it has to be the only one.
+// podOf returns the first pod for which a claim is reserved, which keeps the lane; another pod of the same
+// name is an error. If nothing was promised, it must be the only one.
 func (n *Node) podOf(ctx context.Context, c *resourceapi.ResourceClaim, promised bool) (*corev1.Pod, error) {
 	if len(c.Status.ReservedFor) == 0 || !promised && len(c.Status.ReservedFor) > 1 {
 		return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
@@ -238,21 +238,21 @@ func (n *Node) podOf(ctx context.Context, c *resourceapi.ResourceClaim, promised
 	return pod, err
 }
 
-// partsOf are the lanes of a claim's device: one, or those of several containers.
+// partsOf returns the lanes of a claim's device: one, or one for each of several containers.
 func partsOf(p plan.Placement, device string) []plan.Lane {
 	return slices.DeleteFunc(slices.Clone(p.Lanes), func(l plan.Lane) bool {
 		return !ask.PartOf(l.Name, device)
 	})
 }
 
-// environment is what isolane run tells a workload of its lane.
+// environment returns what isolane run tells a workload about its lane.
 func environment(l *lanes.Lanes, name string) ([]string, error) {
 	_, env, err := l.Inside(name, lanes.With{Workload: true})
-	// Where hugepages are mounted on the node says nothing of the container.
+	// Where the node has mounted hugepages is not where the container has.
 	return slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "ISOLANE_HUGEPAGES_") }), err
 }
 
-// UnprepareResourceClaims takes the lanes of claims back. Done again it changes nothing.
+// UnprepareResourceClaims releases the lanes of claims. Repeating it changes nothing.
 func (n *Node) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (
 	map[types.UID]error, error,
 ) {
@@ -267,7 +267,7 @@ func (n *Node) UnprepareResourceClaims(ctx context.Context, claims []kubeletplug
 	return results, nil
 }
 
-// release takes back the lanes of a claim, then its file.
+// release releases the lanes of a claim, and then removes its file.
 func (n *Node) release(ctx context.Context, uid string) error {
 	if err := n.change.take(ctx); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (n *Node) release(ctx context.Context, uid string) error {
 	return err
 }
 
-// WatchHealthStatus says that devices have no health: it could not name single lanes.
+// WatchHealthStatus says that devices have no health: a device could not name single lanes.
 func (*Node) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
 	return kubeletplugin.ErrHealthNotSupported
 }

@@ -15,12 +15,12 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// UpdateContainer answers an update of the kubelet, as when a pod is resized, with what the lanes want: all
-// else of it passes. A quota that would throttle a lane is refused, which the kubelet tells the pod.
+// UpdateContainer adds what the lanes want to an update from the kubelet, as when a pod is resized; the rest
+// passes. It refuses a quota that would throttle a lane, and the kubelet reports that for the pod.
 func (r *runtime) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container,
 	to *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	l, err := lanes.Look(r.Lanes)
-	if err != nil && len(named(c)) == 0 { // a node whose lanes cannot be read updates its other containers
+	if err != nil && len(named(c)) == 0 { // a node whose lanes cannot be read still updates its other containers
 		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "container", c.Name, "err", err)
 		return nil, nil
 	}
@@ -41,8 +41,8 @@ func (r *runtime) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *a
 	return nil, nil
 }
 
-// UpdatePodSandbox refuses a quota of a whole pod that would throttle its lanes, which its other containers
-// use up too: the kubelet asks before it sets that.
+// UpdatePodSandbox refuses a quota of a whole pod that would throttle its lanes; its other containers use it
+// up too. The kubelet asks before it sets the quota.
 func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 	_, to *api.LinuxResources) error {
 	var claims []*resourceapi.ResourceClaim
@@ -51,7 +51,7 @@ func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 			claims = append(claims, c)
 		}
 	}
-	if len(claims) == 0 || to.GetCpu().GetQuota().GetValue() <= 0 { // also where lanes cannot be read
+	if len(claims) == 0 || to.GetCpu().GetQuota().GetValue() <= 0 { // this also passes if lanes cannot be read
 		return nil
 	}
 	l, err := lanes.Look(r.Lanes)
@@ -82,7 +82,7 @@ func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 	return throttles(least, to)
 }
 
-// throttles says that a quota is below the CPUs of lanes, and what else it is for.
+// throttles returns an error if a quota is below least, the CPUs of the lanes and of what else uses it.
 func throttles(least resource.Quantity, to *api.LinuxResources) error {
 	quota, period := to.GetCpu().GetQuota().GetValue(), to.GetCpu().GetPeriod().GetValue()
 	if quota <= 0 || period == 0 || float64(quota)*1000 >= float64(period)*float64(least.MilliValue()) {

@@ -13,21 +13,21 @@ import (
 
 // withheld is what a device does not offer for a time.
 type withheld struct {
-	most  map[resourceapi.QualifiedName]resource.Quantity // that a request may ask for
+	most  map[resourceapi.QualifiedName]resource.Quantity // the most that a request may ask for
 	until time.Time
-	again time.Time // the earliest that it may be withheld again
+	again time.Time // the earliest time to withhold it again
 }
 
-// Of withhold: the scheduler looks for an answer every five seconds, and a refused pod waits up to ten before
-// its next try.
+// Timing of withhold. The scheduler looks for an answer every five seconds, and a refused pod waits up to ten
+// before its next try.
 const (
 	oneTry       = 15 * time.Second
 	longestTries = 10 * time.Minute
 )
 
-// withhold has the devices of refused claims offer less than these asked for, until the scheduler can have
-// tried all other devices of the cluster. It scores nodes as before, and would ask the one that it likes best
-// for ever. After that they offer all for as long again: others get it where nobody can place that pod.
+// withhold makes the devices of refused claims offer less than these asked for, until the scheduler can have
+// tried all other devices of the cluster. Otherwise it would score the nodes as before and ask the best one
+// forever. Then the devices offer all for as long again, so that others get it if nobody can place that pod.
 func (n *Node) withhold(ctx context.Context, claims []*resourceapi.ResourceClaim) error {
 	now := time.Now()
 	refused := map[string]withheld{}
@@ -65,7 +65,7 @@ func (n *Node) withhold(ctx context.Context, claims []*resourceapi.ResourceClaim
 	return nil
 }
 
-// otherDevices is how many devices the cluster has besides one of this node.
+// otherDevices returns how many devices the cluster has besides one of this node.
 func (n *Node) otherDevices(ctx context.Context) (int, error) {
 	slices, err := n.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
 		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + offer.Driver})
@@ -79,7 +79,7 @@ func (n *Node) otherDevices(ctx context.Context) (int, error) {
 	return max(0, others), nil
 }
 
-// limits are what devices may be asked for at most now.
+// limits returns the most that may now be asked for, by device.
 func (n *Node) limits() map[string]map[resourceapi.QualifiedName]resource.Quantity {
 	limits := map[string]map[resourceapi.QualifiedName]resource.Quantity{}
 	for device, w := range n.withheld {

@@ -1,4 +1,4 @@
-// Package offer says what a node offers to pods: a device for each NUMA node, of which a lane takes an
+// Package offer says what a node offers to pods: a device for each NUMA node, of which each lane takes an
 // amount. It is pure: the same host and the same lanes give the same devices.
 package offer
 
@@ -22,21 +22,21 @@ import (
 // Driver is the name of the driver of dynamic resource allocation, and the domain of its attributes.
 const Driver = "isolane.dev"
 
-// The conditions of a claim with which a node answers before the pod is bound.
+// The conditions with which a node answers a claim before the pod is bound.
 const (
 	Placed  = "Placed"
 	Refused = "Refused"
 )
 
-// The kinds of partition that lanes of pods get.
+// The kinds of partition for lanes of pods.
 const (
-	Remote  = "remote" // the container's own cgroup is one
-	Cpusets = "cpuset" // none: the node part keeps others off, by their cpusets
+	Remote  = "remote" // the container's own cgroup is a partition
+	Cpusets = "cpuset" // no partition: the node part keeps others off, by their cpusets
 )
 
-// Partition is the kind that a kernel makes of a container's cgroup: of cgroup v2 with Linux 6.7 and later
-// one whose parents are none. To move the container's processes to another cgroup is no way: they would leave
-// its limits, and the rules by which they may use devices (cgroup-v2.rst, "Device controller").
+// Partition returns the kind of partition that a kernel makes of a container's cgroup. A remote one needs
+// cgroup v2 and Linux 6.7. Moving the container's processes to another cgroup is no alternative: they would
+// leave its limits and its rules for devices (cgroup-v2.rst, "Device controller").
 func Partition(h host.Host) string {
 	if _, v2 := h.Kernel.Cgroup.Cpuset(); v2 && h.Kernel.AtLeast(6, 7) {
 		return Remote
@@ -44,33 +44,33 @@ func Partition(h host.Host) string {
 	return Cpusets
 }
 
-// The capacities of a device. Those of hugepages are Hugepages and the size of the page, as in hugepages2Mi:
-// the API wants identifiers of C.
+// The capacities of a device. For hugepages the name is Hugepages plus the page size, as in hugepages2Mi,
+// because the API requires C identifiers.
 const (
 	CPUs      = "cpus"
-	Cores     = "cores" // whole ones, with all their threads
+	Cores     = "cores" // whole cores, with all their threads
 	Memory    = "memory"
 	Hugepages = "hugepages"
 )
 
-// numaNode is the standard attribute by which devices of several drivers align.
+// numaNode is the standard attribute by which devices of several drivers are aligned.
 const numaNode = "resource.kubernetes.io/numaNode"
 
-// Node is what an offer is made of.
+// Node is the input of an offer.
 type Node struct {
-	Host   host.Host      // as it was before the lanes, with what this program may plan
-	Placed plan.Placement // lanes of the host and of pods, those in force and those that wait for it
-	// Claims are those whose lanes are among the placed: what the scheduler has counted for them is offered too.
+	Host   host.Host      // as it was before the lanes, limited to what this program may plan
+	Placed plan.Placement // lanes of the host and of pods, in force or promised
+	// Claims are those whose lanes are in Placed. What the scheduler has counted for them is offered too.
 	Claims    []*resourceapi.ResourceClaim
 	Pool      string // of the devices: the name of the node
 	Partition string // the kind that this kernel makes of a container's cgroup
 	Answers   bool   // each claim is answered before its pod is bound
 	Counted   bool   // the CPUs of a claim count as CPUs of the node that its pod asks for
-	// Limits are the most that a request may ask for, by device; a device that is not there has none.
+	// Limits are the most that a request may ask for, by device. A device that is not in it has no limits.
 	Limits map[string]map[resourceapi.QualifiedName]resource.Quantity
 }
 
-// DeviceName is that of the device of a NUMA node; -1: the machine does not say which.
+// DeviceName returns the name of the device of a NUMA node; -1: the machine does not say which.
 func DeviceName(node int) string {
 	if node < 0 {
 		return "numa"
@@ -78,8 +78,8 @@ func DeviceName(node int) string {
 	return "numa" + strconv.Itoa(node)
 }
 
-// NUMANode is the node of a device, -1 where the machine does not say it; an error where no device has that
-// name.
+// NUMANode returns the NUMA node of a device, or -1 if the machine does not say it. It returns an error if no
+// device has that name.
 func NUMANode(device string) (int, error) {
 	number, ours := strings.CutPrefix(device, "numa")
 	if number == "" && ours {
@@ -92,10 +92,10 @@ func NUMANode(device string) (int, error) {
 	return n, nil
 }
 
-// Devices are one for each NUMA node of which lanes may have CPUs. A capacity is what is free by the planner
-// and what the scheduler has counted for the claims that are placed: what it believes to be free is what is.
-// So housekeeping, CPUs that are offline, lanes of the host, siblings kept idle and CPUs between others that
-// no lane can have are not offered. The error is a *plan.Mismatch.
+// Devices returns one device for each NUMA node of which lanes may have CPUs. A capacity is what the planner
+// has free, plus what the scheduler has counted for placed claims, so that what the scheduler believes to be
+// free is free. It offers no housekeeping CPUs, offline CPUs, lanes of the host, siblings kept idle, or CPUs
+// between others that no lane can have. The error is a *plan.Mismatch.
 func (n Node) Devices() ([]resourceapi.Device, error) {
 	nodes, err := solver.FreeNodes(n.Host, n.Placed)
 	if err != nil {
@@ -131,7 +131,7 @@ func (n Node) Devices() ([]resourceapi.Device, error) {
 	return devices, nil
 }
 
-// counted is what the scheduler has counted of a device for the placed claims.
+// counted returns what the scheduler has counted on a device for the placed claims.
 func (n Node) counted(device string) map[resourceapi.QualifiedName]resource.Quantity {
 	sums := map[resourceapi.QualifiedName]resource.Quantity{}
 	for _, c := range n.Claims {
@@ -149,7 +149,7 @@ func (n Node) counted(device string) map[resourceapi.QualifiedName]resource.Quan
 	return sums
 }
 
-// Results are the devices of a pool that a claim has been given.
+// Results returns the devices of a pool that a claim has been given.
 func Results(c *resourceapi.ResourceClaim, pool string) (of []resourceapi.DeviceRequestAllocationResult) {
 	if c.Status.Allocation == nil {
 		return nil
@@ -162,8 +162,8 @@ func Results(c *resourceapi.ResourceClaim, pool string) (of []resourceapi.Device
 	return of
 }
 
-// free is what lanes can still have of a NUMA node. Hugepages are those of its pools: the kubelet counts no
-// others, and the kernel may not find room for more.
+// free returns what lanes can still have of a NUMA node. Hugepages are only those in its pools: the kubelet
+// counts no others, and the kernel may not find room for more.
 func (n Node) free(at solver.NodeRoom) map[resourceapi.QualifiedName]resource.Quantity {
 	whole := 0
 	for _, core := range n.Host.CoresOf(at.CPUs) {
@@ -184,7 +184,7 @@ func (n Node) free(at solver.NodeRoom) map[resourceapi.QualifiedName]resource.Qu
 	return free
 }
 
-// pageSizes are those of a node's hugepages, in bytes.
+// pageSizes returns the sizes of a node's hugepages in bytes.
 func (n Node) pageSizes(node int) (sizes []uint64) {
 	for _, of := range n.Host.NUMANodes {
 		for _, pages := range of.Hugepages {
@@ -196,7 +196,7 @@ func (n Node) pageSizes(node int) (sizes []uint64) {
 	return sizes
 }
 
-// attributes are what a DeviceClass or a claim can select by.
+// attributes returns what a DeviceClass or a claim can select by.
 func (n Node) attributes(at solver.NodeRoom) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	number := func(n int) resourceapi.DeviceAttribute {
 		return resourceapi.DeviceAttribute{IntValue: new(int64(n))}
@@ -210,7 +210,7 @@ func (n Node) attributes(at solver.NodeRoom) map[resourceapi.QualifiedName]resou
 	if at.Node >= 0 {
 		all[numaNode] = number(at.Node)
 	}
-	if len(at.L3) > 0 { // the machine says which CPUs share one
+	if len(at.L3) > 0 { // the machine says which CPUs share an L3
 		block := 0
 		for _, free := range at.L3 {
 			block = max(block, free.Len())
@@ -220,7 +220,7 @@ func (n Node) attributes(at solver.NodeRoom) map[resourceapi.QualifiedName]resou
 	return all
 }
 
-// ThreadsPerCore is how many CPUs the largest core of a NUMA node has.
+// ThreadsPerCore returns how many CPUs the largest core of a NUMA node has.
 func ThreadsPerCore(h host.Host, node int) int {
 	most := 1
 	for _, c := range h.CPUs {
@@ -238,7 +238,7 @@ func nodeOf(c host.CPU) int {
 	return *c.NUMANode
 }
 
-// kind is that of the cores of a node; mixed where it has several.
+// kind returns the kind of the cores of a node, or mixed if there are several.
 func (n Node) kind(node int) string {
 	kinds := map[host.CPUKind]bool{}
 	for _, c := range n.Host.CPUs {

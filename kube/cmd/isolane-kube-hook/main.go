@@ -1,5 +1,5 @@
-// Command isolane-kube-hook ends the start of a container that is not in its lane: an OCI hook, which the
-// container runtime runs in the container in place of its program, before that (startContainer,
+// Command isolane-kube-hook stops a container that is about to start outside of its lane. It is an OCI hook:
+// the container runtime runs it inside the container, just before the container's program (startContainer,
 // runtime-spec).
 package main
 
@@ -31,8 +31,8 @@ func main() {
 	}
 }
 
-// own are the CPUs of this container, of those that several share: container=CPUs, and for all others CPUs.
-// Which one it is the runtime says (runtime-spec, State).
+// own returns the CPUs of this container, if several share a lane. A share is container=CPUs, or CPUs for all
+// other containers. The runtime tells in state which container this is (runtime-spec, State).
 func own(shares []string, state io.Reader) (list string, err error) {
 	const name = "io.kubernetes.cri.container-name"
 	var said struct{ Annotations map[string]string }
@@ -56,8 +56,8 @@ func own(shares []string, state io.Reader) (list string, err error) {
 	return list, err
 }
 
-// tell writes where the kubelet looks for the last words of a container (terminationMessagePath), because
-// runc tells nobody what a hook of the container has said.
+// tell writes the error where the kubelet looks for the last words of a container (terminationMessagePath),
+// because runc does not report the output of such a hook.
 func tell(said error) {
 	f, err := os.OpenFile("/dev/termination-log", os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func tell(said error) {
 	}
 }
 
-// inside is nil where this process, and so the container's program, can only run on the lane's CPUs.
+// inside returns nil if this process, and so the container's program, can run only on the lane's CPUs.
 func inside(lane, list string) error {
 	cpus, err := cpuset.Parse(list)
 	if err != nil {

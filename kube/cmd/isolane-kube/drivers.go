@@ -5,8 +5,8 @@ import (
 	"isolane.dev/isolane/netpath/drivers"
 )
 
-// options are those of this host. Pods' lanes have no paths; lanes that isolane apply has put in force on the
-// host keep theirs.
+// options returns the options of this host. Lanes of pods have no network paths, but lanes that isolane apply
+// has put in force on the host keep theirs.
 func options() lanes.Options {
 	return lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()}.Complete()
 }

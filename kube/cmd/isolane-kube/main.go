@@ -1,5 +1,5 @@
-// Command isolane-kube gives pods lanes: it is the driver of dynamic resource allocation isolane.dev of one
-// node.
+// Command isolane-kube gives lanes to pods. It is the driver isolane.dev of dynamic resource allocation on
+// one node.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	did, err := lanes.Entry(ctx, options(), os.Args) // it was started to spread threads
+	did, err := lanes.Entry(ctx, options(), os.Args) // did: this process was started as the spreader
 	if !did {
 		err = run(ctx, os.Args[1:], os.Stdout)
 	}
@@ -45,7 +45,7 @@ Usage: isolane-kube node [flags]
 
 `
 
-// run is the program with these arguments; help goes to out.
+// run runs the program with these arguments. It writes help to out.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	switch {
 	case len(args) == 0:
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return errors.New("expected isolane-kube node or leave, and flags: isolane-kube --help lists them")
 }
 
-// flags are those of a command; what node and leave have both are set in c.
+// flags returns the flags of a command. Those that node and leave share set fields of c.
 func flags(name string, c *node.Config) *flag.FlagSet {
 	f := flag.NewFlagSet("isolane-kube "+name, flag.ContinueOnError)
 	f.SetOutput(io.Discard) // an error is printed once, by main
@@ -118,7 +118,7 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	if gone := c.Lanes.CPUs.Difference(h.Online()); !gone.IsEmpty() {
 		return fmt.Errorf("--cpus: %s: expected CPUs that are online, of %s", gone, h.Online())
 	}
-	if c.Lanes.CPUs.IsEmpty() { // and not those of the cgroup in which this program is
+	if c.Lanes.CPUs.IsEmpty() { // not only those of this program's own cgroup
 		c.Lanes.CPUs = h.Online()
 	}
 	c.Lanes.MemoryNodes = h.MemoryNodes()

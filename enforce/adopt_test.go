@@ -14,14 +14,14 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Where somebody removed the record of lanes, they are told, nothing is recorded over them, and adopt gives
-// all that lanes change the kernel's defaults; what was never otherwise stays.
+// TestAdopt removes the record of lanes. Then status names the lanes, nothing new is recorded, and adopt
+// gives the kernel's defaults to all that lanes change. What never had another value stays.
 func TestAdopt(t *testing.T) {
 	for _, mounts := range []string{"cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"} {
 		version, _, _ := strings.Cut(mounts, " ")
 		t.Run(version, func(t *testing.T) {
 			b := enforce.NewStandInOf(t, mounts)
-			for name, text := range map[string]string{ // as the kernel has them
+			for name, text := range map[string]string{ // the kernel's defaults
 				"proc/irq/25/smp_affinity_list":                                         "0-3",
 				"proc/irq/26/smp_affinity_list":                                         "0-3",
 				"sys/devices/virtual/net/br0/queues/rx-0/rps_cpus":                      "0",
@@ -54,7 +54,7 @@ func TestAdopt(t *testing.T) {
 				unknown[a.Name] = unknown[a.Name] || a.Kind == enforce.Unknown
 			}
 			for _, name := range differing(before, b.Fingerprint(t)) {
-				// What only the administrator knows, and what stays open for others.
+				// What only the administrator knows, and what remains open to other lanes.
 				name = strings.TrimPrefix(name, b.Dir())
 				if !unknown[name] && !strings.HasPrefix(name, "/sys/fs/cgroup/") && !strings.HasSuffix(name, "xps_cpus") {
 					t.Errorf("%s is not as the kernel has it", name)

@@ -9,8 +9,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// What another version has written about lanes in force is refused by the file's name, and never guessed;
-// what is of another boot is gone.
+// A record from another version is refused with the name of its file, and never guessed, and a record from
+// before a reboot is ignored.
 func TestStateOfAnotherVersion(t *testing.T) {
 	boot, err := journal.BootID()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // BenchmarkApply100 applies 100 lanes of two CPUs to a directory that stands in for a machine with 256 CPUs
-// and 1,000 interrupts. Set TMPDIR to a tmpfs to have the journal where it is on a host.
+// and 1,000 interrupts. Set TMPDIR to a tmpfs, because on a host the journal is on one.
 func BenchmarkApply100(b *testing.B) {
 	for _, mounts := range []string{"cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"} {
 		version, _, _ := strings.Cut(mounts, " ")
@@ -52,7 +52,7 @@ func BenchmarkApply100(b *testing.B) {
 	}
 }
 
-// BenchmarkCheck looks for drift of eight lanes on such a machine, which watch does once a second.
+// BenchmarkCheck looks for drift of eight lanes on such a machine. watch does this once a second.
 func BenchmarkCheck(b *testing.B) {
 	dir, state := large(b, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"), filepath.Join(b.TempDir(), "run")
 	root, err := host.Dir(dir)
@@ -127,7 +127,7 @@ func large(b *testing.B, mounts string) string {
 	return dir
 }
 
-// BenchmarkApply puts one lane in force on this machine and takes it back; apply-ns is what the first takes.
+// BenchmarkApply puts one lane in force on this machine and releases it; apply-ns is the time of the first.
 func BenchmarkApply(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	h, err := host.Read(host.Live())

@@ -22,7 +22,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// machine is a four-CPU host with the knobs in their usual state.
+// machine returns a host with four CPUs whose settings have their usual values.
 func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 	t.Helper()
 	root := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.FS()
@@ -42,7 +42,7 @@ func machine(t *testing.T, mounts string) (fstest.MapFS, host.Host) {
 	return root, h
 }
 
-// placement is a lane with a CPU, the CPU's sibling, hugepages and a queue of its device.
+// placement returns a lane with a CPU, that CPU's sibling, hugepages and a queue of its device.
 func placement() plan.Placement {
 	l := plan.Lane{Name: "a", CPUs: cpuset.Of(2), Idle: cpuset.Of(3), MemoryNodes: cpuset.Of(0),
 		Hugepages:  []plan.Hugepages{{Node: 0, PageBytes: 2 << 20, Pages: 20, Reserve: 12}},
@@ -52,7 +52,7 @@ func placement() plan.Placement {
 	return plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Housekeeping: cpuset.MustParse("0-1"), Lanes: []plan.Lane{l}}
 }
 
-// On the machine at hand: the steps of a lane are done, nothing is left to do, and all is undone.
+// TestLaneOnThisHost does the steps of a lane on this host, checks that none is left to do, and undoes them.
 func TestLaneOnThisHost(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	root := host.Live()
@@ -102,7 +102,7 @@ func TestLaneOnThisHost(t *testing.T) {
 	}
 }
 
-// knobValues are the host's settings that a lane changes.
+// knobValues returns the settings of the host that a lane changes.
 func knobValues(t *testing.T) map[string]string {
 	t.Helper()
 	values, err := hosttest.ReadState()

@@ -8,31 +8,31 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// StandIn is a directory that stands in for a machine, for tests that are no part of this package.
+// StandIn is a directory that stands in for a machine, for tests outside of this package.
 type StandIn struct{ bench }
 
-// NewStandIn has cgroup v2.
+// NewStandIn returns a stand-in with cgroup v2.
 func NewStandIn(t *testing.T) StandIn {
 	t.Helper()
 	return NewStandInOf(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 }
 
-// NewStandInOf has what is mounted there.
+// NewStandInOf returns a stand-in with these mounts.
 func NewStandInOf(t *testing.T, mounts string) StandIn {
 	t.Helper()
 	return StandIn{standIn(t, mounts)}
 }
 
-// Open opens its lanes, and Placement is one for it.
+// Open opens the lanes of the stand-in. Placement returns a placement for it.
 func (s StandIn) Open(t *testing.T) *Lanes  { t.Helper(); return s.open(t) }
 func (s StandIn) Placement() plan.Placement { return placement() }
 
-// Fingerprint is all that is set in it.
+// Fingerprint returns all settings of the stand-in.
 func (s StandIn) Fingerprint(t *testing.T) map[string]string { t.Helper(); return s.fingerprint(t) }
 
 func (s StandIn) Write(t *testing.T, name, text string) { t.Helper(); s.write(t, name, text) }
 
-// State is where the lanes are recorded, FS and Dir are the machine.
+// State is the directory with the record of the lanes. FS and Dir are the machine.
 func (s StandIn) State() string          { return s.state }
 func (s StandIn) Dir() string            { return s.root }
 func (s StandIn) FS(tb testing.TB) fs.FS { tb.Helper(); return s.fs(tb) }
@@ -45,5 +45,5 @@ func (s StandIn) Apply(t *testing.T, ops map[string]journal.Op) {
 	}
 }
 
-// Refusing is a kernel that does not take one setting.
+// Refusing makes an operation refuse one setting, as a kernel may.
 func Refusing(op journal.Op, target string) journal.Op { return refusing{op.(fileOp), target} }

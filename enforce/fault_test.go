@@ -26,19 +26,19 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// TestMain makes this binary stand in for an isolane that dies: it applies lanes and is killed on the way.
+// TestMain lets this binary stand in for an isolane that is killed while it applies lanes.
 func TestMain(m *testing.M) { hosttest.Main(m, applyAndDie) }
 
-// faulty does what an Op does, but for one call of Write.
+// faulty is an Op in which one call of Write fails or is killed.
 type faulty struct {
 	journal.Op
 	calls *int
-	what  *string // the call at that place, once it has come
+	what  *string // the call number at, once it was made
 	at    int
-	kill  string // before or after; "" fails instead, and stays too
+	kill  string // "before" or "after" the write; "": the call fails once; stays: it fails each time
 }
 
-// stays is a fault that is there at each try, and not once.
+// stays makes a fault occur at each try, not only once.
 const stays = "stays"
 
 var errFault = errors.New("a fault that a test made")
@@ -62,7 +62,7 @@ func (f faulty) Write(ctx context.Context, s journal.Step, value string) error {
 	return err
 }
 
-// InForce is not lost in the wrapping.
+// InForce forwards to the wrapped Op.
 func (f faulty) InForce(ctx context.Context, s journal.Step, now string) (bool, error) {
 	if o, ok := f.Op.(interface {
 		InForce(context.Context, journal.Step, string) (bool, error)
@@ -72,16 +72,16 @@ func (f faulty) InForce(ctx context.Context, s journal.Step, now string) (bool, 
 	return now == s.After, nil
 }
 
-// File is not lost either.
+// File forwards to the wrapped Op.
 func (f faulty) File(s journal.Step) string { return operations{s.Kind: f.Op}.file(s) }
 
-// UndoneWithOther is not lost either.
+// UndoneWithOther forwards to the wrapped Op.
 func (f faulty) UndoneWithOther(s journal.Step) bool {
 	op, ok := f.Op.(interface{ UndoneWithOther(s journal.Step) bool })
 	return ok && op.UndoneWithOther(s)
 }
 
-// Ends is not lost either.
+// Ends forwards to the wrapped Op.
 func (f faulty) Ends(s journal.Step) bool {
 	op, ok := f.Op.(interface{ Ends(s journal.Step) bool })
 	return ok && op.Ends(s)
@@ -124,7 +124,7 @@ func applyAndDie() (bool, error) {
 	return true, errors.Join(l.Apply(context.Background(), p), l.Close())
 }
 
-// bench is a host on which faults are tried: the live one, or a directory that stands in for it.
+// bench is a host for fault tests: the live one, or a directory that stands in for it.
 type bench struct {
 	root        string
 	state       string
@@ -161,9 +161,8 @@ func (b bench) recover(t *testing.T) {
 	}
 }
 
-// faults kills the process before and after each change, and lets each change fail, on the way from one
-// placement to another. Afterwards, the killed one with recover's help, the host is as with the first, or as
-// with the second.
+// faults goes from one placement to another, and kills the process before and after each change, or lets the
+// change fail. Afterwards, when killed with recover's help, the host is as in first or as in second.
 func (b bench) faults(t *testing.T, first, second plan.Placement) {
 	t.Helper()
 	if err := b.apply(t, knob.Ops(b.root), first); err != nil {
@@ -189,10 +188,10 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 			if kill == "" || kill == stays {
 				ops, calls := withFault(b.root, at, kill)
 				err := b.apply(t, ops, second)
-				if *calls < at { // there are fewer changes than when they were counted
+				if *calls < at { // fewer changes than were counted before
 					break
 				}
-				if err == nil { // a step that the kernel may refuse: all but that one is done
+				if err == nil { // the kernel may refuse the step: then all other steps are done
 					if now := b.fingerprint(t); differences(after, now) > 1 {
 						t.Errorf("change %d refused (-asked +now):\n%s", at, cmp.Diff(after, now))
 					}
@@ -202,7 +201,7 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 					t.Errorf("release: change %d failed once, and it was not tried again: %v", at, err)
 				}
 			} else {
-				if !b.die(t, file, kill, at) { // as below
+				if !b.die(t, file, kill, at) { // fewer changes, as above
 					break
 				}
 				b.recover(t)
@@ -215,7 +214,7 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 	}
 }
 
-// die runs a process that is killed at a change, and says whether it came so far.
+// die runs a process that is killed at a change, and reports whether it reached that change.
 func (b bench) die(t *testing.T, file, kill string, at int) bool {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -242,7 +241,7 @@ func differences(a, b map[string]string) int {
 	return n
 }
 
-// standIn writes a machine's files into a directory.
+// standIn writes the files of a machine to a directory.
 func standIn(t *testing.T, mounts string) bench {
 	t.Helper()
 	tree, _ := machine(t, mounts)
@@ -280,7 +279,7 @@ func standIn(t *testing.T, mounts string) bench {
 	}}
 }
 
-// Wherever a fault hits, on the way to the first lane, to another one, and back.
+// TestFaultsAtEveryStep has faults on the way to the first lane, to another one, and back.
 func TestFaultsAtEveryStep(t *testing.T) {
 	one := placement()
 	other := one
@@ -297,7 +296,7 @@ func TestFaultsAtEveryStep(t *testing.T) {
 	}
 }
 
-// The same on the machine at hand.
+// TestFaultsOnThisHost does the same on this host.
 func TestFaultsOnThisHost(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	b, lane := thisHost(t)
@@ -329,7 +328,7 @@ func thisHost(t *testing.T) (bench, plan.Placement) {
 	return b, p
 }
 
-// A disk that is full, at one record after the other, changes nothing in the end.
+// A disk that is full, at any record, changes nothing in the end.
 func TestFullDisk(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	b := standIn(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
@@ -365,7 +364,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A reboot takes all back but the state's files, should they last: they are not believed.
+// State files that survive a reboot are ignored: a reboot undoes all lanes.
 func TestReboot(t *testing.T) {
 	b := standIn(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
 	one := placement()
@@ -397,7 +396,8 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// A partition of Linux 5.10 would hang the host: none is asked for, which is said also when that is in force.
+// No partition is requested on Linux 5.10, where it would hang the host; status says so while the lane is
+// in force.
 func TestNoPartition(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	if err := os.WriteFile(filepath.Join(b.root, "proc/sys/kernel/osrelease"), []byte("5.10.0-32-amd64\n"), 0o600); err != nil {
@@ -422,7 +422,7 @@ func TestNoPartition(t *testing.T) {
 	}
 }
 
-// Applying what is in force changes nothing; a lane that goes takes back its own settings alone.
+// Applying what is in force changes nothing, and a released lane restores only its own settings.
 func TestOnlyWhatDiffers(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	start := b.fingerprint(t)
@@ -448,7 +448,7 @@ func TestOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// nothing is a placement without lanes.
+// nothing returns a placement without lanes.
 func nothing() plan.Placement {
 	return plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind}
 }

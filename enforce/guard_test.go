@@ -20,8 +20,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// A guard finds what drifts in the same words as the lanes do, puts it back but for three times a minute, and
-// does not name what the kernel refused.
+// A guard reports the same drift as the lanes, puts it back at most three times a minute, and does not report
+// what the kernel refused.
 func TestGuard(t *testing.T) {
 	s := enforce.NewStandIn(t)
 	ops := knob.Ops(s.Dir())
@@ -69,8 +69,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// What cannot be put back is told once and waits, each time twice as long, unless something comes or goes; a lane's
-// CPU that is offline is told by status too, and recover does not say that it is back.
+// Drift that cannot be put back is reported once. It waits twice as long each time, unless something comes or
+// goes. If a lane's CPU is offline, status reports that too, and recover does not say it is repaired.
 func TestGuardWaits(t *testing.T) {
 	s := enforce.NewStandIn(t)
 	s.Apply(t, knob.Ops(s.Dir()))
@@ -138,7 +138,7 @@ func (c counting) Read(ctx context.Context, s journal.Step) (string, error) {
 	return c.Op.Read(ctx, s)
 }
 
-// The governor of a lane's CPU that is offline waits for it, and is not tried each second; it is told whose it is.
+// The governor of a lane's offline CPU waits for the CPU, is not tried each second, and is told with its lane.
 func TestGuardWaitsForCPU(t *testing.T) {
 	s := enforce.NewStandIn(t)
 	const policy = "/sys/devices/system/cpu/cpufreq/policy2/"
@@ -146,7 +146,7 @@ func TestGuardWaitsForCPU(t *testing.T) {
 	s.Write(t, policy+"scaling_governor", "powersave")
 	s.Write(t, policy+"affected_cpus", "2")
 	s.Apply(t, knob.Ops(s.Dir()))
-	if err := errors.Join(os.Remove(governor), os.Mkdir(governor, 0o700)); err != nil { // it cannot be read
+	if err := errors.Join(os.Remove(governor), os.Mkdir(governor, 0o700)); err != nil { // now it cannot be read
 		t.Fatal(err)
 	}
 	s.Write(t, policy+"affected_cpus", "")
@@ -176,8 +176,8 @@ func TestGuardWaitsForCPU(t *testing.T) {
 	}
 }
 
-// Where a driver that is loaded anew has other interrupts, those of the lane's queue come to its CPU; a card
-// that has fewer queues by then is told. Afterwards all fire where they did.
+// New interrupts of a lane's queue, after its driver was loaded again, go to the lane's CPU. If the card then
+// has fewer queues, that is reported. After the release all fire where they did before.
 func TestGuardFindsNewInterrupts(t *testing.T) {
 	s := enforce.NewStandIn(t)
 	const address = "0000:31:00.0"
@@ -222,7 +222,7 @@ func TestGuardFindsNewInterrupts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	for _, first := range []int{31, 40} { // of the same numbers, and others
+	for _, first := range []int{31, 40} { // the same numbers, then others
 		for irq := first - 9; irq < first; irq++ {
 			if err = os.RemoveAll(fmt.Sprintf("%s/proc/irq/%d", s.Dir(), irq)); irq > 26 && err != nil {
 				t.Fatal(err)

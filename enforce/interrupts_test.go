@@ -14,8 +14,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// An interrupt that comes while lanes are in force gets from the kernel what these leave. It follows them, and
-// has all CPUs without them; what was there before with the same CPUs, or was moved since, keeps its own.
+// An interrupt that came while lanes were in force, with the CPUs that they leave, follows the lanes and gets
+// all CPUs when they go. Interrupts that existed before, or were moved since, are left alone.
 func TestInterruptsThatComeLater(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	list := func(irq int) string { return fmt.Sprintf("proc/irq/%d/smp_affinity_list", irq) }
@@ -52,7 +52,7 @@ func TestInterruptsThatComeLater(t *testing.T) {
 	}
 	come(40, "0-1")
 	come(45, "0-3")
-	one := placement() // it has CPUs 2 and 3
+	one := placement() // has CPUs 2 and 3
 	other := one
 	other.Lanes = []plan.Lane{{Name: "b", CPUs: cpuset.Of(3), MemoryNodes: cpuset.Of(0), Spec: one.Lanes[0].Spec}}
 	other.Housekeeping = cpuset.MustParse("0-2")
@@ -68,8 +68,8 @@ func TestInterruptsThatComeLater(t *testing.T) {
 		case other.Housekeeping:
 			expect("with another lane", "0-1", "0-2", "1")
 			come(43, "0-2")
-			come(44, "0-1") // while one lane made place for the other
-			come(45, "0-2") // again, by the number that it had
+			come(44, "0-1") // while one lane replaces the other
+			come(45, "0-2") // again, with its earlier number
 		}
 	}
 	expect("without lanes", "0-1", "0-3", "1", "0-3", "0-3", "0-3")

@@ -20,7 +20,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// killing kills at one of the writes of a workload's files; 0 at none.
+// killing simulates a kill at one of the writes of a workload's files; 0: at none.
 type killing struct {
 	fileOp
 	at *int
@@ -35,8 +35,8 @@ func (k killing) Write(ctx context.Context, s journal.Step, value string) error 
 	return k.fileOp.Write(ctx, s, value)
 }
 
-// A way out that was cut off and cannot be ended keeps nobody from changing other lanes, and recover says why. Who was
-// to come in again after it, still is.
+// A workload whose leaving was cut off and cannot be completed does not block changes of other lanes, and
+// recover says why. A workload that was to come in again afterwards still is.
 func TestLeavingFails(t *testing.T) {
 	b, l := withWorkload(t)
 	s := journal.Step{Kind: change.KindFile, Target: workloadGroup + "/memory.swappiness", After: "0"}
@@ -67,8 +67,8 @@ func TestLeavingFails(t *testing.T) {
 	}
 }
 
-// A kill as a workload leaves its lane is told of, and the next one does the rest; where the lane only got
-// other CPUs the workload comes in again.
+// A kill while a workload leaves its lane is reported, and recover completes it. If the lane only got other
+// CPUs, the workload comes in again.
 func TestLeavingIsNotForgotten(t *testing.T) {
 	moved := placement()
 	moved.Lanes = []plan.Lane{moved.Lanes[0]}
@@ -76,11 +76,11 @@ func TestLeavingIsNotForgotten(t *testing.T) {
 	steps := []journal.Step{{Kind: change.KindFile, Target: workloadGroup + "/memory.swappiness", After: "0"},
 		{Kind: change.KindFile, Target: workloadGroup + "/cpuset.sched_load_balance", After: "0"}}
 	before := map[string]string{steps[0].Target: "60", steps[1].Target: "1"}
-	const all = 3 // its steps are taken back, and that is not written down
+	const all = 3 // its steps are undone, but that is not recorded yet
 	for _, c := range []struct {
 		name  string
 		to    plan.Placement
-		kill  int // at that write of the way out
+		kill  int // at this write on the way out; 0: none
 		comes int
 	}{
 		{"release, at once", nothing(), 1, 0}, {"release, midway", nothing(), 2, 0}, {"release, at the end", nothing(), all, 0},

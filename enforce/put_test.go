@@ -29,7 +29,7 @@ func (b bench) open(t *testing.T) *Lanes {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // a test may have
+		if err := l.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // the test may have closed it
 			t.Error(err)
 		}
 	})
@@ -46,8 +46,8 @@ func (b bench) write(t *testing.T, name, text string) {
 
 func noAttach(attached.Workload) error { return nil }
 
-// What somebody changed is put back, what a lane that moves needs is changed, and a second time there is
-// nothing to do; a lane that goes takes back its own.
+// The counts of Put: what somebody changed is put back, what a moved lane needs is changed, and a second Put
+// does nothing. A lane that goes restores its own settings.
 func TestPutCounts(t *testing.T) {
 	b := standIn(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
 	l := b.open(t)
@@ -76,10 +76,10 @@ func TestPutCounts(t *testing.T) {
 	}
 }
 
-// Hugepages that somebody adds to a pool are no drift, and stay when lanes want more, or fewer, or none any more.
+// Hugepages that somebody adds to a pool are no drift, and stay when lanes want more, fewer or none any more.
 func TestHugepagesAdded(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
-	const pool = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages" // of 8
+	const pool = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages" // the pool has 8
 	l := b.open(t)
 	for _, step := range []struct {
 		add     string
@@ -113,7 +113,7 @@ type fileOp interface {
 	File(s journal.Step) string
 }
 
-// refusing is a kernel that does not take one setting.
+// refusing is an operation that refuses one setting, as a kernel may.
 type refusing struct {
 	fileOp
 	target string
@@ -126,8 +126,7 @@ func (r refusing) Write(ctx context.Context, s journal.Step, value string) error
 	return r.fileOp.Write(ctx, s, value)
 }
 
-// Recover of what is in force has nothing to do, also where the kernel has refused something, and else names
-// it.
+// Recover finds nothing to do, even if the kernel has refused something, and otherwise names what it repairs.
 func TestRecoverNames(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	l := b.open(t)
@@ -146,7 +145,7 @@ func TestRecoverNames(t *testing.T) {
 	}
 }
 
-// Lanes that are not named any more go with --prune in one change, and their CPUs can be had at once.
+// --prune removes lanes that are not named in the same change, which frees their CPUs for others.
 func TestWantPrune(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	l := b.open(t)
@@ -177,7 +176,7 @@ func TestWantPrune(t *testing.T) {
 	}
 }
 
-// A lane of an isolane run goes when that has ended, and not before.
+// A lane of isolane run is released when that has ended, and not before.
 func TestExpire(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	before := maps.Clone(b.fingerprint(t))
@@ -213,7 +212,7 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// A partition that another cgroup has ended names it.
+// Drift of a partition names the other cgroup that made it invalid.
 func TestLostPartition(t *testing.T) {
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
 	l := b.open(t)
@@ -236,10 +235,10 @@ func TestLostPartition(t *testing.T) {
 	}
 }
 
-// workloadGroup is the cgroup of a workload of a stand-in, which a lane can be in.
+// workloadGroup is the cgroup of a workload in a stand-in. A lane can move into it.
 const workloadGroup = "/sys/fs/cgroup/pods/web"
 
-// withWorkload is a stand-in where that workload runs, and a lane is in force.
+// withWorkload returns a stand-in in which that workload runs and a lane is in force.
 func withWorkload(t *testing.T) (bench, *Lanes) {
 	t.Helper()
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
@@ -257,7 +256,7 @@ func withWorkload(t *testing.T) (bench, *Lanes) {
 	return b, l
 }
 
-// A lane that is in the cgroup of a workload which has ended is one drift, whatever of the cgroup is gone.
+// A lane in the cgroup of an ended workload is one drift, however many settings are gone.
 func TestWorkloadEnded(t *testing.T) {
 	b, l := withWorkload(t)
 	at, why, err := l.Attach(t.Context(), attached.Workload{Lane: "a", Group: workloadGroup, Own: true},
@@ -284,8 +283,9 @@ func TestWorkloadEnded(t *testing.T) {
 	}
 }
 
-// Who is killed when a workload's cgroup is the lane already leaves it there; status tells that, and recover does the
-// rest, as apply does where the lane's declaration names the cgroup.
+// TestBegunIsNotUndone kills isolane when the lane has moved into the workload's cgroup. The lane stays there
+// and status reports it. recover completes the rest, and so does apply if the lane's declaration names the
+// cgroup.
 func TestBegunIsNotUndone(t *testing.T) {
 	b, l := withWorkload(t)
 	web := attached.Workload{Lane: "a", Group: workloadGroup, Own: true}
@@ -329,7 +329,7 @@ func TestBegunIsNotUndone(t *testing.T) {
 	if text, rerr := os.ReadFile(partition); rerr != nil || strings.TrimSpace(string(text)) != knob.Isolated || asked > 0 {
 		t.Errorf("partition %q, asked for %d times more, %v", text, asked, rerr)
 	}
-	// One that fails is out, and written down as that.
+	// If attaching fails, the workload is out, and that is recorded.
 	failed := errors.New("no")
 	if err = l.Detach(t.Context(), at); err == nil {
 		_, _, err = l.Attach(t.Context(), web, func(string, attached.Workload) ([]journal.Step, error) { return nil, failed })
@@ -339,8 +339,8 @@ func TestBegunIsNotUndone(t *testing.T) {
 	}
 }
 
-// A partition that the kernel refuses is of the other kind or a plain cpuset, and is not asked for again
-// while it is the same.
+// A lane whose partition the kernel refuses gets the other kind or a plain cpuset, and the kernel is not
+// asked again while the partition is the same.
 func TestNextBest(t *testing.T) {
 	const file = "/sys/fs/cgroup/isolane-a/cpuset.cpus.partition"
 	for _, c := range []struct {
@@ -386,7 +386,8 @@ func TestNextBest(t *testing.T) {
 	}
 }
 
-// A partition whose kind is to change is a plain cpuset where the kernel refuses the new kind and would refuse the old.
+// TestNextBestForAnotherKind changes the kind of a partition. If the kernel refuses the new kind and would
+// refuse the old, the lane gets a plain cpuset.
 func TestNextBestForAnotherKind(t *testing.T) {
 	const file = "/sys/fs/cgroup/isolane-a/cpuset.cpus.partition"
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
@@ -406,7 +407,7 @@ func TestNextBestForAnotherKind(t *testing.T) {
 	}
 }
 
-// answering is a kernel that answers a kind of partition with what it makes of it.
+// answering simulates a kernel that answers a request for a kind of partition with what it makes of it.
 type answering struct {
 	fileOp
 	target  string
@@ -416,7 +417,7 @@ type answering struct {
 
 func (a answering) Write(ctx context.Context, s journal.Step, value string) error {
 	switch {
-	case s.Target == a.target && value == "": // as the kernel says it
+	case s.Target == a.target && value == "": // the kernel prints it so
 		value = knob.Member
 	case s.Target == a.target && value != knob.Member:
 		*a.asked++
@@ -427,8 +428,8 @@ func (a answering) Write(ctx context.Context, s journal.Step, value string) erro
 	return a.fileOp.Write(ctx, s, value)
 }
 
-// Where a workload's lane is no partition, but alone, the cpusets beside it lose the lane's CPUs, with those that come
-// later, and have what they had when the workload leaves.
+// TestAlone has a workload whose lane is alone but no partition. The cpusets beside it, even later ones, lose
+// the lane's CPUs, and get their former CPUs back when the workload leaves.
 func TestAlone(t *testing.T) {
 	b, l := withWorkload(t)
 	p := placement()

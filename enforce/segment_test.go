@@ -26,7 +26,7 @@ func (nowhere) Name() string                                 { return "nowhere" 
 func (nowhere) Declared(lane.Network) error                  { return nil }
 func (nowhere) Steps([]netpath.Lane) ([]journal.Step, error) { return nil, nil }
 
-// looked does something before the first file of a machine is read.
+// looked is a machine that does something before its first file is read.
 type looked struct {
 	fileOp
 	first *func()
@@ -40,7 +40,8 @@ func (l looked) Read(ctx context.Context, s journal.Step) (string, error) {
 	return l.fileOp.Read(ctx, s)
 }
 
-// segment is one with a neighbour, in a namespace, and a placement without and with a lane on it; ip is ip(8).
+// segment returns a segment with a neighbour in a namespace, and a placement without and one with a lane on
+// it. ip runs ip(8).
 func segment(t *testing.T) (ip func(string), one, two plan.Placement) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
@@ -65,12 +66,12 @@ func segment(t *testing.T) (ip func(string), one, two plan.Placement) {
 	return ip, one, two
 }
 
-// What is in force is read while the segment is asked: who comes there with a lane's address when that is read is found,
-// and nothing has changed.
+// The segment is asked while what is in force is read. A neighbour that gets a lane's address during that
+// read is found, and nothing has changed.
 func TestReadsWhileTheSegmentIsAsked(t *testing.T) {
 	ip, one, two := segment(t)
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
-	for try := range 10 { // a busy machine may read when the questions are over
+	for try := range 10 { // on a busy machine the read may come after the questions
 		var first func()
 		ops := knob.Ops(b.root)
 		ops[change.KindFile] = looked{ops[change.KindFile].(fileOp), &first}
@@ -107,7 +108,7 @@ func TestReadsWhileTheSegmentIsAsked(t *testing.T) {
 	t.Error("nobody who came while the host was read was found")
 }
 
-// Who answers while lanes are planned counts when they are put in force, and for these lanes only.
+// Answers from the time of planning count when the lanes are put in force, and only for these lanes.
 func TestAskedBeforePlanning(t *testing.T) {
 	ip, one, two := segment(t)
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")

@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 )
 
-// Whatever is in the files of a device: no panic, and addresses of devices that are there.
+// No content of a device's files causes a panic, and addresses are of existing devices.
 func FuzzPCI(f *testing.F) {
 	f.Add("0x020000", "-1", "ff,00000000", "0-3", "8", "2", "../0000:3b:00.1", "../../bus/pci/drivers/ice")
 	f.Add("0x", "99999999999", ",", "3-1", "-8", "x", "/", "")

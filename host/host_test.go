@@ -22,7 +22,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 )
 
-// groups returns the sets of online CPUs that have the same number, in the order of their lowest CPU.
+// groups returns the sets of online CPUs that have the same number, sorted by their lowest CPU.
 func groups(h host.Host, number func(host.CPU) *int) []string {
 	by := map[int]cpuset.Set{}
 	for _, c := range h.CPUs {
@@ -49,7 +49,7 @@ func dieOf(c host.CPU) *int     { return c.Die }
 func packageOf(c host.CPU) *int { return c.Package }
 func nodeOf(c host.CPU) *int    { return c.NUMANode }
 
-// check holds each host against what must be true of any.
+// check checks what must be true of any host.
 func check(t *testing.T, h host.Host) {
 	t.Helper()
 	for i, c := range h.CPUs {
@@ -172,20 +172,21 @@ func TestKinds(t *testing.T) {
 	want("0  true,1  false,2  true,")
 }
 
-// A machine whose files contradict each other: nothing is made up, and each contradiction is named.
+// TestContradictions has a machine whose files contradict each other: nothing is made up, and each
+// contradiction becomes a warning.
 func TestContradictions(t *testing.T) {
 	files := hosttest.Machine{Packages: 2, CoresPerPackage: 2, ThreadsPerCore: 2}.FS()
 	put := func(path, text string) { files["sys/devices/system/"+path] = &fstest.MapFile{Data: []byte(text)} }
 	put("cpu/cpu0/topology/thread_siblings_list", "0,1\n")       // CPU 4 says 0,4
-	put("cpu/cpu2/topology/thread_siblings_list", "6\n")         // not even itself
-	put("cpu/cpu3/cache/index3/shared_cpu_list", "7-3\n")        // backwards; CPU 7 and others know better
-	put("cpu/cpu3/topology/physical_package_id", "0\n")          // that of the other package
+	put("cpu/cpu2/topology/thread_siblings_list", "6\n")         // not even CPU 2 itself
+	put("cpu/cpu3/cache/index3/shared_cpu_list", "7-3\n")        // descending; CPU 7 and others have a valid list
+	put("cpu/cpu3/topology/physical_package_id", "0\n")          // the number of the other package
 	put("node/node1/cpulist", "1,2-3,6-7\n")                     // CPU 1 is in node 0 too
-	put("cpu/cpu5/cache/index2/level", "-1\n")                   // unknown, the kernel's way
-	put("cpu/cpu9999/topology/thread_siblings_list", "9999\n")   // beyond any kernel
-	put("cpu/isolated", strings.Repeat("0,", 1<<20))             // endless
+	put("cpu/cpu5/cache/index2/level", "-1\n")                   // the kernel's word for unknown
+	put("cpu/cpu9999/topology/thread_siblings_list", "9999\n")   // more than any kernel has
+	put("cpu/isolated", strings.Repeat("0,", 1<<20))             // too long
 	put("cpu/cpu7/cache/index3/type", "Instruction\n")           // no unified cache at all
-	put("cpu/cpu6/topology/core_siblings_list", "2,3,6,7,900\n") // 900 is not there
+	put("cpu/cpu6/topology/core_siblings_list", "2,3,6,7,900\n") // there is no CPU 900
 	h, err := host.Read(files)
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// A directory that poses as a root must not hang the reader.
+// A directory that poses as a root cannot hang the reader.
 func TestHostileTree(t *testing.T) {
 	root := t.TempDir()
 	cpu := filepath.Join(root, "sys/devices/system/cpu/cpu0")
@@ -260,7 +261,7 @@ func TestJSONSaysNull(t *testing.T) {
 	}
 }
 
-// Of a running kernel a list and its mask are one reading, which has what both would say.
+// On a running kernel only the list is read; list and mask say the same.
 func TestReadsLiveOnce(t *testing.T) {
 	both := struct{ fs.ReadFileFS }{host.Live().(fs.ReadFileFS)} // no longer known as live
 	if host.IsLive(both) || !host.IsLive(host.Live()) {
@@ -275,7 +276,7 @@ func TestReadsLiveOnce(t *testing.T) {
 	}
 }
 
-// links are files with their directories and links.
+// links is a file system with links.
 type links struct {
 	fs.ReadFileFS
 	of fs.FS
@@ -285,7 +286,7 @@ func (l links) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(l
 func (l links) ReadLink(name string) (string, error)       { return fs.ReadLink(l.of, name) }
 func (l links) Lstat(name string) (fs.FileInfo, error)     { return fs.Lstat(l.of, name) }
 
-// A plan has all but where interrupts fire.
+// A host read for planning lacks only where interrupts fire.
 func TestReadForPlan(t *testing.T) {
 	root := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.FS()
 	for name, text := range map[string]string{"proc/interrupts": "  CPU0  CPU1\n 9:  1  0  IO-APIC  9-edge  acpi\n",
@@ -303,7 +304,7 @@ func TestReadForPlan(t *testing.T) {
 	}
 }
 
-// Files are read to their end, whatever fits into the first reading.
+// Files are read to their end, even if they exceed the first read.
 func TestReadsWhole(t *testing.T) {
 	dir := t.TempDir()
 	root, err := host.Dir(dir)
@@ -325,7 +326,7 @@ func TestReadsWhole(t *testing.T) {
 	}
 }
 
-// 256 CPUs, 2,000 interrupts and 200 PCI devices in a real directory.
+// BenchmarkRead reads 256 CPUs, 2,000 interrupts and 200 PCI devices from a real directory.
 func BenchmarkRead(b *testing.B) {
 	root := hosttest.Large(b)
 	b.ReportAllocs()
@@ -336,7 +337,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// The memory nodes that the cpuset allows, from the process's own status or its cgroup; null where nothing says so.
+// The memory nodes that the cpuset allows, from the status of the process or its cgroup; null without both.
 func TestAllowedNodes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -369,7 +370,7 @@ func TestAllowedNodes(t *testing.T) {
 	}
 }
 
-// Of one node all memory is its; of several, what their counts say is told to differ.
+// A single node gets all memory, and a different sum of several is a warning.
 func TestMemoryOfNodesAddsUp(t *testing.T) {
 	for packages, want := range map[int]uint64{1: 32 << 30, 2: 1 << 30} {
 		root := hosttest.Machine{Packages: packages, CoresPerPackage: 2, ThreadsPerCore: 1}.FS()
@@ -387,7 +388,7 @@ func TestMemoryOfNodesAddsUp(t *testing.T) {
 	}
 }
 
-// A virtual function can be a lane's where its device is down, and no port of anything.
+// A virtual function is free for a lane if its device is down and no port of anything.
 func TestFunctionInUse(t *testing.T) {
 	const dir = "sys/bus/pci/devices/"
 	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }

@@ -13,8 +13,8 @@ import (
 	"isolane.dev/isolane/host/settings"
 )
 
-// A machine of which two files hold anything, or are gone, is read: no panic, one document, and only CPUs of its own
-// in each group.
+// FuzzMachine replaces or removes two files of a machine. Reading must not panic, must give one JSON
+// document, and groups may contain only CPUs of the machine.
 func FuzzMachine(f *testing.F) {
 	files := hosttest.Machine{Packages: 2, CoresPerPackage: 3, ThreadsPerCore: 2, NodesPerPackage: 2, MemoryOnlyNodes: 1,
 		Offline: cpuset.Of(5), Isolated: cpuset.Of(3)}.FS()
@@ -27,7 +27,7 @@ func FuzzMachine(f *testing.F) {
 		files[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	names := slices.Sorted(maps.Keys(files))
-	for i := 0; i < len(names); i += 16 { // the fuzzer finds the others
+	for i := 0; i < len(names); i += 16 { // the fuzzer finds the names in between
 		f.Add(uint16(i), string(files[names[i]].Data), uint16(2*i), "-1")
 	}
 	f.Fuzz(func(t *testing.T, one uint16, text string, two uint16, gone string) {
@@ -40,7 +40,7 @@ func FuzzMachine(f *testing.F) {
 		}
 		h, err := host.Read(changed)
 		if err != nil {
-			return // no CPUs
+			return // an error is right: there are no CPUs
 		}
 		settings.Read(changed)
 		if _, err = json.Marshal(h); err != nil {

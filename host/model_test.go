@@ -9,7 +9,7 @@ import (
 	"testing/fstest"
 )
 
-// What each architecture says of its CPUs and of its hypervisor, as lscpu finds it.
+// The CPU model and the hypervisor of each architecture, as lscpu finds them.
 func TestModel(t *testing.T) {
 	const (
 		cpuinfo = "proc/cpuinfo"
@@ -67,7 +67,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// The sources of a node's memory, and which counts.
+// The sources of a node's memory, and which of them counts.
 func TestNodeMemory(t *testing.T) {
 	for _, c := range []struct{ list, meminfo, want string }{
 		{"0", "Node 0 MemTotal: 4 kB", "true 4096, 0 warnings"},
@@ -75,7 +75,7 @@ func TestNodeMemory(t *testing.T) {
 		{"0", "Node 0 MemTotal: 0 kB", "false 0, 1 warnings"},
 		{"0", "", "true null, 0 warnings"},
 		{"1", "", "false 0, 0 warnings"},
-		{"0", "Node 0 MemTotal: x kB", "true null, 1 warnings"}, // of the number
+		{"0", "Node 0 MemTotal: x kB", "true null, 1 warnings"}, // the warning is about the number
 	} {
 		files := fstest.MapFS{"sys/devices/system/cpu/online": {Data: []byte("0")}, "sys/devices/system/node/has_memory": {Data: []byte(c.list)},
 			"sys/devices/system/node/node0/meminfo": {Data: []byte(c.meminfo)}}
@@ -97,7 +97,7 @@ func TestNodeMemory(t *testing.T) {
 	}
 }
 
-// Whatever these files hold: no panic, and a name of one line that is not endless.
+// No content of these files causes a panic, and the name is one line of bounded length.
 func FuzzModel(f *testing.F) {
 	f.Add("CPU implementer : 0x41\nCPU part : 0xd0c\n", "LPAR Number: 1\n", "ibm,powernv\x00qemu", "QEMU", "0010 80eebeef\n")
 	f.Add("processor 0: version = 00, machine = 2964\nvendor_id : IBM/S390", "VM", "\x00\x00", "Amazon EC2", "\n")

@@ -15,7 +15,7 @@ func TestParseInterrupt(t *testing.T) {
 		"124:  0  0  IR-PCI-MSI-10000:e1:02.0  0-edge  PCIe PME, pciehp": {
 			IRQ: 124, Name: new("PCIe PME, pciehp"), Device: new("10000:e1:02.0")},
 		" 11:  5  7  GICv3  27 Level  arch_timer":     {IRQ: 11, Name: new("arch_timer")},
-		"  9:  5  IO-APIC  9-fasteoi  acpi":           {IRQ: 9, Name: new("acpi")}, // one count for two CPUs
+		"  9:  5  IO-APIC  9-fasteoi  acpi":           {IRQ: 9, Name: new("acpi")}, // one count, though there are two CPUs
 		"  2:  0  0  XT-PIC  cascade":                 {IRQ: 2, Name: new("cascade")},
 		" 53:  1  2  PCI-MSI-edge  3w-9xxx":           {IRQ: 53, Name: new("3w-9xxx")}, // before Linux 3
 		" 16:  1  2  xen-percpu  -virq  timer0":       {IRQ: 16, Name: new("timer0")},
@@ -59,7 +59,7 @@ func TestPreempt(t *testing.T) {
 	}
 }
 
-// The kernel's own words for PREEMPT_RT have changed.
+// The kernel's words for PREEMPT_RT, which have changed over time.
 func TestRealtime(t *testing.T) {
 	for version, want := range map[string]bool{
 		"Linux version 4.18.0-372.9.1.rt7.166.el8.x86_64 (mockbuild@x) #1 SMP PREEMPT RT Fri Apr 15": true,
@@ -104,7 +104,7 @@ func FuzzInterrupt(f *testing.F) {
 	})
 }
 
-// Whatever the lists say: no panic, and groups that contain their own CPUs.
+// No content of the lists causes a panic, and each group contains its own CPUs.
 func FuzzLists(f *testing.F) {
 	f.Add("0-3", "0,2", "1,3", "0-1", "0-3", "0 10 20")
 	f.Add("", "0", "3-1", "0-8191", "\x00", "-1")
@@ -128,7 +128,7 @@ func FuzzLists(f *testing.F) {
 		}
 		h, err := Read(files)
 		if err != nil {
-			t.Fatal(err) // there are CPUs
+			t.Fatal(err) // there are CPUs, so it must not fail
 		}
 		for _, n := range h.NUMANodes {
 			if n.MemoryBytes > 0 && !*n.HasMemory {
@@ -178,7 +178,7 @@ func TestCountTable(t *testing.T) {
 	}
 }
 
-// The names of PCI functions, also behind a controller that makes domains of its own (VMD), which have five digits.
+// The names of PCI functions, also below a controller whose domains have five digits (VMD).
 func TestPCIAddress(t *testing.T) {
 	for name, want := range map[string]bool{"0000:3b:00.0": true, "10000:e1:1f.7": true, "ffff0000:00:00.0": true,
 		"": false, "0000:3b:00": false, "000:3b:00.0": false, "00000:3b:00.0": false, "0000:3B:00.0": false, "0000:3b:00.00": false,

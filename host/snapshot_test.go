@@ -31,20 +31,20 @@ func read(t *testing.T, root fs.FS) host.Host {
 	return h
 }
 
-// Facts of real machines, as the listings beside the snapshots, their names or data sheets have them.
+// Facts about real machines from the listings beside the snapshots, from their names or data sheets.
 func TestSnapshots(t *testing.T) {
 	for _, c := range []struct{ name, want, warning string }{
 		{"hwloc/16em64t-4s2c2t-offlines.tar.bz2",
 			"online 12 of 16, 7 cores, 7 L2, 4 L3, 0 dies, 4 packages, 1 nodes, uniform, 0 interrupts", ""},
 		{"hwloc/64amd64-4s2n4ca2co.tar.bz2",
 			"online 64 of 64, 64 cores, 32 L2, 8 L3, 0 dies, 4 packages, 8 nodes, uniform, 0 interrupts",
-			"shared_cpu_list: says 0, but"}, // the masks were mended by hand, the lists were not
+			"shared_cpu_list: says 0, but"}, // the masks were corrected by hand, the lists were not
 		{"hwloc/8em64t-2s2ca2c-buggynuma.tar.bz2",
 			"online 8 of 8, 8 cores, 4 L2, 0 L3, 0 dies, 2 packages, 0 nodes, uniform, 0 interrupts",
 			"CPUs 0-7 are in each of the nodes 0-7"},
-		{"hwloc/nvidia-dgx-gb10.tar.bz2", // two kinds of core, by their part numbers
+		{"hwloc/nvidia-dgx-gb10.tar.bz2", // two kinds of cores, told apart by part numbers
 			"online 20 of 20, 20 cores, 20 L2, 2 L3, 0 dies, 1 packages, 1 nodes, efficiency, 0 interrupts", ""},
-		{"hwloc/128arm-2pa2n8cluster4co.tar.bz2", // die_id is -1, and each CPU a die by itself
+		{"hwloc/128arm-2pa2n8cluster4co.tar.bz2", // die_id is -1, and each CPU is its own die
 			"online 128 of 128, 128 cores, 128 L2, 4 L3, 0 dies, 2 packages, 4 nodes, uniform, 0 interrupts", ""},
 		{"hwloc/48amd64-4pa2n6c-sparse.tar.bz2",
 			"online 48 of 48, 48 cores, 48 L2, 8 L3, 0 dies, 4 packages, 8 nodes, uniform, 0 interrupts",
@@ -53,7 +53,7 @@ func TestSnapshots(t *testing.T) {
 			"online 112 of 112, 56 cores, 56 L2, 2 L3, 2 dies, 2 packages, 2 nodes, uniform, 1874 interrupts", ""},
 		{"ghw/linux-amd64-intel-xeon-L5640.tar.gz",
 			"online 24 of 24, 12 cores, 12 L2, 2 L3, 2 dies, 2 packages, 2 nodes, uniform, 0 interrupts", ""},
-		{"ghw/linux-amd64-intel-i7-1270P.tar.gz", // hybrid, and the snapshot does not say which is which
+		{"ghw/linux-amd64-intel-i7-1270P.tar.gz", // hybrid, but the snapshot does not say which cores are which
 			"online 16 of 16, 12 cores, 6 L2, 1 L3, 1 dies, 1 packages, 1 nodes, , 0 interrupts", ""},
 		{"ghw/linux-amd64-offlineCPUs.tar.gz",
 			"online 2 of 4, 2 cores, 2 L2, 2 L3, 2 dies, 2 packages, 1 nodes, uniform, 0 interrupts", ""},
@@ -78,14 +78,14 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// object is one object of hwloc's listing.
+// object is one object in hwloc's listing.
 type object struct {
 	kind string // Package, L3Cache, L2Cache, Core, NUMANode, PU
-	id   int    // of the operating system
+	id   int    // the number of the operating system
 	cpus cpuset.Set
 }
 
-// Each set of CPUs that hwloc finds is one of ours, and there is no other among the CPUs that hwloc
+// Each set of CPUs that hwloc finds is one of ours, and ours are all in hwloc's, among the CPUs that hwloc
 // lists: it leaves out those that the cpuset in force does not allow.
 func TestAgainstHwloc(t *testing.T) {
 	for archive, suffix := range map[string]string{
@@ -147,7 +147,7 @@ func compare(t *testing.T, h host.Host, objects []object) {
 	if slices.ContainsFunc(h.Warnings, func(w string) bool { return strings.Contains(w, "in each of the nodes") }) { // the nodes of buggynuma, which hwloc merges into one
 		return
 	}
-	nodes := map[string]cpuset.Set{} // of the CPUs listed; where a cpuset forbids a node, hwloc has none
+	nodes := map[string]cpuset.Set{} // only of listed CPUs; hwloc has no node that a cpuset forbids
 	for c := range listed.All() {
 		if cpu, _ := h.CPU(c); cpu.NUMANode != nil {
 			id := strconv.Itoa(*cpu.NUMANode)
@@ -161,13 +161,13 @@ func compare(t *testing.T, h host.Host, objects []object) {
 	}
 }
 
-// parseConsole reads the indented listing of lstopo -.
+// parseConsole parses the indented listing of lstopo -.
 func parseConsole(t *testing.T, text []byte) []object {
 	t.Helper()
 	line := regexp.MustCompile(`^( *)([A-Z]\w*)(?:\(\w+\))?(?: L#\d+)?(?: \(P#(\d+))?`)
 	var objects []object
-	var depths, parents []int // of the path to the present line
-	inNode := map[int]int{}   // node: what it lies in
+	var depths, parents []int // of the path to the current line
+	inNode := map[int]int{}   // by node: what it is in
 	for in := bufio.NewScanner(strings.NewReader(string(text))); in.Scan(); {
 		m := line.FindStringSubmatch(in.Text())
 		if m == nil {
@@ -224,7 +224,7 @@ func parseXML(t *testing.T, text []byte) []object {
 	return objects
 }
 
-// machineInfo is what cAdvisor says of the machine: another reader of the same files.
+// machineInfo is what cAdvisor, another reader of the same files, says about the machine.
 type machineInfo struct {
 	Topology []struct {
 		Node  int `json:"node_id"`
@@ -276,7 +276,7 @@ func TestAgainstMachineInfo(t *testing.T) {
 	}
 }
 
-// machines are all archives in hosttest, with the folders of those that hold several.
+// machines returns all archives in hosttest, with the folder if an archive holds several machines.
 func machines(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(hosttest.Machines(t), "*", "*.t*z*"))
@@ -305,7 +305,7 @@ func machines(t *testing.T) []string {
 	return names
 }
 
-// What a snapshot saves is enough to read the same machine again.
+// A saved snapshot suffices to read the same machine again.
 func TestSnapshotOfSnapshot(t *testing.T) {
 	for i, name := range machines(t) {
 		t.Run(name, func(t *testing.T) {
@@ -330,7 +330,7 @@ func TestSnapshotOfSnapshot(t *testing.T) {
 	}
 }
 
-// A snapshot says of which device an interrupt is that nobody has requested, as those of a card that is down.
+// A snapshot says which device has an interrupt that nobody has requested, as for a card that is down.
 func TestSnapshotOfUnnamedInterrupt(t *testing.T) {
 	const address = "0000:19:00.0"
 	root := hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1}.FS()

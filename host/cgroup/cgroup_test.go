@@ -37,7 +37,7 @@ func TestMembers(t *testing.T) {
 		"c/a/cgroup.procs":       {Data: []byte("1\n2\n")},
 		"c/a/cgroup.threads":     {Data: []byte("1\n2\n3\n")},
 		"c/a/b/cgroup.procs":     {Data: []byte("4\n")},
-		"c/a/b/tasks":            {Data: []byte("4\n5\n")}, // as of v1
+		"c/a/b/tasks":            {Data: []byte("4\n5\n")}, // as with v1
 		"c/broken/tasks":         {Data: []byte("x\n")},
 		"c/a/b/empty/memory.max": {},
 	}

@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// A thread's name may hold anything; a line that makes sense gives what it says.
+// A thread's name may contain anything, and valid lines are parsed.
 func FuzzTask(f *testing.F) {
 	const status = "Name:\tvrouter\nCpus_allowed_list:\t2-3\nMems_allowed_list:\t0\nVmLck:\t 12 kB\n"
 	const stat = "900 (a) b) R 1 1 1 0 -1 2129984 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1 1 1 1 1 1 1 1 1 1 1 0 0 17 2 50 1 0 0 0"
@@ -48,7 +48,8 @@ func (c counted) ReadDir(name string) ([]fs.DirEntry, error) {
 	return fs.ReadDir(c.FS, name)
 }
 
-// A machine may have ten thousand cgroups, in files of which patterns look for more: each is listed once, and no file.
+// Each directory is listed only once, and no file is: a machine may have ten thousand cgroups, and many
+// patterns look in them.
 func TestListedOnce(t *testing.T) {
 	machine := fstest.MapFS{}
 	for _, name := range []string{"sys/fs/cgroup/a/cpu.max", "sys/fs/cgroup/a/b/cpu.max", "sys/fs/cgroup/a/b/c/d/cpu.max",
@@ -57,7 +58,7 @@ func TestListedOnce(t *testing.T) {
 	}
 	c := counted{machine, map[string]int{}}
 	want := map[string]string{"/sys/fs/cgroup/a/cpu.max": "1", "/sys/fs/cgroup/a/b/cpu.max": "1", "/sys/fs/cgroup/a/b/c/d/cpu.max": "1",
-		"/sys/class/net/eth0/ifindex": "1"} // the hierarchy's own is not asked for, and cgroups below the fourth level are not read
+		"/sys/class/net/eth0/ifindex": "1"} // without the file of the hierarchy's root, and without cgroups below the fourth level
 	if diff := cmp.Diff(want, Read(c).Files); diff != "" {
 		t.Error(diff)
 	}

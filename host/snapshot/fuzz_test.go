@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/host/snapshot"
 )
 
-// An archive of whatever bytes is refused or read; nothing in it leads out of it.
+// Any bytes are refused or read as an archive, and nothing in it leads out of it.
 func FuzzArchive(f *testing.F) {
 	for _, name := range []string{"hwloc/16em64t-4s2c2t-offlines.tar.bz2", "ghw/linux-amd64-offlineCPUs.tar.gz"} {
 		data, err := os.ReadFile("../hosttest/machines/" + name)

@@ -78,7 +78,7 @@ func FuzzStatus(f *testing.F) {
 	})
 }
 
-// What Linux ends while it is read is not there any more.
+// A task that ends while it is read is reported as not existing.
 func TestEndedTask(t *testing.T) {
 	root := os.DirFS("/")
 	self := Dir(os.Getpid())
@@ -114,8 +114,8 @@ func FuzzRunTime(f *testing.F) {
 	})
 }
 
-// A thread's own file is read, not that of /proc/TID, for which the kernel adds up all threads of the process; of a
-// recording without threads that one.
+// A thread's own file is read, not /proc/TID/stat, in which the kernel adds up all threads of the process. Of
+// a recording without threads /proc/TID/stat is read.
 func TestReadThread(t *testing.T) {
 	const rest = " S 1 0 0 0 -1 0 0 0 0 0 7 0 0 0 20 0 1 0 77 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 3 0 0"
 	root := fstest.MapFS{"proc/5/stat": {Data: []byte("5 (whole)" + rest)}, "proc/6/stat": {Data: []byte("6 (alone)" + rest)},

@@ -28,12 +28,12 @@ const uid = "6ab1f2d4-9a0e-4a3e-8f5b-0d2f5c1e7a90"
 
 type capacity = map[resourceapi.QualifiedName]resource.Quantity
 
-// request is one claim of one device, and what a test changes in it.
+// request is a claim of one device, and what a test changes in it.
 type request struct {
 	device     string
 	capacity   map[string]string
-	counted    map[string]string // where the scheduler has counted something else
-	parameters string            // of the claim; "" has no config
+	counted    map[string]string // if the scheduler has counted something else
+	parameters string            // of the claim; "": no config
 	class      string            // of its class
 }
 
@@ -50,7 +50,7 @@ func (r request) claim() *resourceapi.ResourceClaim {
 		r.device = "numa0"
 	}
 	counted := quantities(r.capacity)
-	if _, asked := counted[offer.Memory]; !asked { // the scheduler counts all that the device has
+	if _, asked := counted[offer.Memory]; !asked { // without a request the scheduler counts all that the device has
 		counted[offer.Memory] = resource.Quantity{}
 	}
 	for name, amount := range quantities(r.counted) {
@@ -75,12 +75,12 @@ func (r request) claim() *resourceapi.ResourceClaim {
 	return c
 }
 
-// spec is the parameters with a spec.
+// spec returns parameters with a spec.
 func spec(text string) string {
 	return `{"apiVersion":"isolane.dev/v1alpha1","kind":"Lane","spec":` + text + `}`
 }
 
-// pod is one that uses the claim in a container that asks for CPUs.
+// pod returns a pod with a container that uses the claim and requests CPUs.
 func pod(cpu string, others ...corev1.Container) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "pod"}}
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "of-the-pod", ResourceClaimName: new("lane")}}
@@ -94,10 +94,10 @@ func user(name, cpu string) corev1.Container {
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
 }
 
-// machine has two nodes of four cores with two threads each.
+// machine has two NUMA nodes, each of four cores with two threads.
 var machine = hosttest.Machine{Packages: 2, CoresPerPackage: 4, ThreadsPerCore: 2}
 
-// on is that machine, with a pool of hugepages.
+// on returns that machine with a pool of hugepages.
 func on(t *testing.T) host.Host {
 	t.Helper()
 	files := machine.FS()
@@ -208,7 +208,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A scheduler that counts no amounts, as where the feature is off, has lanes of nothing to give.
+// No lanes are given if the scheduler counts no amounts, as when the feature is off.
 func TestNotCounted(t *testing.T) {
 	for name, drop := range map[string]func(*resourceapi.ResourceClaim){
 		"by an old scheduler": func(*resourceapi.ResourceClaim) {},
@@ -227,7 +227,7 @@ func TestNotCounted(t *testing.T) {
 	}
 }
 
-// Where the kernel makes no partition of a container's cgroup its lane is a plain cpuset there.
+// A lane is a plain cpuset in the container's cgroup if the kernel makes no partition of it.
 func TestOlderKernel(t *testing.T) {
 	c := request{capacity: map[string]string{"cpus": "2"}}.claim()
 	top := "/sys/fs/cgroup"
@@ -244,8 +244,8 @@ func TestOlderKernel(t *testing.T) {
 	}
 }
 
-// What is answered is read back, also by a program that has been started again; what somebody else has
-// written into the status gives nobody a CPU that is another's.
+// An answer is read back, even by a program that was restarted, and what somebody else has written into the
+// status gives nobody a CPU of another claim.
 func TestStatus(t *testing.T) {
 	r := request{capacity: map[string]string{"cpus": "2", "hugepages2Mi": "4Mi"}, parameters: spec(`{"roles":{"main":1,"worker":1}}`)}
 	c := r.claim()
@@ -278,7 +278,7 @@ func TestStatus(t *testing.T) {
 	if err != nil || again.Lanes[0].CPUs != answered[0].CPUs || again.Lanes[0].Roles["worker"] != answered[0].Roles["worker"] {
 		t.Fatal(again, err)
 	}
-	// The CPUs have an owner by now.
+	// Now the CPUs have an owner.
 	other := request{capacity: map[string]string{"cpus": "2"}}.claim()
 	other.UID = uidOf(1)
 	taken, err := ask.Solve(h, plan.Placement{}, "n0", pod("2"), []*resourceapi.ResourceClaim{other})
@@ -305,7 +305,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// uidOf is that of another claim.
+// uidOf returns the uid of another claim.
 func uidOf(i int) types.UID { return types.UID(fmt.Sprintf("%s%012d", uid[:24], i)) }
 
 func now() metav1.Time { return metav1.NewTime(time.Unix(1, 0)) }
@@ -319,7 +319,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A pod on a machine of 256 CPUs with 60 lanes.
+// BenchmarkSolve solves a pod on a machine of 256 CPUs with 60 lanes.
 func BenchmarkSolve(b *testing.B) {
 	h := hosttest.Machine{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2, NodesPerPackage: 4, CoresPerL3: 8}.Host(b)
 	placed := plan.Placement{}
@@ -340,7 +340,7 @@ func BenchmarkSolve(b *testing.B) {
 	}
 }
 
-// What somebody else has written into the status of a claim gives it no CPUs that it could not have.
+// A status written by somebody else gives a claim no CPUs that it could not have had.
 func TestForgedStatus(t *testing.T) {
 	isolate := request{capacity: map[string]string{"cpus": "2"}, parameters: spec(`{"cpus":{"smt":"isolate"}}`)}
 	c := isolate.claim()

@@ -13,11 +13,11 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// Nobody moves other lanes for a pod: it hears what its own author can change.
+// A refusal suggests what the pod's author can change, because nobody moves other lanes for a pod.
 func TestNoMoves(t *testing.T) {
 	h := on(t)
 	var others []lane.Lane
-	for i, name := range []string{"a", "b", "c"} { // one thread of each core
+	for i, name := range []string{"a", "b", "c"} { // each has one thread of every core
 		others = append(others, lane.Lane{Metadata: lane.Metadata{Name: name},
 			Spec: lane.Spec{CPUs: lane.CPUs{Count: 1, List: cpuset.Of(i + 1)}}})
 	}

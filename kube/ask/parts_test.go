@@ -16,8 +16,8 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// several is a pod whose containers use the claim, each with its requests of CPUs: "first" begins before the
-// others.
+// several returns a pod whose containers use the claim, each with its request of CPUs. "first" is an init
+// container that ends before the others start.
 func several(containers ...string) *corev1.Pod {
 	p := pod("8")
 	p.Spec.Containers = nil
@@ -32,12 +32,12 @@ func several(containers ...string) *corev1.Pod {
 	return p
 }
 
-// Containers that share a claim have lanes of their own, which together are that of the claim.
+// Containers that share a claim get their own lanes, which together are the lane of the claim.
 func TestParts(t *testing.T) {
 	for name, c := range map[string]struct {
 		cpus, spec string
 		containers []string
-		lanes      string // or what the refusal says
+		lanes      string // or the text of the refusal
 	}{
 		"one has all": {"3", `{"roles":{"main":1,"worker":1}}`, []string{"main:3"}, "-0=1-2,9 {main:1 worker:1}"},
 		"two roles": {"3", `{"roles":{"main":1,"worker":2}}`, []string{"worker:2", "main:1"},
@@ -71,7 +71,7 @@ func TestParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// They are placed as they say, with nothing left of the claim's lane.
+			// They can be placed as they are, and nothing is left of the claim's lane.
 			all, err := solver.Solve(h, plan.Placement{}, parts)
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +100,7 @@ func TestParts(t *testing.T) {
 			if whole, _ := placed.Lane(ask.Name(uid, 0)); all.CPUs() != placed.CPUs() || whole.Idle.Union(whole.CPUs) != all.CPUs() {
 				t.Errorf("%s, the claim has %s", all.CPUs(), placed.CPUs())
 			}
-			// Whoever was started again reads the same from the claim.
+			// A restarted program reads the same from the claim.
 			pinned, err := ask.Pinned(h, answered(t, claim, placed), "n0")
 			if err != nil {
 				t.Fatal(err)
@@ -116,11 +116,11 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What is set aside for the claim is so once.
+// The memory of a claim is set aside only once.
 func TestPartsMemory(t *testing.T) {
 	r := request{capacity: map[string]string{"cpus": "2", "hugepages2Mi": "4Mi"}, parameters: spec(`{"roles":{"a":1,"b":1}}`)}
 	p := several("a:1", "b:1")
-	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")} // of one is enough
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")} // a limit of one container is enough
 	placed, err := solve(t, r, p)
 	if err != nil {
 		t.Fatal(err)

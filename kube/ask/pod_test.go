@@ -38,7 +38,7 @@ func TestPodContradicts(t *testing.T) {
 		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}}
 	free := *beside.DeepCopy()
 	free.Resources.Limits = nil
-	other := *free.DeepCopy() // what it has is of another driver, or a lane
+	other := *free.DeepCopy() // its claim is of another driver, or a lane
 	other.Resources.Claims = []corev1.ResourceClaim{{Name: "other"}}
 	counts := func(p *corev1.Pod, claim, cpus string) *corev1.Pod {
 		p.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: claim,
@@ -48,7 +48,7 @@ func TestPodContradicts(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
 		says string
-		here bool // another node could have it, whose cores have one thread
+		here bool // only this node refuses: a node whose cores have one thread could have it
 	}{
 		"the pod asks":           {whole("0", "4", "4"), "", false},
 		"the pod asks for less":  {whole("0", "3", "4"), "container main: resources.requests.cpu: expected 4 or more", true},
@@ -82,7 +82,7 @@ func TestPodContradicts(t *testing.T) {
 			}
 		})
 	}
-	for limit, enough := range map[string]bool{"4": true, "3": false} { // its other lane is placed with it, or by itself
+	for limit, enough := range map[string]bool{"4": true, "3": false} { // its other lane is placed with it, or separately
 		p := whole("4", "8", limit, other)
 		p.Spec.Containers[1].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("4")
 		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "other", ResourceClaimName: new("second")})
@@ -115,7 +115,8 @@ func TestPodContradicts(t *testing.T) {
 	}
 }
 
-// The kubelet lets a container use no hugepages but those of its limits, and only what is in the pool is promised.
+// Containers have limits for hugepages, because the kubelet allows only these, and only pages in the pool are
+// promised.
 func TestPages(t *testing.T) {
 	limits := func(pages string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Limits: corev1.ResourceList{"hugepages-2Mi": resource.MustParse(pages)}}
@@ -159,7 +160,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What a lane has of memory its containers ask for, or their pod: the scheduler would give it to others too.
+// Containers or their pod request the memory of the lane: the scheduler would give it to others too.
 func TestMemory(t *testing.T) {
 	requests := func(memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse(memory)}

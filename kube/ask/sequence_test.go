@@ -19,14 +19,14 @@ import (
 
 var sequences = flag.Uint64("sequences", 20, "of TestSequences, on each node")
 
-// shape is what a pod asks a NUMA node for.
+// shape is what a pod asks of a NUMA node.
 type shape struct {
 	cpus, cores int
-	smt         string // "" is the default
+	smt         string // "": the default
 }
 
-// fits says whether one finds its place on a node beside CPUs that have owners: counted without the planner. The boot core
-// is housekeeping's.
+// fits reports whether a shape has room on a node beside CPUs that have owners. It counts without the
+// planner. The boot core belongs to housekeeping.
 func (s shape) fits(h host.Host, node int, owned cpuset.Set) bool {
 	threads, whole := 0, 0
 	for _, core := range h.Cores() {
@@ -57,9 +57,10 @@ func nodeOf(h host.Host, cpu int) int {
 	return -1
 }
 
-// Pods come and go at random on made-up nodes and recorded ones: no CPU has two owners, no lane has CPUs of another NUMA
-// node than the scheduler chose or of the boot core, none is refused that fits, one that was answered keeps its CPUs when
-// the node part begins anew, and when all have gone the node offers what it did.
+// TestSequences lets pods come and go at random on made-up and recorded nodes. No CPU has two owners. No lane
+// has CPUs of the boot core, or of another NUMA node than the scheduler chose. What fits is never refused. An
+// answered pod keeps its CPUs when the node part restarts. When all pods have gone, the node offers the same
+// as at first.
 func TestSequences(t *testing.T) {
 	hosts := map[string]host.Host{
 		"two packages":  machine.Host(t),
@@ -93,7 +94,7 @@ func TestSequences(t *testing.T) {
 	}
 }
 
-// pods are those of one sequence.
+// pods are the pods of one sequence.
 type pods struct {
 	*testing.T
 
@@ -145,7 +146,7 @@ func (s *pods) release(i int) {
 	s.placed.Lanes = left
 }
 
-// ask is one pod more, on a node that has CPUs.
+// ask adds a pod on a node that has CPUs.
 func (s *pods) ask(i int) {
 	devices := s.devices()
 	if len(devices) == 0 {
@@ -186,13 +187,13 @@ func (s *pods) ask(i int) {
 	s.placed, s.claims[l.Name] = next, c
 }
 
-// look checks who owns what.
+// look checks that each CPU has one owner at most, and the right one.
 func (s *pods) look() {
 	var owned cpuset.Set
 	for _, l := range s.placed.Lanes {
 		own := l.CPUs.Union(l.Idle)
 		device := s.claims[l.Name].Status.Allocation.Devices.Results[0].Device
-		node, _ := offer.NUMANode(device) // which ask has read
+		node, _ := offer.NUMANode(device) // ask has parsed it before
 		for cpu := range own.All() {
 			if nodeOf(s.host, cpu) != node || s.host.Siblings(0).Contains(cpu) {
 				s.Errorf("lane %s of %s has CPU %d", l.Name, device, cpu)

@@ -43,7 +43,7 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// waiting is a pod that waits to be bound, and its claim of all CPUs of a device.
+// waiting returns a pod that waits to be bound, and its claim of all CPUs of a device.
 func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourceapi.ResourceClaim) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("pod-" + name)}}
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "lane", ResourceClaimName: &name}}
@@ -62,16 +62,16 @@ func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourc
 	return p, c
 }
 
-// uidOf is a uid of a claim, by its name.
+// uidOf returns the uid of a claim, made from its name.
 func uidOf(name string) types.UID { return types.UID(uuid.NewSHA1(uuid.Nil, []byte(name)).String()) }
 
-// only is what the scheduler writes into an allocation of devices of a node.
+// only returns what the scheduler writes into an allocation of devices of one node.
 func only(node string) *corev1.NodeSelector {
 	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 		{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}
 }
 
-// testNode is a Node of a cluster that has these claims, whose lanes are in a folder of the test.
+// testNode returns a Node in a cluster with these claims. Its lanes are recorded in a directory of the test.
 func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...*resourceapi.ResourceClaim) *Node {
 	tb.Helper()
 	h, err := host.Read(host.Live())
@@ -99,8 +99,8 @@ func inForce(t *testing.T, dir string) *lanes.Lanes {
 	return l
 }
 
-// Of two pods that want the same CPUs the first one gets them, though its lane is in force nowhere yet: what
-// is promised stands in its claim alone, and a node part that was started again reads it there.
+// TestAnswer has two pods that want the same CPUs. The first gets them, though its lane is not in force
+// anywhere yet: the promise is only in its claim, where a restarted node part reads it.
 func TestAnswer(t *testing.T) {
 	hosttest.Need(t, hosttest.CPUs(2))
 	dir := filepath.Join(t.TempDir(), "isolane")
@@ -139,7 +139,7 @@ func TestAnswer(t *testing.T) {
 	if err != nil || len(placed) != 1 || int64(placed[0].CPUs.Len()) != all.Value() {
 		t.Fatalf("%v %v %+v", placed, err, status("first").Status.Devices)
 	}
-	// Its pod says so too, with the kind of partition that the node makes.
+	// An event of its pod says so too, with the kind of partition that the node makes.
 	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(events.Items) != 1 {
 		t.Fatal(events, err)
@@ -159,7 +159,7 @@ func TestAnswer(t *testing.T) {
 		!strings.Contains(string(s[0].Data.Raw), `"blocking":[`) {
 		t.Errorf("%+v", s)
 	}
-	// It offers nothing any more: whoever still waits hears why.
+	// The node offers nothing any more: a pod that still waits gets the reason.
 	answer("the kubelet is static", second)
 	if c := meta.FindStatusCondition(status("second").Status.Devices[0].Conditions, offer.Refused); c == nil ||
 		c.Message != "the kubelet is static" {
@@ -167,7 +167,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// record writes down in a folder of the test that lanes are in force.
+// record records in a directory of the test that lanes are in force.
 func record(tb testing.TB, dir string, placed ...plan.Lane) {
 	tb.Helper()
 	recordAttached(tb, dir, nil, placed...)
@@ -197,7 +197,7 @@ func recordAll(tb testing.TB, dir string, with []attached.Workload, p plan.Place
 	}
 }
 
-// BenchmarkCreateContainer is of a container without a lane, beside eight.
+// BenchmarkCreateContainer creates a container without a lane beside eight lanes.
 func BenchmarkCreateContainer(b *testing.B) {
 	dir := filepath.Join(b.TempDir(), "isolane")
 	var placed []plan.Lane
@@ -216,8 +216,8 @@ func BenchmarkCreateContainer(b *testing.B) {
 	}
 }
 
-// BenchmarkAnswer reads a machine of 256 CPUs with 60 lanes in force from a real directory, and answers a pod.
-// Neither the API server nor what a kernel does to tell what is in its files is in it.
+// BenchmarkAnswer reads a machine of 256 CPUs with 60 lanes in force from a real directory, and answers a
+// pod. It includes neither the API server nor the kernel's work to make the text of its files.
 func BenchmarkAnswer(b *testing.B) {
 	root, dir := hosttest.Large(b), filepath.Join(b.TempDir(), "isolane")
 	h, err := host.Read(root)
@@ -253,7 +253,7 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// cpuTime is what this process has used.
+// cpuTime returns the CPU time that this process has used.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used unix.Rusage
@@ -263,7 +263,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// A container gets the lane of its own pod's claim, and no other by naming it.
+// A container gets the lane of its own pod's claim, and no other lane that it names.
 func TestLaneOf(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "isolane")
 	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
@@ -279,7 +279,7 @@ func TestLaneOf(t *testing.T) {
 		pod     string
 		devices []string
 		has     bool
-		says    string // where it has none; else the lane
+		says    string // the error if it has no lane, else the lane
 	}{
 		"none":                                   {mine, "pod-mine", nil, false, ""},
 		"another driver's":                       {mine, "pod-mine", []string{"nvidia.com/gpu=0"}, false, ""},
@@ -335,8 +335,9 @@ func TestLaneOf(t *testing.T) {
 	}
 }
 
-// What a pod does not ask for, because the scheduler counts its claim as CPUs of the node, stands in its status a moment after
-// the claim is reserved. It is waited for where it is all that a pod lacks, and by all pods at once.
+// TestCounted has pods that do not request their CPUs because the scheduler counts their claims as CPUs of
+// the node. Their status says so a moment after the claim is reserved. If only that is missing, all pods
+// together wait for it.
 func TestCounted(t *testing.T) {
 	hosttest.Need(t, hosttest.CPUs(2))
 	dir := filepath.Join(t.TempDir(), "isolane")

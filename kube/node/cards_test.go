@@ -15,8 +15,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// A card of another driver that is on another NUMA node than the lane is named with its answer, by what its driver or the
-// machine says.
+// An answer names a card of another driver on another NUMA node than the lane's, as its driver or the machine
+// says.
 func TestFar(t *testing.T) {
 	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "cards"}, Spec: resourceapi.ResourceSliceSpec{
@@ -31,7 +31,7 @@ func TestFar(t *testing.T) {
 		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results,
 			resourceapi.DeviceRequestAllocationResult{Request: name, Driver: "cards.example.com", Pool: "cards", Device: name})
 	}
-	elsewhere := slice.DeepCopy() // devices of these names that the pod does not have
+	elsewhere := slice.DeepCopy() // devices with these names that the pod does not have
 	elsewhere.Name, elsewhere.Spec.Pool.Name = "others", "others"
 	for i := range elsewhere.Spec.Devices {
 		elsewhere.Spec.Devices[i].Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"resource.kubernetes.io/numaNode": {IntValue: new(int64(2))}}

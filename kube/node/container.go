@@ -192,8 +192,7 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 }
 
 // update returns what a running container should have, or nil if the kernel sees to that. In cgroup v2 a
-// cgroup above limits a container without its own CPUs, and is restored later, which the runtime could not
-// do.
+// cgroup above limits containers without own CPUs, and is restored later. The runtime could not do that.
 func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Container) *api.ContainerUpdate {
 	cpus, keep, err := r.others(l, c)
 	if err != nil || !keep || r.unified && !has && c.GetLinux().GetResources().GetCpu().GetCpus() == "" {

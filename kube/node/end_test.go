@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/host/cgroup"
 )
 
-// All that is in a container's cgroup ends, wherever the kubelet's cgroups are, and nothing beside it.
+// All processes in a container's cgroup end, wherever the kubelet's cgroups are, and no others.
 func TestEnd(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root")
@@ -61,7 +61,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// makeGroup makes a cgroup in another one, with the same CPUs and memory nodes.
+// makeGroup makes a cgroup inside another one, with the same CPUs and memory nodes.
 func makeGroup(t *testing.T, in, name string, v2 bool) string {
 	t.Helper()
 	dir := filepath.Join(in, name)
@@ -71,7 +71,7 @@ func makeGroup(t *testing.T, in, name string, v2 bool) string {
 	t.Cleanup(func() {
 		err := os.Remove(dir)
 		for by := time.Now().Add(time.Second); err != nil && time.Now().Before(by); err = os.Remove(dir) {
-			goruntime.Gosched() // those that have ended leave it a moment later
+			goruntime.Gosched() // ended processes leave the cgroup a moment later
 		}
 		if err != nil {
 			t.Error(err)

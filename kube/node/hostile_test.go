@@ -22,13 +22,13 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// A claim is this node's where the scheduler has allocated this node's pool for this node. A slice of another node
-// can say that it has this pool.
+// A claim belongs to this node only if the scheduler has allocated this node's pool for this node: a slice of
+// another node can name the same pool.
 func TestHere(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*resourceapi.AllocationResult)
 		here   bool
-		wakes  bool // it may concern this node
+		wakes  bool // the claim may concern this node
 	}{
 		"of this node":         {func(*resourceapi.AllocationResult) {}, true, true},
 		"another pool":         {func(a *resourceapi.AllocationResult) { a.Devices.Results[0].Pool = "n1" }, false, false},
@@ -77,8 +77,8 @@ func match(a *resourceapi.AllocationResult) *corev1.NodeSelectorRequirement {
 	return &a.NodeSelector.NodeSelectorTerms[0].MatchFields[0]
 }
 
-// A claim that is reserved for a pod which does not name it is refused and does not wait for ever: the scheduler makes
-// one for an extended resource, and others can write such a status.
+// A claim that is reserved for a pod which does not name it is refused, and does not wait forever. The
+// scheduler makes such claims for extended resources, and others can write such a status.
 func TestNotOf(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "isolane")
 	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
@@ -99,7 +99,7 @@ func TestNotOf(t *testing.T) {
 	}
 }
 
-// A pod that has the name of the one that a claim is reserved for, and is another one, gets nothing.
+// Another pod with the name of the one that a claim is reserved for gets nothing.
 func TestPodOfTheName(t *testing.T) {
 	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
 	pod.UID = "another"
@@ -114,8 +114,8 @@ func answeredFor(c *resourceapi.ResourceClaim) *metav1.Condition {
 	return meta.FindStatusCondition(c.Status.Devices[0].Conditions, "AnsweredFor")
 }
 
-// A claim whose CPUs a lane of the host has by now, as after a boot, gets others and says so. A pod that came after the
-// one for which the claim was answered is looked at too.
+// A claim whose CPUs a lane of the host has now, as after a boot, gets others, and its status says so. A pod
+// that came after the answered one is checked too.
 func TestPromiseThatIsGone(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
 	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
@@ -166,7 +166,7 @@ func TestPromiseThatIsGone(t *testing.T) {
 	if cpus, kerr := keep(of("1-3")); kerr == nil || !strings.Contains(kerr.Error(), "and nothing else fits") {
 		t.Error(cpus, kerr)
 	}
-	// The pod that was answered may have been resized since. For whom an older version answered is not known.
+	// The answered pod may have been resized since. If an older version answered, it is unknown for which pod.
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
 	answeredFor(claim).Message = string(pod.UID)
 	if cpus, kerr := keep(account{host: h}); kerr != nil || cpus != promised {

@@ -14,7 +14,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// What is left of the node part on its node goes, but while a pod has a lane, and nothing else goes.
+// What the node part has left is removed, and nothing else, and only if no pod has a lane.
 func TestLeave(t *testing.T) {
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
 	n.CDI, n.Kubelet, n.Hook = t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "hook")

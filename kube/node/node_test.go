@@ -37,8 +37,8 @@ func TestCgroupOf(t *testing.T) {
 	}
 }
 
-// The file of a claim is written as a whole, and only one: what the runtime reads beside it would be a second
-// owner.
+// The file of a claim is replaced atomically and is the only one: a second file that the runtime reads would
+// be a second owner.
 func TestCDI(t *testing.T) {
 	n := &Node{Config: Config{CDI: filepath.Join(t.TempDir(), "cdi"), Kubelet: "/kubelet"}}
 	uid := string(uidOf("uid"))
@@ -85,8 +85,8 @@ func TestCDI(t *testing.T) {
 	}
 }
 
-// Whose a lane is stands in the claim's file before the lane is in force: another pod does not get it after a kill, nor
-// after an older version, which wrote nobody down.
+// The owner of a lane is in the claim's file before the lane is in force, so that another pod does not get
+// the lane after a kill, nor after an older version that recorded no owner.
 func TestOwner(t *testing.T) {
 	_, claim := waiting("edge", "numa0", resource.MustParse("1"))
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"), claim)
@@ -99,7 +99,7 @@ func TestOwner(t *testing.T) {
 			t.Errorf("%s %v: expected %s", got, err, want)
 		}
 	}
-	owner("gone", "gone") // before its lane was in force
+	owner("gone", "gone") // before its lane is in force
 	owner("first", "first")
 	record(t, n.Lanes.Dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1),
 		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}})
@@ -115,7 +115,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// What a kill has left of files goes at the next start, and no other file does.
+// The next start removes files that a kill has left, and no other files.
 func TestTidy(t *testing.T) {
 	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
 	dir := filepath.Join(t.TempDir(), "isolane")
@@ -155,7 +155,7 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// A quota of less than the lane's CPUs is refused, and no other.
+// A quota below the lane's CPUs is refused, and no other.
 func TestThrottles(t *testing.T) {
 	of := func(quota int64, period uint64) *api.LinuxResources {
 		return &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: &api.OptionalInt64{Value: quota}, Period: &api.OptionalUInt64{Value: period}}}
@@ -174,7 +174,8 @@ func TestThrottles(t *testing.T) {
 	}
 }
 
-// Where a node's partitions are the kernel's, a lane without one keeps nobody off; elsewhere it is in its container's cgroup.
+// A lane without a partition keeps nobody off if the kernel makes partitions, and otherwise it must be in its
+// container's cgroup.
 func TestKeepsOff(t *testing.T) {
 	for _, c := range []struct {
 		kind string
@@ -192,12 +193,12 @@ func TestKeepsOff(t *testing.T) {
 	}
 }
 
-// impatient is a container runtime that waits a moment.
+// impatient is a container runtime with a short timeout.
 type impatient struct{ stub.Stub }
 
 func (impatient) RequestTimeout() time.Duration { return time.Millisecond }
 
-// Who waits for a change waits no longer than it says.
+// A caller waits for its turn no longer than its timeout.
 func TestTurn(t *testing.T) {
 	n := testNode(t, nil, t.TempDir())
 	if err := n.change.take(t.Context()); err != nil {

@@ -24,7 +24,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// spoken is a node with which the container runtime has spoken.
+// spoken returns a node that the container runtime has called.
 func spoken(n *Node) *Node {
 	n.changed, n.heard = make(chan struct{}, 1), make(chan struct{})
 	n.hear()
@@ -57,7 +57,7 @@ func TestNotOffered(t *testing.T) {
 	}
 }
 
-// Where the API server drops fields of what is offered, nothing is, and the reason names the feature.
+// Nothing is offered if the API server drops fields of the offer, and the reason names the feature.
 func TestDroppedFields(t *testing.T) {
 	n := testNode(t, nil, t.TempDir())
 	n.Kubelet = t.TempDir()
@@ -69,7 +69,7 @@ func TestDroppedFields(t *testing.T) {
 	of := func(d resourceapi.Device) *resourceapi.ResourceSlice {
 		return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}}}
 	}
-	// That claims count as CPUs of the node is left out, and the rest is offered again.
+	// If it drops only that claims count as CPUs of the node, the rest is offered again.
 	all := resourceapi.Device{AllowMultipleAllocations: new(true)}
 	counted := all
 	counted.NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{corev1.ResourceCPU: {}}
@@ -84,19 +84,19 @@ func TestDroppedFields(t *testing.T) {
 	if why := n.notOffered(); !strings.Contains(why, "DRAConsumableCapacity: no lanes are offered") || len(n.changed) == 0 {
 		t.Error(why)
 	}
-	if why := n.inConflict(); why != "" { // lanes that were given before come to their containers
+	if why := n.inConflict(); why != "" { // lanes that were given before still go to their containers
 		t.Error(why)
 	}
 }
 
-// kubectl describe node asks for events of its name and this uid.
+// The reference in events: kubectl describe node looks for its name and this uid.
 func TestReference(t *testing.T) {
 	if of := testNode(t, nil, t.TempDir()).reference(); of.Kind != "Node" || of.Name != "n0" || of.UID != "n0" || of.Namespace != "" {
 		t.Errorf("%+v", of)
 	}
 }
 
-// Until the container runtime has spoken with this plugin, no container would get its lane.
+// TestNeverSynchronized: until the container runtime has called this plugin, no container would get its lane.
 func TestNeverSynchronized(t *testing.T) {
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
 	n.Kubelet, n.NRI, n.changed, n.heard = t.TempDir(), "/nri.sock", make(chan struct{}, 1), make(chan struct{})
@@ -106,7 +106,7 @@ func TestNeverSynchronized(t *testing.T) {
 	if why := n.inConflict(); why != "" {
 		t.Error(why)
 	}
-	for range 2 { // the runtime may be started again
+	for range 2 { // the runtime may restart
 		if _, err := (&runtime{Node: n}).Synchronize(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestNeverSynchronized(t *testing.T) {
 	}
 }
 
-// A program that is started again takes back what was offered only where the runtime does not speak in time.
+// A restarted program withdraws the offer only if the runtime does not call it in time.
 func TestWaitForRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -132,7 +132,7 @@ func TestWaitForRuntime(t *testing.T) {
 	})
 }
 
-// Another driver of CPUs keeps lanes away while it is there, and a socket that it has left does not.
+// Another driver of CPUs keeps lanes away while it runs, and a leftover socket does not.
 func TestOtherDriver(t *testing.T) {
 	n := spoken(&Node{Config: Config{Kubelet: t.TempDir()}})
 	dir := filepath.Join(n.Kubelet, "plugins", "dra.cpu")
@@ -155,7 +155,7 @@ func TestOtherDriver(t *testing.T) {
 	}
 }
 
-// look looks at the lanes of a node.
+// look returns the lanes of a node.
 func look(t *testing.T, n *Node) *lanes.Lanes {
 	t.Helper()
 	l, err := lanes.Look(n.Lanes)
@@ -165,7 +165,7 @@ func look(t *testing.T, n *Node) *lanes.Lanes {
 	return l
 }
 
-// Where the boot core is all that lanes may have, the node says so.
+// A node says so if lanes may have only the boot core.
 func TestNoneEver(t *testing.T) {
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
 	h, err := host.Read(host.Live())
@@ -185,7 +185,7 @@ func TestNoneEver(t *testing.T) {
 	}
 }
 
-// Where a CPU of a lane has gone, nothing is offered, and the reason names the lane and the CPU.
+// Nothing is offered if a CPU of a lane has gone, and the reason names the lane and the CPU.
 func TestLostCPU(t *testing.T) {
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
 	h, err := host.Read(host.Live())
@@ -203,7 +203,8 @@ func TestLostCPU(t *testing.T) {
 	}
 }
 
-// Another plugin that sets CPUs of containers keeps lanes away while it runs in a container, or one runs whose CPUs it has set.
+// Another plugin that sets CPUs of containers keeps lanes away while it runs in a container, or while a
+// container runs whose CPUs it has set.
 func TestOtherPlugin(t *testing.T) {
 	pod := &api.PodSandbox{Id: "p", Namespace: "default", Name: "web"}
 	of := func(id, cpus string, args ...string) *api.Container {

@@ -18,7 +18,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// A lane whose claim is gone stays while something runs in it, and watch looks at it again.
+// A lane whose claim is gone stays while something runs in it, and watch looks again.
 func TestOrphansThatAreBusy(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	mounts, err := cgroup.Mounted(os.DirFS("/"))
@@ -53,7 +53,7 @@ func TestOrphansThatAreBusy(t *testing.T) {
 	if l := inForce(t, n.Lanes.Dir); len(l.Placement.Lanes) != 1 {
 		t.Errorf("lanes %v: a busy one was released", l.Placement.Lanes)
 	}
-	n.prepared = map[string]bool{string(uidOf("gone")): true} // the kubelet has asked for it again
+	n.prepared = map[string]bool{string(uidOf("gone")): true} // the kubelet has asked for the claim again
 	if err = n.releaseOrphans(t.Context()); err != nil || n.orphans {
 		t.Errorf("%v: busy: %v", err, n.orphans)
 	}

@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/sched"
 )
 
-// A real-time policy is refused where cgroups have shares of real-time, and of these claims only.
+// A real-time policy is refused if cgroups have shares of real-time, and only for these claims.
 func TestRealTime(t *testing.T) {
 	shares := fstest.MapFS{"sys/fs/cgroup/cpu,cpuacct/cpu.rt_runtime_us": {Data: []byte("950000\n")}}
 	var l plan.Lane

@@ -17,11 +17,11 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// A pod that is resized keeps enough for its lanes and its other containers.
+// A resized pod keeps enough for its lanes and its other containers.
 func TestUpdatePodSandbox(t *testing.T) {
 	pod, claim := waiting("edge", "numa0", resource.MustParse("2"))
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "beside", Resources: corev1.ResourceRequirements{
-		Claims: []corev1.ResourceClaim{{Name: "card"}}, // of another driver
+		Claims: []corev1.ResourceClaim{{Name: "card"}}, // the claim is of another driver
 		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}}})
 	n := testNode(t, fake.NewClientset(pod), filepath.Join(t.TempDir(), "isolane"), claim)
 	record(t, n.Lanes.Dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1, 2),
@@ -43,7 +43,7 @@ func TestUpdatePodSandbox(t *testing.T) {
 	}
 }
 
-// A node whose record of lanes cannot be read updates its other pods; none with a lane.
+// A node whose record of lanes cannot be read updates its other pods, and none with a lane.
 func TestUpdateUnread(t *testing.T) {
 	_, claim := waiting("edge", "numa0", resource.MustParse("2"))
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"), claim)

@@ -25,7 +25,7 @@ func slice(name string, devices ...string) apiruntime.Object {
 	return s
 }
 
-// A device on which a pod was refused offers less than that while the others are tried, and then all for as long.
+// A device that refused a pod offers less while the others are tried, and then all for as long.
 func TestWithhold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := testNode(t, fake.NewClientset(slice("n0", "numa0", "numa1"), slice("n1", "numa0")), t.TempDir())
@@ -44,11 +44,11 @@ func TestWithhold(t *testing.T) {
 				t.Errorf("limits %v, expected of numa0 %d", limits, want)
 			}
 		}
-		refuse(small, large) // of one pod: it is kept away by the larger
+		refuse(small, large) // of one pod: the larger one keeps it away
 		offers(3)
 		refuse(small)
 		offers(3)
-		<-time.After(2 * oneTry) // two other devices
+		<-time.After(2 * oneTry) // there are two other devices
 		offers(-1)
 		refuse(small)
 		offers(-1)
@@ -58,7 +58,7 @@ func TestWithhold(t *testing.T) {
 	})
 }
 
-// Where no other device is, none is withheld.
+// Nothing is withheld if there is no other device.
 func TestWithholdAlone(t *testing.T) {
 	n := testNode(t, fake.NewClientset(slice("n0", "numa0")), t.TempDir())
 	_, c := waiting("small", "numa0", resource.MustParse("1"))
@@ -67,7 +67,7 @@ func TestWithholdAlone(t *testing.T) {
 	}
 }
 
-// A pod that no node can have as it is keeps no CPUs from others: only what the planner refuses is withheld.
+// Only a refusal by the planner withholds CPUs, not a pod that no node can have as it is.
 func TestWithholdNoMistake(t *testing.T) {
 	for cpus, limited := range map[string]bool{"1000": true, "1500m": false} {
 		pod, claim := waiting("edge", "numa0", resource.MustParse(cpus))

@@ -11,7 +11,7 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// A machine of 256 CPUs with 60 lanes.
+// BenchmarkDevices has a machine of 256 CPUs with 60 lanes.
 func BenchmarkDevices(b *testing.B) {
 	h := hosttest.Machine{Packages: 2, CoresPerPackage: 64, ThreadsPerCore: 2, NodesPerPackage: 4, CoresPerL3: 8}.Host(b)
 	p := plan.Placement{}

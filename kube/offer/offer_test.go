@@ -31,7 +31,7 @@ func want(name string, count int, smt string, node int) lane.Lane {
 		Spec: lane.Spec{CPUs: lane.CPUs{Count: count, SMT: smt}, Near: lane.Near{NUMANode: &node}}}
 }
 
-// counted is a claim for which the scheduler has counted CPUs of a device.
+// counted returns a claim for which the scheduler has counted CPUs of a device.
 func counted(device string, cpus int64) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
 		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
@@ -53,9 +53,9 @@ func TestDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, n := range map[string]offer.Node{
-		// CPU 0 and its sibling 8 are housekeeping's.
+		// CPU 0 and its sibling 8 are housekeeping CPUs.
 		"free": {Host: two, Pool: "n0", Partition: "remote", Answers: true},
-		// Two cores of node 1 are the host's lane; the pod's lane there asked for 1 CPU and owns 2.
+		// Two cores of node 1 are a lane of the host. The pod's lane there asked for 1 CPU and owns 2.
 		"lanes": {Host: two, Pool: "n0", Partition: "remote",
 			Placed: place(t, two, want("vpp", 4, lane.Pack, 1), want("kube-a-0", 1, lane.Isolate, 1)),
 			Claims: []*resourceapi.ResourceClaim{counted("numa1", 1)}},

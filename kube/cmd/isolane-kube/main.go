@@ -27,7 +27,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	did, err := lanes.Entry(ctx, options(), os.Args) // did: this process was started as the spreader
+	did, err := lanes.Entry(ctx, options(), os.Args) // did: package lanes started this process again
 	if !did {
 		err = run(ctx, os.Args[1:], os.Stdout)
 	}

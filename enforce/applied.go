@@ -26,7 +26,7 @@ type Applied struct {
 	Attached []attached.Workload `json:"attached,omitempty"`
 	// Returning are workloads that a change of their lane takes out and will bring in again.
 	Returning []attached.Workload `json:"returning,omitempty"`
-	Runs      map[string]Run      `json:"runs,omitempty"` // by lane: its isolane run
+	Runs      map[string]Run      `json:"runs,omitempty"` // by lane: the isolane run
 	// Interrupts are those that existed before the lanes. Others have come since.
 	Interrupts []int `json:"interrupts,omitempty"`
 	// NewInterrupts are the CPU masks that new interrupts got earlier, without the one in force.

@@ -24,14 +24,14 @@ func (e *OwnedError) Error() string {
 
 // Attach brings a running workload into its lane and returns how. If at.Own asks for it and the kernel can,
 // the lane moves into the workload's cgroup; why says what prevented that. Otherwise the workload moves into
-// the lane's cgroup, dir. next returns the missing steps. Attach calls it until there are none, because new
-// processes may start meanwhile. If Attach fails it undoes everything.
+// the lane's. next returns the missing steps; dir is the lane's cgroup then. Attach calls it until there are
+// none, because new processes may start meanwhile. If Attach fails it undoes everything.
 func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir string,
 	at attached.Workload) ([]journal.Step, error)) (_ attached.Workload, why string, err error) {
 	if err = l.DropEnded(ctx); err != nil {
 		return at, "", err
 	}
-	at.Leaving = false // a killed isolane may have left it on its way out
+	at.Leaving = false // a kill may have cut it off on its way out
 	for _, o := range slices.Clone(l.Attached) {
 		switch {
 		case o.Begun && at.Own && o.Same(at): // attaching was interrupted by a kill: continue
@@ -64,7 +64,7 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 		err = errors.Join(err, j.Close())
 	}()
 	at.Begun = at.Own
-	with, err := l.attaching(ctx, at) // v1: the cgroups above it may get its CPUs again
+	with, err := l.attaching(ctx, at) // v1: the cgroups above it get the lane's CPUs too
 	if err == nil && at.Own && with.Levels[at.Lane] == knob.Member {
 		why, at.Own, at.Begun = with.reason(at.Group), false, false
 		with, err = l.attaching(ctx, at)

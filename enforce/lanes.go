@@ -157,7 +157,7 @@ func (l *Lanes) apply(ctx context.Context, p plan.Placement) error {
 		Runs: l.runsOf(p), Interrupts: l.Interrupts, NewInterrupts: l.NewInterrupts}
 	for _, at := range l.Attached {
 		if _, stays := p.Lane(at.Lane); !stays {
-			if err := l.Detach(ctx, at); err != nil { // Detach stores this, so it stays true if a later step fails
+			if err := l.Detach(ctx, at); err != nil { // it stays out even if a later step fails
 				return err
 			}
 			continue

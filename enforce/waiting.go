@@ -14,7 +14,7 @@ import (
 // Waiting are settings that could not be changed, because the program that makes them did not answer or their
 // CPUs are offline. They stay recorded, and each later change of the lanes tries them again.
 type Waiting struct {
-	Lanes    []string `json:"lanes"` // to which the settings belong, in force now or until the last change
+	Lanes    []string `json:"lanes"` // whose settings they are, in force now or until the last change
 	Settings []string `json:"settings"`
 	Reason   string   `json:"reason"` // with the remedy
 }

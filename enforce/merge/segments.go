@@ -13,7 +13,7 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Asked are questions sent to segments, and their answers. The caller must close it.
+// Asked are questions sent to segments, and their answers. The caller must close them.
 type Asked struct {
 	questions []question
 	answers   []chan error

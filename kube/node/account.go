@@ -29,7 +29,7 @@ func (n *Node) account(l *lanes.Lanes, skip []*resourceapi.ResourceClaim) (accou
 		return account{}, err
 	}
 	a := account{host: v.Host, placed: l.Placement}
-	for _, c := range n.mine() {
+	for _, c := range n.nodeClaims() {
 		if slices.ContainsFunc(skip, func(s *resourceapi.ResourceClaim) bool { return s.UID == c.UID }) {
 			continue
 		}
@@ -72,7 +72,7 @@ func (n *Node) releaseOrphans(ctx context.Context) error {
 		return err
 	}
 	n.orphans = false
-	mine := n.mine()
+	mine := n.nodeClaims()
 	var gone []string
 	for _, p := range l.Placement.Lanes {
 		uid := ask.Claim(p.Name)

@@ -30,8 +30,8 @@ func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 	var failed error
 	late := time.Now().Add(time.Second) // for the scheduler's counts, of all pods together
 	asked := map[types.UID]bool{}
-	for _, c := range n.mine() {
-		if !n.waits(c) || len(c.Status.ReservedFor) == 0 {
+	for _, c := range n.nodeClaims() {
+		if !n.isUnanswered(c) || len(c.Status.ReservedFor) == 0 {
 			continue
 		}
 		by := c.Status.ReservedFor[0]
@@ -51,17 +51,17 @@ func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 	return failed
 }
 
-// waits reports whether a claim has devices without an answer.
-func (n *Node) waits(c *resourceapi.ResourceClaim) bool {
+// isUnanswered reports whether a claim has devices without an answer.
+func (n *Node) isUnanswered(c *resourceapi.ResourceClaim) bool {
 	for _, r := range offer.Results(c, n.Name) {
-		if len(r.BindingConditions) > 0 && !answered(c, r) {
+		if len(r.BindingConditions) > 0 && !isAnswered(c, r) {
 			return true
 		}
 	}
 	return false
 }
 
-func answered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) bool {
+func isAnswered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocationResult) bool {
 	for _, s := range c.Status.Devices {
 		if s.Driver == r.Driver && s.Pool == r.Pool && s.Device == r.Device &&
 			(meta.IsStatusConditionTrue(s.Conditions, offer.Placed) ||
@@ -86,7 +86,7 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 			if err != nil || !is || !ok || c.Status.Allocation == nil {
 				return err
 			}
-			if here(c, n.Name) && n.waits(c) {
+			if isAllocatedHere(c, n.Name) && n.isUnanswered(c) {
 				claims = append(claims, c)
 			}
 		}
@@ -97,13 +97,13 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	}
 	p, refused := n.solve(ctx, a, pod, claims, late)
 	if refused == nil {
-		refused = realTime(host.Live(), p, claims...)
+		refused = refuseRealTime(host.Live(), p, claims...)
 	}
 	if why != "" {
 		refused = errors.New(why)
 	}
 	if refused == nil {
-		p = n.tellFar(ctx, a.host, pod, claims, p)
+		p = n.explainRemoteDevices(ctx, a.host, pod, claims, p)
 	}
 	if _, mistaken := errors.AsType[ask.Mistake](refused); refused != nil && !mistaken { // else no node fits it
 		if err = n.withhold(ctx, claims); err != nil {
@@ -111,12 +111,12 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 		}
 	}
 	for _, c := range claims {
-		text, err := n.write(ctx, c, p, refused)
+		text, err := n.writeAnswer(ctx, c, p, refused)
 		if err != nil {
 			return err
 		}
 		if refused == nil {
-			n.placed(ctx, pod, c, text)
+			n.emitPlaced(ctx, pod, c, text)
 		}
 		n.Log.InfoContext(ctx, "answered", "pod", pod.Namespace+"/"+pod.Name, "claim", c.Name,
 			"milliseconds", time.Since(began).Milliseconds(), "refused", refused)
@@ -131,10 +131,10 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 func (n *Node) solve(ctx context.Context, a account, pod *corev1.Pod, claims []*resourceapi.ResourceClaim,
 	late time.Time) (plan.Placement, error) {
 	of := func(pod *corev1.Pod) (plan.Placement, error) {
-		return ask.Solve(a.host, a.placed, n.Name, pod, claims, n.beside(pod, claims...)...)
+		return ask.Solve(a.host, a.placed, n.Name, pod, claims, n.otherClaimsOf(pod, claims...)...)
 	}
 	p, refused := of(pod)
-	if refused == nil || !n.counts() || len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0 {
+	if refused == nil || !n.claimsCountAsCPUs() || len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0 {
 		return p, refused
 	}
 	if _, still := of(allCounted(pod, claims)); still != nil {
@@ -151,9 +151,9 @@ func (n *Node) solve(ctx context.Context, a account, pod *corev1.Pod, claims []*
 	return of(pod)
 }
 
-// counts reports whether claims count as CPUs of the node, as far as the API server tells. What the scheduler
-// does is in the status of the pod.
-func (n *Node) counts() bool {
+// claimsCountAsCPUs reports whether claims count as CPUs of the node, as far as the API server tells. What
+// the scheduler does is in the status of the pod.
+func (n *Node) claimsCountAsCPUs() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return !n.uncounted
@@ -172,16 +172,16 @@ func allCounted(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) *corev1.Po
 	return pod
 }
 
-// placed writes an event for a pod that says what its claim got.
-func (n *Node) placed(ctx context.Context, pod *corev1.Pod, c *resourceapi.ResourceClaim, text string) {
+// emitPlaced writes an event for a pod that says what its claim got.
+func (n *Node) emitPlaced(ctx context.Context, pod *corev1.Pod, c *resourceapi.ResourceClaim, text string) {
 	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
 		UID: pod.UID}
-	n.event(ctx, of, corev1.EventTypeNormal, offer.Placed, fmt.Sprintf("claim %s: %s", c.Name, text))
+	n.emitEvent(ctx, of, corev1.EventTypeNormal, offer.Placed, fmt.Sprintf("claim %s: %s", c.Name, text))
 }
 
-// write writes the answer for a claim into its status, and returns it as text.
-func (n *Node) write(ctx context.Context, c *resourceapi.ResourceClaim, p plan.Placement, refused error) (
-	text string, err error) {
+// writeAnswer writes the answer for a claim into its status, and returns it as text.
+func (n *Node) writeAnswer(ctx context.Context, c *resourceapi.ResourceClaim, p plan.Placement,
+	refused error) (text string, err error) {
 	next := c.DeepCopy()
 	next.Status.Devices, err = ask.Status(c, n.Name, n.partition, p, refused, metav1.Now())
 	if err != nil {
@@ -202,10 +202,12 @@ func (n *Node) write(ctx context.Context, c *resourceapi.ResourceClaim, p plan.P
 	return text, nil
 }
 
-// beside returns the other claims of a pod that have lanes of this node.
-func (n *Node) beside(pod *corev1.Pod, claims ...*resourceapi.ResourceClaim) []*resourceapi.ResourceClaim {
+// otherClaimsOf returns the other claims of a pod that have lanes of this node.
+func (n *Node) otherClaimsOf(
+	pod *corev1.Pod, claims ...*resourceapi.ResourceClaim,
+) []*resourceapi.ResourceClaim {
 	names := claimsOf(pod)
-	return slices.DeleteFunc(n.mine(), func(c *resourceapi.ResourceClaim) bool {
+	return slices.DeleteFunc(n.nodeClaims(), func(c *resourceapi.ResourceClaim) bool {
 		return c.Namespace != pod.Namespace || !slices.Contains(names, c.Name) ||
 			slices.ContainsFunc(claims, func(o *resourceapi.ResourceClaim) bool { return o.UID == c.UID })
 	})

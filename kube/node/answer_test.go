@@ -43,8 +43,8 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// waiting returns a pod that waits to be bound, and its claim of all CPUs of a device.
-func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourceapi.ResourceClaim) {
+// waitingPod returns a pod that waits to be bound, and its claim of all CPUs of a device.
+func waitingPod(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourceapi.ResourceClaim) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("pod-" + name)}}
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "lane", ResourceClaimName: &name}}
 	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
@@ -55,7 +55,7 @@ func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourc
 	c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "lane", Exactly: &resourceapi.ExactDeviceRequest{
 		Capacity: &resourceapi.CapacityRequirements{Requests: amounts}}}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: p.UID}}
-	c.Status.Allocation = &resourceapi.AllocationResult{NodeSelector: only("n0"), Devices: resourceapi.DeviceAllocationResult{
+	c.Status.Allocation = &resourceapi.AllocationResult{NodeSelector: nodeSelector("n0"), Devices: resourceapi.DeviceAllocationResult{
 		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "lane", Driver: offer.Driver, Pool: "n0", Device: device,
 			ShareID: new(types.UID(name)), ConsumedCapacity: amounts, BindingConditions: []string{offer.Placed},
 			BindingFailureConditions: []string{offer.Refused}}}}}
@@ -65,8 +65,8 @@ func waiting(name, device string, cpus resource.Quantity) (*corev1.Pod, *resourc
 // uidOf returns the uid of a claim, made from its name.
 func uidOf(name string) types.UID { return types.UID(uuid.NewSHA1(uuid.Nil, []byte(name)).String()) }
 
-// only returns what the scheduler writes into an allocation of devices of one node.
-func only(node string) *corev1.NodeSelector {
+// nodeSelector returns what the scheduler writes into an allocation of devices of one node.
+func nodeSelector(node string) *corev1.NodeSelector {
 	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 		{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}
 }
@@ -84,7 +84,7 @@ func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...
 			tb.Fatal(err)
 		}
 	}
-	n := &Node{uncounted: true, known: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, set: map[string]string{}, untouched: map[string]bool{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
+	n := &Node{uncounted: true, claimStore: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, cpuSetters: map[string]string{}, untouched: map[string]bool{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
 		Lanes: lanes.Options{Dir: dir, CPUs: h.Online(), MemoryNodes: h.MemoryNodes()}}}
 	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), known, nil, time.Minute, false)
 	return n
@@ -113,9 +113,9 @@ func TestAnswer(t *testing.T) {
 		t.Fatal(devices, err)
 	}
 	all := devices[0].Capacity[offer.CPUs].Value
-	firstPod, first := waiting("first", devices[0].Name, all)
-	secondPod, second := waiting("second", devices[0].Name, all)
-	_, elsewhere := waiting("elsewhere", devices[0].Name, all)
+	firstPod, first := waitingPod("first", devices[0].Name, all)
+	secondPod, second := waitingPod("second", devices[0].Name, all)
+	_, elsewhere := waitingPod("elsewhere", devices[0].Name, all)
 	elsewhere.Status.Allocation.Devices.Results[0].Pool = "n1"
 	objects := []apiruntime.Object{firstPod, secondPod, first, second, elsewhere}
 	client := fake.NewClientset(objects...)
@@ -167,8 +167,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// record records in a directory of the test that lanes are in force.
-func record(tb testing.TB, dir string, placed ...plan.Lane) {
+// recordLanes records in a directory of the test that lanes are in force.
+func recordLanes(tb testing.TB, dir string, placed ...plan.Lane) {
 	tb.Helper()
 	recordAttached(tb, dir, nil, placed...)
 }
@@ -205,7 +205,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 		placed = append(placed, plan.Lane{Name: ask.Name(string(uidOf(fmt.Sprint(i))), 0), CPUs: cpuset.Of(i + 1),
 			Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}})
 	}
-	record(b, dir, placed...)
+	recordLanes(b, dir, placed...)
 	r := &runtime{Node: testNode(b, nil, dir)}
 	r.partition = offer.Cpusets
 	for b.Loop() {
@@ -233,11 +233,11 @@ func BenchmarkAnswer(b *testing.B) {
 		}
 	}
 	recordAll(b, dir, nil, p)
-	pod, claim := waiting("edge", "numa3", resource.MustParse("2"))
+	pod, claim := waitingPod("edge", "numa3", resource.MustParse("2"))
 	n := testNode(b, fake.NewClientset(pod, claim), dir, claim)
 	before := cpuTime(b)
 	for b.Loop() {
-		n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), n.known, nil, time.Minute, false)
+		n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), n.claimStore, nil, time.Minute, false)
 		inner, lerr := enforce.Look(dir, root, enforce.Drivers{})
 		if lerr == nil {
 			lerr = n.answer(b.Context(), &lanes.Lanes{Lanes: inner}, "")
@@ -266,14 +266,14 @@ func cpuTime(b *testing.B) time.Duration {
 // A container gets the lane of its own pod's claim, and no other lane that it names.
 func TestLaneOf(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "isolane")
-	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
+	_, mine := waitingPod("mine", "numa0", resource.MustParse("1"))
 	shared := mine.DeepCopy()
 	shared.Status.ReservedFor = append(shared.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{UID: "pod-second"})
 	lane0 := ask.Name(string(mine.UID), 0)
 	placed := plan.Lane{Name: lane0, CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
 	part := plan.Lane{Name: lane0 + ".1", CPUs: cpuset.Of(2), Roles: map[string]cpuset.Set{"worker": cpuset.Of(2)},
 		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}, Roles: map[string]int{"worker": 1}}, Reasons: []string{}}
-	record(t, dir, placed, part)
+	recordLanes(t, dir, placed, part)
 	for name, c := range map[string]struct {
 		claim   *resourceapi.ResourceClaim
 		pod     string
@@ -321,7 +321,7 @@ func TestLaneOf(t *testing.T) {
 			a := &api.ContainerAdjustment{}
 			want := fmt.Sprintf("ISOLANE_CPUS=%s ISOLANE_LANE=%s", p.CPUs, c.says)
 			var env []string
-			if lerr = tell(l, p.Name, lane0, a); lerr == nil {
+			if lerr = adjustForPart(l, p.Name, lane0, a); lerr == nil {
 				for _, e := range a.Env {
 					env = append(env, e.Key+"="+e.Value)
 				}
@@ -360,8 +360,8 @@ func TestCounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pod, claim := waiting("edge", devices[0].Name, resource.MustParse("1"))
-				_, other := waiting("other", devices[0].Name, resource.MustParse("1"))
+				pod, claim := waitingPod("edge", devices[0].Name, resource.MustParse("1"))
+				_, other := waitingPod("other", devices[0].Name, resource.MustParse("1"))
 				pod.Spec.Containers[0].Resources.Requests = nil
 				if c.throttles {
 					pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}

@@ -17,26 +17,26 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// tellFar adds to the reasons of a pod's lanes which of its devices of other drivers are on another NUMA
-// node. The scheduler aligns them only if one claim has both and asks for that.
-func (n *Node) tellFar(ctx context.Context, h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim,
-	p plan.Placement) plan.Placement {
-	cards := n.cards(ctx, h, pod)
+// explainRemoteDevices adds to the reasons of a pod's lanes which of its devices of other drivers are on
+// another NUMA node. The scheduler aligns them only if one claim has both and asks for that.
+func (n *Node) explainRemoteDevices(ctx context.Context, h host.Host, pod *corev1.Pod,
+	claims []*resourceapi.ResourceClaim, p plan.Placement) plan.Placement {
+	cards := n.numaNodesOf(ctx, h, pod)
 	p.Lanes = slices.Clone(p.Lanes)
 	for _, c := range claims {
 		for i, r := range c.Status.Allocation.Devices.Results {
 			at := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == ask.Name(string(c.UID), i) })
 			own, err := offer.NUMANode(r.Device)
 			if r.Driver == offer.Driver && r.Pool == n.Name && err == nil && own >= 0 && at >= 0 {
-				p.Lanes[at].Reasons = slices.Concat(p.Lanes[at].Reasons, far(cards, own))
+				p.Lanes[at].Reasons = slices.Concat(p.Lanes[at].Reasons, remoteReasons(cards, own))
 			}
 		}
 	}
 	return p
 }
 
-// far returns a reason for each card that is on another NUMA node than a lane.
-func far(cards map[string]int, own int) (reasons []string) {
+// remoteReasons returns a reason for each card that is on another NUMA node than a lane.
+func remoteReasons(cards map[string]int, own int) (reasons []string) {
 	for _, name := range slices.Sorted(maps.Keys(cards)) {
 		if cards[name] != own {
 			reasons = append(reasons, fmt.Sprintf("device %s is on NUMA node %d: matchAttribute %s in the claim of "+
@@ -46,9 +46,9 @@ func far(cards map[string]int, own int) (reasons []string) {
 	return reasons
 }
 
-// cards returns the NUMA nodes of a pod's devices of other drivers, as far as the devices or the machine
-// tell. It sees only devices that drivers offer for this node alone. The keys name device and driver.
-func (n *Node) cards(ctx context.Context, h host.Host, pod *corev1.Pod) map[string]int {
+// numaNodesOf returns the NUMA nodes of a pod's devices of other drivers, as far as the devices or the
+// machine tell. It sees only devices that drivers offer for this node alone. The keys name device and driver.
+func (n *Node) numaNodesOf(ctx context.Context, h host.Host, pod *corev1.Pod) map[string]int {
 	type device struct{ driver, pool, name string }
 	has := map[device]bool{}
 	for _, name := range claimsOf(pod) {
@@ -75,7 +75,7 @@ func (n *Node) cards(ctx context.Context, h host.Host, pod *corev1.Pod) map[stri
 	}
 	for _, s := range all.Items {
 		for _, d := range s.Spec.Devices {
-			if node, says := nodeOf(h, d); says && has[device{s.Spec.Driver, s.Spec.Pool.Name, d.Name}] {
+			if node, says := numaNodeOf(h, d); says && has[device{s.Spec.Driver, s.Spec.Pool.Name, d.Name}] {
 				nodes[d.Name+" of "+s.Spec.Driver] = node
 			}
 		}
@@ -83,8 +83,8 @@ func (n *Node) cards(ctx context.Context, h host.Host, pod *corev1.Pod) map[stri
 	return nodes
 }
 
-// nodeOf returns the NUMA node that a device states, else that of its PCI function.
-func nodeOf(h host.Host, d resourceapi.Device) (node int, says bool) {
+// numaNodeOf returns the NUMA node that a device states, else that of its PCI function.
+func numaNodeOf(h host.Host, d resourceapi.Device) (node int, says bool) {
 	if at := d.Attributes[deviceattribute.StandardDeviceAttributeNUMANode]; at.IntValue != nil {
 		return int(*at.IntValue), true
 	}

@@ -18,7 +18,7 @@ import (
 // An answer names a card of another driver on another NUMA node than the lane's, as its driver or the machine
 // says.
 func TestFar(t *testing.T) {
-	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	pod, claim := waitingPod("edge", "numa0", resource.MustParse("1"))
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "cards"}, Spec: resourceapi.ResourceSliceSpec{
 		Driver: "cards.example.com", NodeName: new("n0"), Pool: resourceapi.ResourcePool{Name: "cards"}}}
 	for name, attributes := range map[string]map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
@@ -39,7 +39,7 @@ func TestFar(t *testing.T) {
 	n := testNode(t, fake.NewClientset(pod, claim, slice, elsewhere), t.TempDir(), claim)
 	h := host.Host{PCIDevices: []host.PCIDevice{{Address: "0000:81:00.0", NUMANode: new(1)}, {Address: "0000:82:00.0"}}}
 	before := plan.Placement{Lanes: []plan.Lane{{Name: ask.Name(string(claim.UID), 0), Reasons: []string{"node 0"}}, {Name: "vpp"}}}
-	got := n.tellFar(t.Context(), h, pod, []*resourceapi.ResourceClaim{claim}, before)
+	got := n.explainRemoteDevices(t.Context(), h, pod, []*resourceapi.ResourceClaim{claim}, before)
 	const how = " is on NUMA node 1: matchAttribute resource.kubernetes.io/numaNode in the claim of both brings them together"
 	if want := []string{"node 0", "device by-bus of cards.example.com" + how, "device far of cards.example.com" + how}; !slices.Equal(got.Lanes[0].Reasons, want) {
 		t.Errorf("%s", strings.Join(got.Lanes[0].Reasons, "\n"))

@@ -21,12 +21,12 @@ import (
 
 const (
 	cdiKind = offer.Driver + "/lane"
-	// hookInside is where the containers of a lane find the hook.
-	hookInside = "/.isolane-hook"
-	// hidden begins the names of files while they are written.
-	hidden = ".isolane-"
-	// ofPod is the annotation in a claim's file with the uid of the pod for which it was written.
-	ofPod = offer.Driver + "/pod"
+	// hookInContainer is where the containers of a lane find the hook.
+	hookInContainer = "/.isolane-hook"
+	// tempPrefix begins the names of files while they are written.
+	tempPrefix = ".isolane-"
+	// podAnnotation is the annotation in a claim's file with the uid of the pod for which it was written.
+	podAnnotation = offer.Driver + "/pod"
 )
 
 // edit is what the containers of a claim's device get from the container runtime.
@@ -38,7 +38,7 @@ type edit struct {
 
 // args returns the arguments of the hook: the name of the lane, its CPUs, and those of single containers.
 func (e edit) args() []string {
-	args := []string{hookInside, e.lane}
+	args := []string{hookInContainer, e.lane}
 	for _, p := range e.parts {
 		text := p.CPUs.String()
 		if container := ask.Container(p); container != "" {
@@ -63,18 +63,18 @@ func (n *Node) cdiFile(uid string) string {
 // workload, and a hook that stops a container that would start outside of its lane, even if the runtime goes
 // on without this program. The lane stays with the pod for which the file was first written.
 func (n *Node) writeCDI(uid, pod string, edits []edit) error {
-	spec := cdi.Spec{Version: "0.6.0", Kind: cdiKind, Annotations: map[string]string{ofPod: pod}}
+	spec := cdi.Spec{Version: "0.6.0", Kind: cdiKind, Annotations: map[string]string{podAnnotation: pod}}
 	for _, e := range edits {
 		spec.Devices = append(spec.Devices, cdi.Device{Name: e.lane, ContainerEdits: cdi.ContainerEdits{Env: e.env,
-			Mounts: []*cdi.Mount{{HostPath: n.hook(), ContainerPath: hookInside,
+			Mounts: []*cdi.Mount{{HostPath: n.hookPath(), ContainerPath: hookInContainer,
 				Options: []string{"bind", "ro", "nosuid", "nodev"}}},
-			Hooks: []*cdi.Hook{{HookName: "startContainer", Path: hookInside, Args: e.args()}}}})
+			Hooks: []*cdi.Hook{{HookName: "startContainer", Path: hookInContainer, Args: e.args()}}}})
 	}
-	return n.save(uid, spec)
+	return n.saveCDI(uid, spec)
 }
 
-// save writes the file of a claim.
-func (n *Node) save(uid string, spec cdi.Spec) error {
+// saveCDI writes the file of a claim.
+func (n *Node) saveCDI(uid string, spec cdi.Spec) error {
 	data, err := json.MarshalIndent(spec, "", " ")
 	if err != nil {
 		return err
@@ -87,12 +87,12 @@ func (n *Node) save(uid string, spec cdi.Spec) error {
 
 // preparedFor returns the uid of the pod for which a claim's file was written, or "" if there is none.
 func (n *Node) preparedFor(uid string) (string, error) {
-	spec, err := n.load(uid)
-	return spec.Annotations[ofPod], err
+	spec, err := n.loadCDI(uid)
+	return spec.Annotations[podAnnotation], err
 }
 
-// load reads the file of a claim. If there is none the result is empty.
-func (n *Node) load(uid string) (spec cdi.Spec, err error) {
+// loadCDI reads the file of a claim. If there is none the result is empty.
+func (n *Node) loadCDI(uid string) (spec cdi.Spec, err error) {
 	data, err := os.ReadFile(n.cdiFile(uid))
 	if errors.Is(err, fs.ErrNotExist) {
 		return spec, nil
@@ -103,14 +103,14 @@ func (n *Node) load(uid string) (spec cdi.Spec, err error) {
 	return spec, err
 }
 
-// adopt writes a claim's first pod into its file if an older version has not, so that no other pod gets the
-// lane when that pod ends.
-func (n *Node) adopt(ctx context.Context) {
-	for _, c := range n.mine() {
-		spec, err := n.load(string(c.UID))
-		if err == nil && spec.Kind != "" && spec.Annotations[ofPod] == "" && len(c.Status.ReservedFor) > 0 {
-			spec.Annotations = map[string]string{ofPod: string(c.Status.ReservedFor[0].UID)}
-			err = n.save(string(c.UID), spec)
+// recordFirstPods writes a claim's first pod into its file if an older version has not, so that no other pod
+// gets the lane when that pod ends.
+func (n *Node) recordFirstPods(ctx context.Context) {
+	for _, c := range n.nodeClaims() {
+		spec, err := n.loadCDI(string(c.UID))
+		if err == nil && spec.Kind != "" && spec.Annotations[podAnnotation] == "" && len(c.Status.ReservedFor) > 0 {
+			spec.Annotations = map[string]string{podAnnotation: string(c.Status.ReservedFor[0].UID)}
+			err = n.saveCDI(string(c.UID), spec)
 		}
 		if err != nil {
 			n.Log.WarnContext(ctx, "file of a claim", "claim", c.Namespace+"/"+c.Name, "err", err)
@@ -126,14 +126,14 @@ func (n *Node) removeCDI(uid string) error {
 	return err
 }
 
-// tidy removes files of claims that a kill has left: partly written ones, and those of claims that are gone
-// and have no lane. The kubelet does not ask about claims that it does not know.
-func (n *Node) tidy(l *lanes.Lanes) error {
-	half, err := filepath.Glob(filepath.Join(n.CDI, hidden+"*"))
-	hooks, herr := filepath.Glob(filepath.Join(filepath.Dir(n.hook()), hidden+"*"))
+// removeStaleCDI removes files of claims that a kill has left: partly written ones, and those of claims that
+// are gone and have no lane. The kubelet does not ask about claims that it does not know.
+func (n *Node) removeStaleCDI(l *lanes.Lanes) error {
+	half, err := filepath.Glob(filepath.Join(n.CDI, tempPrefix+"*"))
+	hooks, herr := filepath.Glob(filepath.Join(filepath.Dir(n.hookPath()), tempPrefix+"*"))
 	whole, werr := filepath.Glob(n.cdiFile("*"))
 	before, after, _ := strings.Cut(n.cdiFile("*"), "*")
-	mine := n.mine()
+	mine := n.nodeClaims()
 	for _, name := range whole {
 		uid := strings.TrimSuffix(strings.TrimPrefix(name, before), after)
 		has := slices.ContainsFunc(mine, func(c *resourceapi.ResourceClaim) bool { return string(c.UID) == uid })
@@ -148,8 +148,8 @@ func (n *Node) tidy(l *lanes.Lanes) error {
 	return err
 }
 
-// hook returns the path from which containers get the hook. It remains when this program's own files go.
-func (n *Node) hook() string { return filepath.Join(n.Kubelet, "plugins", offer.Driver, "hook") }
+// hookPath returns the path from which containers get the hook. It remains when this program's own files go.
+func (n *Node) hookPath() string { return filepath.Join(n.Kubelet, "plugins", offer.Driver, "hook") }
 
 // installHook copies the hook there.
 func (n *Node) installHook() error {
@@ -157,16 +157,16 @@ func (n *Node) installHook() error {
 	if err != nil {
 		return err
 	}
-	if err = os.MkdirAll(filepath.Dir(n.hook()), 0o755); err != nil {
+	if err = os.MkdirAll(filepath.Dir(n.hookPath()), 0o755); err != nil {
 		return err
 	}
-	return writeFile(n.hook(), data, 0o755)
+	return writeFile(n.hookPath(), data, 0o755)
 }
 
 // writeFile replaces a file atomically: readers see the new content or the old. The name of the temporary
 // file is hidden, so that programs that watch the directory ignore it.
 func writeFile(name string, data []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(name), hidden+"*")
+	f, err := os.CreateTemp(filepath.Dir(name), tempPrefix+"*")
 	if err != nil {
 		return err
 	}

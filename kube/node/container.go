@@ -53,9 +53,9 @@ type runtime struct {
 	stub stub.Stub
 }
 
-// attaching returns how long a container waits for the lock of the lanes. It is less than the runtime's
+// attachTimeout returns how long a container waits for the lock of the lanes. It is less than the runtime's
 // timeout, which old runtimes do not tell.
-func (r *runtime) attaching() time.Duration {
+func (r *runtime) attachTimeout() time.Duration {
 	return cmp.Or(r.stub.RequestTimeout(), stub.DefaultRequestTimeout) * 9 / 10
 }
 
@@ -69,19 +69,20 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 		return nil, err
 	}
 	r.mu.Lock()
-	clear(r.set) // nobody reports containers that ended meanwhile
+	clear(r.cpuSetters) // nobody reports containers that ended meanwhile
 	clear(r.untouched)
 	r.mu.Unlock()
 	var updates []*api.ContainerUpdate
 	for _, c := range containers {
 		at := slices.IndexFunc(pods, func(p *api.PodSandbox) bool { return p.Id == c.PodSandboxId })
-		if at < 0 || !runs(c) {
+		if at < 0 || !isRunning(c) {
 			continue
 		}
-		r.note(pods[at], c, r.partition == offer.Cpusets) // with cgroup v1 this program may have set its CPUs
+		// With cgroup v1 this program may have set its CPUs.
+		r.recordOtherPlugin(pods[at], c, r.partition == offer.Cpusets)
 		placed, has, cerr := r.laneOf(l, pods[at], c)
 		if cerr == nil && has {
-			cerr = r.bring(ctx, placed, c)
+			cerr = r.attachOrEnd(ctx, placed, c)
 		}
 		if errors.Is(cerr, journal.ErrBusy) || errors.Is(cerr, context.DeadlineExceeded) {
 			// The runtime then drops this plugin, which connects again after a second and retries.
@@ -95,16 +96,16 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 			updates = append(updates, u)
 		}
 	}
-	if err = r.takeOff(ctx); err == nil {
+	if err = r.moveOthersOff(ctx); err == nil {
 		r.Log.InfoContext(ctx, "synchronized", "containers", len(containers))
-		r.hear()
+		r.markSynchronized()
 	}
 	return updates, err
 }
 
 // RunPodSandbox takes a new pod's cgroup off the lanes' CPUs: the runtime cannot set where a pod starts.
 func (r *runtime) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	if err := r.takeOff(ctx); err != nil { // the pod is not at fault
+	if err := r.moveOthersOff(ctx); err != nil { // the pod is not at fault
 		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "err", err)
 	}
 	return nil
@@ -116,7 +117,7 @@ func (r *runtime) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *a
 	*api.ContainerAdjustment, []*api.ContainerUpdate, error,
 ) {
 	a, err := r.adjust(pod, c)
-	if err != nil && len(named(c)) > 0 {
+	if err != nil && len(namedLanes(c)) > 0 {
 		return nil, nil, err
 	}
 	if err != nil { // a node whose lanes cannot be read still starts its other containers
@@ -143,19 +144,19 @@ func (r *runtime) adjust(pod *api.PodSandbox, c *api.Container) (*api.ContainerA
 	a := &api.ContainerAdjustment{}
 	if has {
 		a.SetLinuxCPUSetMems(placed.MemoryNodes.String())
-		if err = tell(l, placed.Name, named(c)[0], a); err != nil {
+		if err = adjustForPart(l, placed.Name, namedLanes(c)[0], a); err != nil {
 			return nil, err
 		}
 	}
-	cpus, keep, err := r.others(l, c)
+	cpus, keep, err := r.cpusForOthers(l, c)
 	if keep {
 		a.SetLinuxCPUSetCPUs(cpus.String())
 	}
 	return a, err
 }
 
-// tell tells one of several containers about its part of a lane: the claim's file has the same for all.
-func tell(l *lanes.Lanes, part, device string, a *api.ContainerAdjustment) error {
+// adjustForPart tells one of several containers its part of a lane: the claim's file has the same for all.
+func adjustForPart(l *lanes.Lanes, part, device string, a *api.ContainerAdjustment) error {
 	if len(partsOf(l.Placement, device)) < 2 {
 		return nil
 	}
@@ -173,8 +174,8 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	ours := !r.untouched[c.Id]
 	delete(r.untouched, c.Id)
 	r.mu.Unlock()
-	r.note(pod, c, ours && r.partition == offer.Cpusets)
-	if len(named(c)) == 0 {
+	r.recordOtherPlugin(pod, c, ours && r.partition == offer.Cpusets)
+	if len(namedLanes(c)) == 0 {
 		return nil
 	}
 	l, err := lanes.Look(r.Lanes)
@@ -183,7 +184,7 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	}
 	placed, has, err := r.laneOf(l, pod, c)
 	if err == nil && has {
-		err = r.bring(ctx, placed, c)
+		err = r.attachOrEnd(ctx, placed, c)
 	}
 	if err != nil {
 		r.Log.WarnContext(ctx, "start", "pod", podName(pod), "container", c.Name, "err", err)
@@ -194,7 +195,7 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 // update returns what a running container should have, or nil if the kernel sees to that. In cgroup v2 a
 // cgroup above limits containers without own CPUs, and is restored later. The runtime could not do that.
 func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Container) *api.ContainerUpdate {
-	cpus, keep, err := r.others(l, c)
+	cpus, keep, err := r.cpusForOthers(l, c)
 	if err != nil || !keep || r.unified && !has && c.GetLinux().GetResources().GetCpu().GetCpus() == "" {
 		return nil
 	}
@@ -208,9 +209,9 @@ func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Cont
 	return u
 }
 
-// others returns the CPUs that containers without a lane may have. keep is false if the kernel keeps them
-// off, or there are no lanes.
-func (r *runtime) others(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, keep bool, err error) {
+// cpusForOthers returns the CPUs that containers without a lane may have. keep is false if the kernel keeps
+// them off, or there are no lanes.
+func (r *runtime) cpusForOthers(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, keep bool, err error) {
 	if len(l.Placement.Lanes) == 0 || r.partition != offer.Cpusets {
 		return cpus, false, nil
 	}
@@ -229,7 +230,7 @@ func (r *runtime) others(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, kee
 func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) (
 	p plan.Lane, has bool, err error,
 ) {
-	names := named(c)
+	names := namedLanes(c)
 	if len(names) == 0 {
 		return p, false, nil
 	}
@@ -240,7 +241,7 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 	if err != nil {
 		return p, false, err
 	}
-	mine := slices.ContainsFunc(r.mine(), func(o *resourceapi.ResourceClaim) bool {
+	mine := slices.ContainsFunc(r.nodeClaims(), func(o *resourceapi.ResourceClaim) bool {
 		return string(o.UID) == ask.Claim(names[0]) && len(o.Status.ReservedFor) > 0 &&
 			string(o.Status.ReservedFor[0].UID) == pod.Uid // the first pod keeps the lane
 	})
@@ -257,12 +258,12 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 	return p, err == nil, err
 }
 
-// bring is attach, but ends the container if attaching was undone: the runtime may have continued, and the
-// hook may have seen the lane in force.
-func (r *runtime) bring(ctx context.Context, placed plan.Lane, c *api.Container) error {
+// attachOrEnd is attach, but ends the container if attaching was undone: the runtime may have continued, and
+// the hook may have seen the lane in force.
+func (r *runtime) attachOrEnd(ctx context.Context, placed plan.Lane, c *api.Container) error {
 	err := r.attach(ctx, placed, c)
-	if u, is := errors.AsType[undone](err); is {
-		err = errors.Join(err, end(ctx, u.group))
+	if u, is := errors.AsType[undoneError](err); is {
+		err = errors.Join(err, killCgroup(ctx, u.group))
 	}
 	return err
 }
@@ -274,12 +275,12 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 		return errors.New("the container runtime does not say the container's cgroup")
 	}
 	began := time.Now()
-	patient, cancel := context.WithTimeout(ctx, r.attaching())
+	patient, cancel := context.WithTimeout(ctx, r.attachTimeout())
 	defer cancel()
-	if err := r.change.take(patient); err != nil {
+	if err := r.change.acquire(patient); err != nil {
 		return err
 	}
-	defer r.change.give()
+	defer r.change.release()
 	l, _, err := lanes.OpenPatiently(patient, r.Lanes)
 	if err != nil {
 		return err
@@ -287,7 +288,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	defer l.Close()
 	if slices.ContainsFunc(l.Attached, func(at attached.Workload) bool {
 		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group) && !at.Begun && !at.Leaving &&
-			(at.Own || r.partition != offer.Remote) // else recover attached it as kept does not accept
+			(at.Own || r.partition != offer.Remote) // else detachIfShared would detach it
 	}) {
 		return nil
 	}
@@ -297,25 +298,25 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	a, err := l.Attach(whole, attached.Workload{Lane: placed.Name, Group: group, Own: true,
 		Alone: r.partition == offer.Cpusets})
 	if err == nil {
-		err = r.kept(whole, l, placed.Name, a.Warnings)
+		err = r.detachIfShared(whole, l, placed.Name, a.Warnings)
 	}
 	if err != nil {
-		return undone{err, group}
+		return undoneError{err, group}
 	}
 	r.Log.InfoContext(ctx, "attached", "lane", placed.Name, "cpus", placed.CPUs.String(), "threads", a.Threads,
 		"milliseconds", time.Since(began).Milliseconds(), "warnings", a.Warnings)
 	return nil
 }
 
-// kept detaches a container from its lane if nothing keeps others off its CPUs.
-func (r *runtime) kept(ctx context.Context, l *lanes.Lanes, name string, warnings []string) error {
+// detachIfShared detaches a container from its lane if nothing keeps others off its CPUs.
+func (r *runtime) detachIfShared(ctx context.Context, l *lanes.Lanes, name string, warnings []string) error {
 	groups, err := l.Groups()
 	if err != nil {
 		return err
 	}
 	for _, g := range groups {
 		for _, at := range slices.Clone(l.Attached) {
-			if g.Lane.Name != name || at.Lane != name || keepsOff(r.partition, at.Own, g.Partition) {
+			if g.Lane.Name != name || at.Lane != name || isExclusive(r.partition, at.Own, g.Partition) {
 				continue
 			}
 			err = fmt.Errorf("lane %s: expected it in its container's cgroup (partition %s), found %q: isolane "+
@@ -326,17 +327,17 @@ func (r *runtime) kept(ctx context.Context, l *lanes.Lanes, name string, warning
 	return nil
 }
 
-// keepsOff reports whether others are kept off a lane's CPUs. own: the lane is in its container's cgroup.
+// isExclusive reports whether others are kept off a lane's CPUs. own: the lane is in its container's cgroup.
 // says is the kernel's word on the partition, "" with cgroup v1. If cpusets keep others off, none is needed.
-func keepsOff(kind string, own bool, says string) bool {
+func isExclusive(kind string, own bool, says string) bool {
 	if kind == offer.Cpusets {
 		return own || says == ""
 	}
 	return own && (says == "root" || says == "isolated")
 }
 
-// takeOff takes cgroups that were made since the last change off the lanes' CPUs, if the kernel does not.
-func (r *runtime) takeOff(ctx context.Context) error {
+// moveOthersOff takes cgroups made since the last change off the lanes' CPUs, if the kernel does not.
+func (r *runtime) moveOthersOff(ctx context.Context) error {
 	if r.partition != offer.Cpusets {
 		return nil
 	}
@@ -344,12 +345,12 @@ func (r *runtime) takeOff(ctx context.Context) error {
 	if err != nil || len(l.Placement.Lanes) == 0 {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.attaching())
+	ctx, cancel := context.WithTimeout(ctx, r.attachTimeout())
 	defer cancel()
-	if err = r.change.take(ctx); err != nil {
+	if err = r.change.acquire(ctx); err != nil {
 		return err
 	}
-	defer r.change.give()
+	defer r.change.release()
 	l, _, err = lanes.OpenPatiently(ctx, r.Lanes)
 	if err != nil {
 		return err
@@ -361,8 +362,8 @@ func (r *runtime) takeOff(ctx context.Context) error {
 	return err
 }
 
-// named returns the lanes that a container's devices name.
-func named(c *api.Container) (names []string) {
+// namedLanes returns the lanes that a container's devices name.
+func namedLanes(c *api.Container) (names []string) {
 	for _, d := range c.CDIDevices {
 		if name, ours := laneOfDevice(d.Name); ours {
 			names = append(names, name)
@@ -371,7 +372,7 @@ func named(c *api.Container) (names []string) {
 	return names
 }
 
-func runs(c *api.Container) bool {
+func isRunning(c *api.Container) bool {
 	return c.State == api.ContainerState_CONTAINER_RUNNING || c.State == api.ContainerState_CONTAINER_CREATED
 }
 

@@ -10,17 +10,17 @@ import (
 	"isolane.dev/isolane/host/cgroup"
 )
 
-// undone is why attaching a lane to a container's cgroup failed and was undone there.
-type undone struct {
+// undoneError is why attaching a lane to a container's cgroup failed and was undone there.
+type undoneError struct {
 	error
 
 	group string
 }
 
-func (u undone) Unwrap() error { return u.error }
+func (u undoneError) Unwrap() error { return u.error }
 
-// end kills the processes in a container's cgroup, wherever the kubelet's cgroups are.
-func end(ctx context.Context, group string) error {
+// killCgroup kills the processes in a container's cgroup, wherever the kubelet's cgroups are.
+func killCgroup(ctx context.Context, group string) error {
 	root := os.DirFS("/")
 	mounts, err := cgroup.Mounted(root)
 	if err != nil {

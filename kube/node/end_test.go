@@ -35,7 +35,7 @@ func TestEnd(t *testing.T) {
 			t.Fatal(perr)
 		}
 		t.Cleanup(func() {
-			if eerr := end(context.WithoutCancel(t.Context()), name+"/"+group); eerr != nil {
+			if eerr := killCgroup(context.WithoutCancel(t.Context()), name+"/"+group); eerr != nil {
 				t.Error(eerr)
 			}
 			_ = cmd.Wait()
@@ -47,7 +47,7 @@ func TestEnd(t *testing.T) {
 	}
 	makeGroup(t, top, name, v2)
 	one, beside := inside("one"), inside("another-one")
-	if err = end(t.Context(), "one"); err != nil {
+	if err = killCgroup(t.Context(), "one"); err != nil {
 		t.Fatal(err)
 	}
 	if found, _ := cgroup.Processes(os.DirFS("/"), filepath.Join(top, name, "one")); len(found) > 0 {

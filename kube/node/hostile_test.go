@@ -33,7 +33,7 @@ func TestHere(t *testing.T) {
 		"of this node":         {func(*resourceapi.AllocationResult) {}, true, true},
 		"another pool":         {func(a *resourceapi.AllocationResult) { a.Devices.Results[0].Pool = "n1" }, false, false},
 		"another driver":       {func(a *resourceapi.AllocationResult) { a.Devices.Results[0].Driver = "gpu.example.com" }, false, true},
-		"for another node":     {func(a *resourceapi.AllocationResult) { a.NodeSelector = only("n1") }, false, false},
+		"for another node":     {func(a *resourceapi.AllocationResult) { a.NodeSelector = nodeSelector("n1") }, false, false},
 		"for several":          {func(a *resourceapi.AllocationResult) { match(a).Values = []string{"n0", "n1"} }, false, false},
 		"for all but this one": {func(a *resourceapi.AllocationResult) { match(a).Operator = corev1.NodeSelectorOpNotIn }, false, false},
 		"for all":              {func(a *resourceapi.AllocationResult) { a.NodeSelector = nil }, false, false},
@@ -43,29 +43,29 @@ func TestHere(t *testing.T) {
 		}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, claim := waiting("claim", "numa0", resource.MustParse("1"))
+			_, claim := waitingPod("claim", "numa0", resource.MustParse("1"))
 			c.change(claim.Status.Allocation)
 			n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"), claim)
 			n.changed = make(chan struct{}, 1)
 			claim.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-			if _, err := n.slim(claim); err != nil || len(claim.ManagedFields) > 0 ||
+			if _, err := n.trimClaim(claim); err != nil || len(claim.ManagedFields) > 0 ||
 				(len(claim.Spec.Devices.Requests) > 0) != (len(offer.Results(claim, n.Name)) > 0) {
 				t.Errorf("%v: kept: %+v", err, claim)
 			}
-			if got := here(claim, n.Name); got != c.here {
+			if got := isAllocatedHere(claim, n.Name); got != c.here {
 				t.Errorf("here: %t", got)
 			}
-			if got := len(n.mine()) == 1; got != c.here {
+			if got := len(n.nodeClaims()) == 1; got != c.here {
 				t.Errorf("mine: %t", got)
 			}
-			n.kickFor(cache.DeletedFinalStateUnknown{Obj: claim})
+			n.wakeWatchFor(cache.DeletedFinalStateUnknown{Obj: claim})
 			if got := len(n.changed) == 1; got != c.wakes {
 				t.Errorf("wakes: %t", got)
 			}
 			if c.here {
 				return
 			}
-			want, err := n.wanted(t.Context(), claim)
+			want, err := n.lanesFor(t.Context(), claim)
 			if err == nil || !strings.Contains(err.Error(), "expected devices of pool n0 that are allocated for this node") {
 				t.Errorf("wanted: %v %v", want, err)
 			}
@@ -81,7 +81,7 @@ func match(a *resourceapi.AllocationResult) *corev1.NodeSelectorRequirement {
 // scheduler makes such claims for extended resources, and others can write such a status.
 func TestNotOf(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "isolane")
-	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	pod, claim := waitingPod("edge", "numa0", resource.MustParse("1"))
 	pod.Spec.ResourceClaims, pod.Spec.Containers[0].Resources.Claims = nil, nil
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: claim.Name}
 	client := fake.NewClientset(pod, claim)
@@ -101,10 +101,10 @@ func TestNotOf(t *testing.T) {
 
 // Another pod with the name of the one that a claim is reserved for gets nothing.
 func TestPodOfTheName(t *testing.T) {
-	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	pod, claim := waitingPod("edge", "numa0", resource.MustParse("1"))
 	pod.UID = "another"
 	n := testNode(t, fake.NewClientset(pod, claim), filepath.Join(t.TempDir(), "isolane"), claim)
-	want, err := n.wanted(t.Context(), claim)
+	want, err := n.lanesFor(t.Context(), claim)
 	if err == nil || !strings.Contains(err.Error(), "reserved for a pod edge that has gone: expected its uid pod-edge, found another") {
 		t.Error(want, err)
 	}
@@ -118,7 +118,7 @@ func answeredFor(c *resourceapi.ResourceClaim) *metav1.Condition {
 // that came after the answered one is checked too.
 func TestPromiseThatIsGone(t *testing.T) {
 	h := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
-	pod, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	pod, claim := waitingPod("edge", "numa0", resource.MustParse("1"))
 	claims := []*resourceapi.ResourceClaim{claim}
 	p, err := ask.Solve(h, plan.Placement{}, "n0", pod, claims)
 	if err == nil {
@@ -135,7 +135,7 @@ func TestPromiseThatIsGone(t *testing.T) {
 	client := fake.NewClientset(pod, claim)
 	n := testNode(t, client, t.TempDir(), claim)
 	keep := func(a account) (cpuset.Set, error) {
-		placed, kerr := n.keep(t.Context(), a, pod, claim, want)
+		placed, kerr := n.placePromised(t.Context(), a, pod, claim, want)
 		l, _ := placed.Lane(want[0].Metadata.Name)
 		return l.CPUs, kerr
 	}

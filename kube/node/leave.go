@@ -32,12 +32,12 @@ func Leave(ctx context.Context, c Config) error {
 			"isolane-kube node runs here", strings.Join(ofPods, ", "))
 	}
 	n := &Node{Config: c}
-	for _, pattern := range []string{n.cdiFile("*"), filepath.Join(n.CDI, hidden+"*")} {
+	for _, pattern := range []string{n.cdiFile("*"), filepath.Join(n.CDI, tempPrefix+"*")} {
 		files, gerr := filepath.Glob(pattern)
 		err = errors.Join(err, gerr)
 		for _, name := range files {
 			err = errors.Join(err, os.Remove(name))
 		}
 	}
-	return errors.Join(err, os.RemoveAll(filepath.Dir(n.hook())))
+	return errors.Join(err, os.RemoveAll(filepath.Dir(n.hookPath())))
 }

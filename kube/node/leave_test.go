@@ -18,7 +18,7 @@ import (
 func TestLeave(t *testing.T) {
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
 	n.CDI, n.Kubelet, n.Hook = t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "hook")
-	ours := []string{n.cdiFile(string(uidOf("gone"))), filepath.Join(n.CDI, ".isolane-12"), filepath.Dir(n.hook())}
+	ours := []string{n.cdiFile(string(uidOf("gone"))), filepath.Join(n.CDI, ".isolane-12"), filepath.Dir(n.hookPath())}
 	others := []string{filepath.Join(n.CDI, "nvidia.com-gpu-1.json"), filepath.Join(n.Kubelet, "plugins", "nvidia")}
 	for _, name := range append([]string{n.Hook, others[0]}, ours[:2]...) {
 		if err := os.WriteFile(name, []byte("{}"), 0o600); err != nil {
@@ -37,7 +37,7 @@ func TestLeave(t *testing.T) {
 		}
 	}
 	placed := func(name string) {
-		record(t, n.Lanes.Dir, plan.Lane{Name: name, CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}})
+		recordLanes(t, n.Lanes.Dir, plan.Lane{Name: name, CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}})
 	}
 	of := ask.Name(string(uidOf("edge")), 0)
 	placed(of)

@@ -52,39 +52,39 @@ type Config struct {
 // Node is the node part of one node.
 type Node struct {
 	Config
-	claims    cache.MutationCache // the claims, including writes of this program that known does not have yet
-	known     cache.Store         // the claims as the API server sends them
-	kubelet   *kubeletplugin.Helper
-	partition string // the kind that this kernel makes of a container's cgroup
-	unified   bool   // the kernel has cgroup v2
+	claims     cache.MutationCache // the claims, including writes of this program that claimStore lacks
+	claimStore cache.Store         // the claims as the API server sends them
+	kubelet    *kubeletplugin.Helper
+	partition  string // the kind that this kernel makes of a container's cgroup
+	unified    bool   // the kernel has cgroup v2
 
 	change    turn // held by whoever changes the host
 	mu        sync.Mutex
 	prepared  map[string]bool // by uid: claims that this program has prepared for the kubelet
 	dropped   string          // which offered fields the API server drops
 	uncounted bool            // the API server drops that claims count as CPUs of the node
-	// By container id. set: why a running container keeps lanes away (it is a plugin that sets CPUs, or one set
-	// its CPUs). untouched: created without CPUs from this program, and not started yet.
-	set       map[string]string
-	untouched map[string]bool
+	// By container id. cpuSetters: why a running container keeps lanes away (it is a plugin that sets
+	// CPUs, or one set its CPUs). untouched: created without CPUs from this program, and not started yet.
+	cpuSetters map[string]string
+	untouched  map[string]bool
 
-	// Only watch uses these. published is the last offer; without is why nothing was offered.
-	published []resourceapi.Device
-	without   string
-	withheld  map[string]withheld // by device
-	limited   int                 // how many devices were published with limits
-	orphans   bool                // lanes whose claims are gone still have processes
+	// Only watch uses these. published is the last offer; whyNothingOffered is why nothing was offered.
+	published         []resourceapi.Device
+	whyNothingOffered string
+	withheld          map[string]withheld // by device
+	limited           int                 // how many devices were published with limits
+	orphans           bool                // lanes whose claims are gone still have processes
 
-	changed chan struct{} // claims or lanes have changed
-	heard   chan struct{} // closed when the container runtime has first synchronized
-	never   string        // why lanes are impossible here while this program runs
+	changed       chan struct{} // claims or lanes have changed
+	runtimeSynced chan struct{} // closed when the container runtime has first synchronized
+	whyImpossible string        // why lanes are impossible here while this program runs
 }
 
 // turn is a lock that one caller at a time holds.
 type turn chan struct{}
 
-// take waits for the turn until ctx ends.
-func (t turn) take(ctx context.Context) error {
+// acquire waits for the turn until ctx ends.
+func (t turn) acquire(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:
 		return nil
@@ -93,7 +93,7 @@ func (t turn) take(ctx context.Context) error {
 	}
 }
 
-func (t turn) give() { <-t }
+func (t turn) release() { <-t }
 
 // Run serves the kubelet, the scheduler and the container runtime until ctx ends. Lanes in force stay.
 func Run(ctx context.Context, c Config) error {
@@ -103,24 +103,24 @@ func Run(ctx context.Context, c Config) error {
 	}
 	_, unified := h.Kernel.Cgroup.Cpuset()
 	n := &Node{Config: c, partition: offer.Partition(h), unified: unified, prepared: map[string]bool{},
-		withheld: map[string]withheld{}, set: map[string]string{}, untouched: map[string]bool{},
-		change: make(turn, 1), changed: make(chan struct{}, 1), heard: make(chan struct{})}
+		withheld: map[string]withheld{}, cpuSetters: map[string]string{}, untouched: map[string]bool{},
+		change: make(turn, 1), changed: make(chan struct{}, 1), runtimeSynced: make(chan struct{})}
 	if err = n.recover(ctx); err != nil {
 		return err
 	}
 	if err = n.installHook(); err != nil {
 		return err
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(n.Client, 0, informers.WithTransform(n.slim))
+	factory := informers.NewSharedInformerFactoryWithOptions(n.Client, 0, informers.WithTransform(n.trimClaim))
 	claims := factory.Resource().V1().ResourceClaims().Informer()
-	_, err = claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: n.kickFor,
-		UpdateFunc: func(was, is any) { n.kickFor(was); n.kickFor(is) }, DeleteFunc: n.kickFor})
+	_, err = claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: n.wakeWatchFor,
+		UpdateFunc: func(was, is any) { n.wakeWatchFor(was); n.wakeWatchFor(is) }, DeleteFunc: n.wakeWatchFor})
 	if err != nil {
 		return err
 	}
-	n.known = claims.GetStore()
-	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.FromContext(ctx), n.known, nil, time.Minute,
-		false)
+	n.claimStore = claims.GetStore()
+	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.FromContext(ctx), n.claimStore, nil,
+		time.Minute, false)
 	factory.StartWithContext(ctx)
 	defer factory.Shutdown()
 	if !cache.WaitForCacheSync(ctx.Done(), claims.HasSynced) {
@@ -128,11 +128,11 @@ func Run(ctx context.Context, c Config) error {
 	}
 	l, err := lanes.Look(n.Lanes)
 	if err == nil {
-		err = n.tidy(l) // before anybody asks for a claim
-		n.adopt(ctx)
+		err = n.removeStaleCDI(l) // before anybody asks for a claim
+		n.recordFirstPods(ctx)
 	}
 	if err == nil {
-		n.never, err = n.noneEver(l)
+		n.whyImpossible, err = n.findImpossible(l)
 	}
 	if err != nil {
 		return err
@@ -157,17 +157,17 @@ func Run(ctx context.Context, c Config) error {
 	return nil
 }
 
-// kick makes watch look again.
-func (n *Node) kick() {
+// wakeWatch makes watch look again.
+func (n *Node) wakeWatch() {
 	select {
 	case n.changed <- struct{}{}:
 	default:
 	}
 }
 
-// kickFor calls kick if a claim may concern this node; most claims of a large cluster do not. A claim of
-// other drivers may belong to a pod whose lane waits for it.
-func (n *Node) kickFor(claim any) {
+// wakeWatchFor calls wakeWatch if a claim may concern this node; most claims of a large cluster do not. A
+// claim of other drivers may belong to a pod whose lane waits for it.
+func (n *Node) wakeWatchFor(claim any) {
 	if gone, is := claim.(cache.DeletedFinalStateUnknown); is {
 		claim = gone.Obj
 	}
@@ -177,15 +177,15 @@ func (n *Node) kickFor(claim any) {
 	}
 	ours := slices.ContainsFunc(c.Status.Allocation.Devices.Results,
 		func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == offer.Driver })
-	if !ours || here(c, n.Name) {
-		n.kick()
+	if !ours || isAllocatedHere(c, n.Name) {
+		n.wakeWatch()
 	}
 }
 
-// slim removes from a claim what is not read here, because each node part has all claims of the cluster. Of
-// claims of other nodes and drivers it keeps who has which device. This loses nothing when the status of a
+// trimClaim removes from a claim what is not read here, because each node part has all claims of the cluster.
+// Of claims of other nodes and drivers it keeps who has which device. This loses nothing when the status of a
 // claim is written: the API server takes only the status from that.
-func (n *Node) slim(of any) (any, error) {
+func (n *Node) trimClaim(of any) (any, error) {
 	if c, is := of.(*resourceapi.ResourceClaim); is {
 		c.ManagedFields = nil
 		if len(offer.Results(c, n.Name)) == 0 {
@@ -223,7 +223,7 @@ func (n *Node) watch(ctx context.Context) {
 	var failed error // of the last look: try again even if nothing else changes
 	for changed := true; ; {
 		if changed {
-			if failed = n.look(ctx); failed != nil && ctx.Err() == nil {
+			if failed = n.reconcile(ctx); failed != nil && ctx.Err() == nil {
 				n.Log.ErrorContext(ctx, "look", "err", failed)
 			}
 		}
@@ -234,17 +234,17 @@ func (n *Node) watch(ctx context.Context) {
 			changed = true
 		case <-tick.C:
 			now, err := enforce.State(n.Lanes.Complete().Dir)
-			why := n.notOffered()
-			changed = failed != nil || err != nil || now != state || why != n.without ||
+			why := n.whyNotOffered()
+			changed = failed != nil || err != nil || now != state || why != n.whyNothingOffered ||
 				len(n.limits()) != n.limited || n.orphans
 			state = now
 		}
 	}
 }
 
-// look answers waiting claims, releases the lanes of claims that are gone, and offers what is left.
-func (n *Node) look(ctx context.Context) error {
-	why := n.notOffered()
+// reconcile answers waiting claims, releases the lanes of claims that are gone, and offers what is left.
+func (n *Node) reconcile(ctx context.Context) error {
+	why := n.whyNotOffered()
 	failed := n.releaseOrphans(ctx)
 	l, err := lanes.Look(n.Lanes) // opened once, because planning with it reads the whole machine
 	if err != nil {
@@ -264,7 +264,7 @@ func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 		}
 	}
 	n.limited = len(limits)
-	if n.published != nil && equality.Semantic.DeepEqual(devices, n.published) && why == n.without {
+	if n.published != nil && equality.Semantic.DeepEqual(devices, n.published) && why == n.whyNothingOffered {
 		return nil
 	}
 	err := n.kubelet.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
@@ -272,10 +272,10 @@ func (n *Node) publish(ctx context.Context, l *lanes.Lanes, why string) error {
 	if err != nil {
 		return err
 	}
-	if why != n.without && why != "" {
-		n.event(ctx, n.reference(), corev1.EventTypeWarning, "NoLanesOffered", why)
+	if why != n.whyNothingOffered && why != "" {
+		n.emitEvent(ctx, n.nodeReference(), corev1.EventTypeWarning, "NoLanesOffered", why)
 	}
-	n.published, n.without = append([]resourceapi.Device{}, devices...), why
+	n.published, n.whyNothingOffered = append([]resourceapi.Device{}, devices...), why
 	n.Log.InfoContext(ctx, "offered", "devices", len(devices), "why", why)
 	return nil
 }
@@ -289,7 +289,7 @@ func (n *Node) devices(l *lanes.Lanes, limits map[string]map[resourceapi.Qualifi
 		return nil, "", err
 	}
 	all, err = offer.Node{Host: a.host, Placed: a.placed, Claims: a.claims, Pool: n.Name,
-		Partition: n.partition, Answers: n.Answers, Counted: n.counts(), Limits: limits}.Devices()
+		Partition: n.partition, Answers: n.Answers, Counted: n.claimsCountAsCPUs(), Limits: limits}.Devices()
 	if gone, is := errors.AsType[*plan.Mismatch](err); is {
 		return nil, fmt.Sprintf("%s: no lanes are offered: expected them back, or the lane released",
 			gone.Reason), nil
@@ -297,14 +297,14 @@ func (n *Node) devices(l *lanes.Lanes, limits map[string]map[resourceapi.Qualifi
 	return all, "", err
 }
 
-// reference returns this node for events. The uid is its name: the kubelet writes it so, and kubectl describe
-// node looks for that.
-func (n *Node) reference() corev1.ObjectReference {
+// nodeReference returns this node for events. The uid is its name: the kubelet writes it so, and kubectl
+// describe node looks for that.
+func (n *Node) nodeReference() corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)}
 }
 
-// event writes an event for the node or a pod.
-func (n *Node) event(ctx context.Context, of corev1.ObjectReference, kind, reason, message string) {
+// emitEvent writes an event for the node or a pod.
+func (n *Node) emitEvent(ctx context.Context, of corev1.ObjectReference, kind, reason, message string) {
 	now := metav1.Now()
 	e := &corev1.Event{InvolvedObject: of, Type: kind, Reason: reason, Message: message,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
@@ -315,12 +315,12 @@ func (n *Node) event(ctx context.Context, of corev1.ObjectReference, kind, reaso
 	}
 }
 
-// mine returns the claims that have devices of this node, sorted by uid.
-func (n *Node) mine() []*resourceapi.ResourceClaim {
+// nodeClaims returns the claims that have devices of this node, sorted by uid.
+func (n *Node) nodeClaims() []*resourceapi.ResourceClaim {
 	var all []*resourceapi.ResourceClaim
-	for _, key := range n.known.ListKeys() {
+	for _, key := range n.claimStore.ListKeys() {
 		o, is, err := n.claims.GetByKey(key)
-		if c, ok := o.(*resourceapi.ResourceClaim); err == nil && is && ok && here(c, n.Name) {
+		if c, ok := o.(*resourceapi.ResourceClaim); err == nil && is && ok && isAllocatedHere(c, n.Name) {
 			all = append(all, c)
 		}
 	}
@@ -330,9 +330,9 @@ func (n *Node) mine() []*resourceapi.ResourceClaim {
 	return all
 }
 
-// here reports whether a claim has devices of this node's pool and is allocated for this node: another node
-// can publish slices of the same pool.
-func here(c *resourceapi.ResourceClaim, node string) bool {
+// isAllocatedHere reports whether a claim has devices of this node's pool and is allocated for this node:
+// another node can publish slices of the same pool.
+func isAllocatedHere(c *resourceapi.ResourceClaim, node string) bool {
 	if len(offer.Results(c, node)) == 0 || c.Status.Allocation.NodeSelector == nil {
 		return false
 	}

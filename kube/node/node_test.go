@@ -88,7 +88,7 @@ func TestCDI(t *testing.T) {
 // The owner of a lane is in the claim's file before the lane is in force, so that another pod does not get
 // the lane after a kill, nor after an older version that recorded no owner.
 func TestOwner(t *testing.T) {
-	_, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	_, claim := waitingPod("edge", "numa0", resource.MustParse("1"))
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"), claim)
 	n.CDI = t.TempDir()
 	owner := func(uid types.UID, want string) {
@@ -101,31 +101,31 @@ func TestOwner(t *testing.T) {
 	}
 	owner("gone", "gone") // before its lane is in force
 	owner("first", "first")
-	record(t, n.Lanes.Dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1),
+	recordLanes(t, n.Lanes.Dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1),
 		Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}})
 	owner("second", "first")
-	if err := n.save(string(claim.UID), cdi.Spec{Kind: cdiKind, Devices: []cdi.Device{{Name: "lane"}}}); err != nil {
+	if err := n.saveCDI(string(claim.UID), cdi.Spec{Kind: cdiKind, Devices: []cdi.Device{{Name: "lane"}}}); err != nil {
 		t.Fatal(err)
 	}
 	claim.Status.ReservedFor[0].UID = "first"
-	n.adopt(t.Context())
+	n.recordFirstPods(t.Context())
 	owner("second", "first")
-	if spec, err := n.load(string(claim.UID)); err != nil || len(spec.Devices) != 1 {
+	if spec, err := n.loadCDI(string(claim.UID)); err != nil || len(spec.Devices) != 1 {
 		t.Errorf("%+v %v: expected the rest as it was", spec, err)
 	}
 }
 
 // The next start removes files that a kill has left, and no other files.
 func TestTidy(t *testing.T) {
-	_, mine := waiting("mine", "numa0", resource.MustParse("1"))
+	_, mine := waitingPod("mine", "numa0", resource.MustParse("1"))
 	dir := filepath.Join(t.TempDir(), "isolane")
 	n := testNode(t, nil, dir, mine)
 	n.CDI, n.Kubelet = t.TempDir(), t.TempDir()
-	hooks := filepath.Dir(n.hook())
+	hooks := filepath.Dir(n.hookPath())
 	if err := os.MkdirAll(hooks, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	stay := []string{n.cdiFile(string(mine.UID)), n.cdiFile(string(uidOf("in-force"))), filepath.Join(n.CDI, "nvidia.com-gpu-1.json"), n.hook()}
+	stay := []string{n.cdiFile(string(mine.UID)), n.cdiFile(string(uidOf("in-force"))), filepath.Join(n.CDI, "nvidia.com-gpu-1.json"), n.hookPath()}
 	for _, name := range append([]string{n.cdiFile("gone"), filepath.Join(n.CDI, ".isolane-12"), filepath.Join(hooks, ".isolane-3")}, stay...) {
 		if err := os.WriteFile(name, []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestTidy(t *testing.T) {
 	l := inForce(t, dir)
 	l.Placement.Lanes = []plan.Lane{{Name: ask.Name(string(uidOf("in-force")), 0)}}
 	for range 2 {
-		if err := n.tidy(l); err != nil {
+		if err := n.removeStaleCDI(l); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,14 +161,14 @@ func TestThrottles(t *testing.T) {
 		return &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: &api.OptionalInt64{Value: quota}, Period: &api.OptionalUInt64{Value: period}}}
 	}
 	for _, to := range []*api.LinuxResources{nil, {}, of(-1, 100000), of(0, 100000), of(200000, 100000), of(5, 0)} {
-		if err := throttles(resource.MustParse("2"), to); err != nil {
+		if err := checkQuota(resource.MustParse("2"), to); err != nil {
 			t.Errorf("%v: %v", to, err)
 		}
 	}
-	if err := throttles(resource.Quantity{}, of(5000, 100000)); err != nil { // a pod without lanes
+	if err := checkQuota(resource.Quantity{}, of(5000, 100000)); err != nil { // a pod without lanes
 		t.Error(err)
 	}
-	err := throttles(resource.MustParse("2"), of(150000, 100000))
+	err := checkQuota(resource.MustParse("2"), of(150000, 100000))
 	if err == nil || err.Error() != "resources.limits.cpu: expected none, or 2 or more: 1.5 would throttle the lane" {
 		t.Error(err)
 	}
@@ -187,7 +187,7 @@ func TestKeepsOff(t *testing.T) {
 		{offer.Remote, true, "root invalid (Cpu list in cpuset.cpus not exclusive)", false}, {offer.Remote, false, "root", false},
 		{offer.Cpusets, true, "member", true}, {offer.Cpusets, false, "member", false}, {offer.Cpusets, false, "", true},
 	} {
-		if got := keepsOff(c.kind, c.own, c.says); got != c.want {
+		if got := isExclusive(c.kind, c.own, c.says); got != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}
 	}
@@ -201,12 +201,12 @@ func (impatient) RequestTimeout() time.Duration { return time.Millisecond }
 // A caller waits for its turn no longer than its timeout.
 func TestTurn(t *testing.T) {
 	n := testNode(t, nil, t.TempDir())
-	if err := n.change.take(t.Context()); err != nil {
+	if err := n.change.acquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, claim := waiting("edge", "numa0", resource.MustParse("1"))
+	_, claim := waitingPod("edge", "numa0", resource.MustParse("1"))
 	c := &api.Container{Name: "main", Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/edge"}}
 	r := &runtime{Node: n, stub: impatient{}}
 	for name, wait := range map[string]func() error{

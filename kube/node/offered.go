@@ -18,9 +18,9 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// notOffered returns why this node offers no lanes, or "" if it offers them.
-func (n *Node) notOffered() string {
-	if why := n.inConflict(); why != "" {
+// whyNotOffered returns why this node offers no lanes, or "" if it offers them.
+func (n *Node) whyNotOffered() string {
+	if why := n.findConflict(); why != "" {
 		return why
 	}
 	n.mu.Lock()
@@ -32,26 +32,26 @@ func (n *Node) notOffered() string {
 		return fmt.Sprintf("%s: the container runtime has never spoken with this plugin: no lanes are offered: "+
 			"expected its socket for plugins (NRI, on since containerd 2.0), or another path as --nri", n.NRI)
 	}
-	return n.never
+	return n.whyImpossible
 }
 
 // synchronized reports whether the container runtime has called this plugin.
 func (n *Node) synchronized() bool {
 	select {
-	case <-n.heard:
+	case <-n.runtimeSynced:
 		return true
 	default:
 		return false
 	}
 }
 
-// hear records that the container runtime has called this plugin.
-func (n *Node) hear() {
+// markSynchronized records that the container runtime has called this plugin.
+func (n *Node) markSynchronized() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.synchronized() {
-		close(n.heard)
-		n.kick()
+		close(n.runtimeSynced)
+		n.wakeWatch()
 	}
 }
 
@@ -61,14 +61,14 @@ func (n *Node) waitForRuntime(ctx context.Context) {
 	late := time.NewTimer(10 * time.Second)
 	defer late.Stop()
 	select {
-	case <-n.heard:
+	case <-n.runtimeSynced:
 	case <-late.C:
 	case <-ctx.Done():
 	}
 }
 
-// noneEver returns why no lane is possible here, even if no other lane exists.
-func (n *Node) noneEver(l *lanes.Lanes) (string, error) {
+// findImpossible returns why no lane is possible here, even if no other lane exists.
+func (n *Node) findImpossible(l *lanes.Lanes) (string, error) {
 	a, err := n.account(l, nil)
 	if err != nil {
 		return "", err
@@ -81,10 +81,10 @@ func (n *Node) noneEver(l *lanes.Lanes) (string, error) {
 		"offered: expected a CPU beside those of the boot core (--cpus)", a.host.Usable()), nil
 }
 
-// inConflict returns what would give away the CPUs of lanes and overwrite their cpusets: a manager of the
+// findConflict returns what would give away the CPUs of lanes and overwrite their cpusets: a manager of the
 // kubelet that assigns CPUs or memory to containers, or another driver or plugin that does. Lanes that were
 // offered before are not prepared either.
-func (n *Node) inConflict() string {
+func (n *Node) findConflict() string {
 	for _, manager := range []string{"cpu", "memory"} {
 		file := filepath.Join(n.Kubelet, manager+"_manager_state")
 		data, err := os.ReadFile(file)
@@ -105,10 +105,10 @@ func (n *Node) inConflict() string {
 				"none, remove the file and start the kubelet again", file, state.PolicyName, manager)
 		}
 	}
-	if why := n.otherDriver(); why != "" {
+	if why := n.findOtherDriver(); why != "" {
 		return why
 	}
-	return n.otherPlugin()
+	return n.findOtherPlugin()
 }
 
 // HandleError logs errors that happen in the background. If the API server drops part of the offer, the
@@ -116,7 +116,7 @@ func (n *Node) inConflict() string {
 // CPUs of the node, containers must request these.
 func (n *Node) HandleError(ctx context.Context, err error, msg string) {
 	dropped, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
-	if is && onlyCounts(dropped) {
+	if is && droppedOnlyCounts(dropped) {
 		n.Log.InfoContext(ctx, "containers ask for the CPUs of claims", "off", "DRANodeAllocatableResources")
 	} else {
 		n.Log.ErrorContext(ctx, "kubelet plugin", "what", msg, "err", err)
@@ -126,15 +126,15 @@ func (n *Node) HandleError(ctx context.Context, err error, msg string) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.uncounted = true; !onlyCounts(dropped) {
+	if n.uncounted = true; !droppedOnlyCounts(dropped) {
 		n.dropped = fmt.Sprintf("%v: no lanes are offered: switch these features on in the API server (without "+
 			"DRADeviceBindingConditions alone, --answer=false is enough), and start isolane-kube again", dropped)
 	}
-	n.kick()
+	n.wakeWatch()
 }
 
-// onlyCounts reports whether the API server dropped only that claims count as CPUs of the node.
-func onlyCounts(e *resourceslice.DroppedFieldsError) bool {
+// droppedOnlyCounts reports whether the API server dropped only that claims count as CPUs of the node.
+func droppedOnlyCounts(e *resourceslice.DroppedFieldsError) bool {
 	want := e.DesiredSlice.Spec.DeepCopy()
 	for i := range want.Devices {
 		want.Devices[i].NodeAllocatableResources = nil

@@ -24,10 +24,10 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// spoken returns a node that the container runtime has called.
-func spoken(n *Node) *Node {
-	n.changed, n.heard = make(chan struct{}, 1), make(chan struct{})
-	n.hear()
+// synchronizedNode returns a node that the container runtime has called.
+func synchronizedNode(n *Node) *Node {
+	n.changed, n.runtimeSynced = make(chan struct{}, 1), make(chan struct{})
+	n.markSynchronized()
 	return n
 }
 
@@ -44,13 +44,13 @@ func TestNotOffered(t *testing.T) {
 		"empty":         {map[string]string{"cpu": `{}`}, `policy is ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := spoken(&Node{Config: Config{Kubelet: t.TempDir()}})
+			n := synchronizedNode(&Node{Config: Config{Kubelet: t.TempDir()}})
 			for manager, text := range c.files {
 				if err := os.WriteFile(filepath.Join(n.Kubelet, manager+"_manager_state"), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if why := n.notOffered(); !strings.Contains(why, c.says) || (why == "") != (c.says == "") {
+			if why := n.whyNotOffered(); !strings.Contains(why, c.says) || (why == "") != (c.says == "") {
 				t.Error(why)
 			}
 		})
@@ -61,9 +61,9 @@ func TestNotOffered(t *testing.T) {
 func TestDroppedFields(t *testing.T) {
 	n := testNode(t, nil, t.TempDir())
 	n.Kubelet = t.TempDir()
-	<-spoken(n).changed
+	<-synchronizedNode(n).changed
 	n.HandleError(t.Context(), errors.New("connection refused"), "slices")
-	if why := n.notOffered(); why != "" || len(n.changed) > 0 {
+	if why := n.whyNotOffered(); why != "" || len(n.changed) > 0 {
 		t.Error(why)
 	}
 	of := func(d resourceapi.Device) *resourceapi.ResourceSlice {
@@ -75,23 +75,23 @@ func TestDroppedFields(t *testing.T) {
 	counted.NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{corev1.ResourceCPU: {}}
 	n.uncounted = false
 	n.HandleError(t.Context(), &resourceslice.DroppedFieldsError{PoolName: "n0", DesiredSlice: of(counted), ActualSlice: of(all)}, "slices")
-	if why := n.notOffered(); why != "" || n.counts() || len(n.changed) == 0 {
+	if why := n.whyNotOffered(); why != "" || n.claimsCountAsCPUs() || len(n.changed) == 0 {
 		t.Error(why)
 	}
 	<-n.changed
 	n.HandleError(t.Context(), fmt.Errorf("slices: %w", &resourceslice.DroppedFieldsError{PoolName: "n0",
 		DesiredSlice: of(resourceapi.Device{AllowMultipleAllocations: new(true)}), ActualSlice: of(resourceapi.Device{})}), "slices")
-	if why := n.notOffered(); !strings.Contains(why, "DRAConsumableCapacity: no lanes are offered") || len(n.changed) == 0 {
+	if why := n.whyNotOffered(); !strings.Contains(why, "DRAConsumableCapacity: no lanes are offered") || len(n.changed) == 0 {
 		t.Error(why)
 	}
-	if why := n.inConflict(); why != "" { // lanes that were given before still go to their containers
+	if why := n.findConflict(); why != "" { // lanes that were given before still go to their containers
 		t.Error(why)
 	}
 }
 
 // The reference in events: kubectl describe node looks for its name and this uid.
 func TestReference(t *testing.T) {
-	if of := testNode(t, nil, t.TempDir()).reference(); of.Kind != "Node" || of.Name != "n0" || of.UID != "n0" || of.Namespace != "" {
+	if of := testNode(t, nil, t.TempDir()).nodeReference(); of.Kind != "Node" || of.Name != "n0" || of.UID != "n0" || of.Namespace != "" {
 		t.Errorf("%+v", of)
 	}
 }
@@ -99,11 +99,11 @@ func TestReference(t *testing.T) {
 // TestNeverSynchronized: until the container runtime has called this plugin, no container would get its lane.
 func TestNeverSynchronized(t *testing.T) {
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"))
-	n.Kubelet, n.NRI, n.changed, n.heard = t.TempDir(), "/nri.sock", make(chan struct{}, 1), make(chan struct{})
-	if why := n.notOffered(); !strings.Contains(why, "/nri.sock: the container runtime has never spoken with this plugin") {
+	n.Kubelet, n.NRI, n.changed, n.runtimeSynced = t.TempDir(), "/nri.sock", make(chan struct{}, 1), make(chan struct{})
+	if why := n.whyNotOffered(); !strings.Contains(why, "/nri.sock: the container runtime has never spoken with this plugin") {
 		t.Error(why)
 	}
-	if why := n.inConflict(); why != "" {
+	if why := n.findConflict(); why != "" {
 		t.Error(why)
 	}
 	for range 2 { // the runtime may restart
@@ -111,7 +111,7 @@ func TestNeverSynchronized(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if why := n.notOffered(); why != "" || len(n.changed) != 1 {
+	if why := n.whyNotOffered(); why != "" || len(n.changed) != 1 {
 		t.Errorf("%q, and watch is told %d times", why, len(n.changed))
 	}
 }
@@ -120,12 +120,12 @@ func TestNeverSynchronized(t *testing.T) {
 func TestWaitForRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		(&Node{heard: make(chan struct{})}).waitForRuntime(t.Context())
+		(&Node{runtimeSynced: make(chan struct{})}).waitForRuntime(t.Context())
 		if d := time.Since(began); d != 10*time.Second {
 			t.Error(d)
 		}
 		began = time.Now()
-		spoken(&Node{}).waitForRuntime(t.Context())
+		synchronizedNode(&Node{}).waitForRuntime(t.Context())
 		if d := time.Since(began); d != 0 {
 			t.Error(d)
 		}
@@ -134,7 +134,7 @@ func TestWaitForRuntime(t *testing.T) {
 
 // Another driver of CPUs keeps lanes away while it runs, and a leftover socket does not.
 func TestOtherDriver(t *testing.T) {
-	n := spoken(&Node{Config: Config{Kubelet: t.TempDir()}})
+	n := synchronizedNode(&Node{Config: Config{Kubelet: t.TempDir()}})
 	dir := filepath.Join(n.Kubelet, "plugins", "dra.cpu")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -144,19 +144,19 @@ func TestOtherDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
-	if why := n.notOffered(); !strings.Contains(why, "dra-1.sock: the driver dra.cpu gives CPUs to containers too") {
+	if why := n.whyNotOffered(); !strings.Contains(why, "dra-1.sock: the driver dra.cpu gives CPUs to containers too") {
 		t.Error(why)
 	}
 	if err = l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if why := n.notOffered(); why != "" {
+	if why := n.whyNotOffered(); why != "" {
 		t.Error(why)
 	}
 }
 
-// look returns the lanes of a node.
-func look(t *testing.T, n *Node) *lanes.Lanes {
+// lookLanes returns the lanes of a node.
+func lookLanes(t *testing.T, n *Node) *lanes.Lanes {
 	t.Helper()
 	l, err := lanes.Look(n.Lanes)
 	if err != nil {
@@ -172,15 +172,15 @@ func TestNoneEver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if why, nerr := n.noneEver(look(t, n)); nerr != nil || (why == "") != (h.Online().Len() > h.Siblings(h.Online().First()).Len()) {
+	if why, nerr := n.findImpossible(lookLanes(t, n)); nerr != nil || (why == "") != (h.Online().Len() > h.Siblings(h.Online().First()).Len()) {
 		t.Error(why, nerr)
 	}
 	n.Lanes.CPUs = cpuset.Of(h.Online().First())
-	if n.never, err = n.noneEver(look(t, n)); err != nil || !strings.HasPrefix(n.never, "CPUs 0 are all that lanes may have here") {
-		t.Error(n.never, err)
+	if n.whyImpossible, err = n.findImpossible(lookLanes(t, n)); err != nil || !strings.HasPrefix(n.whyImpossible, "CPUs 0 are all that lanes may have here") {
+		t.Error(n.whyImpossible, err)
 	}
 	n.Kubelet = t.TempDir()
-	if why := spoken(n).notOffered(); why != n.never {
+	if why := synchronizedNode(n).whyNotOffered(); why != n.whyImpossible {
 		t.Error(why)
 	}
 }
@@ -193,8 +193,8 @@ func TestLostCPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone := plan.Lane{Name: "vpp", CPUs: cpuset.Of(h.Possible().Last() + 1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}, Reasons: []string{}}
-	record(t, n.Lanes.Dir, gone)
-	l := look(t, n)
+	recordLanes(t, n.Lanes.Dir, gone)
+	l := lookLanes(t, n)
 	l.Placement.Host = plan.MachineOf(h)
 	devices, why, err := n.devices(l, nil)
 	if err != nil || len(devices) > 0 || !strings.HasSuffix(why, fmt.Sprintf("vpp has CPUs %s, which are offline or no longer allowed: no lanes are offered: "+
@@ -235,10 +235,10 @@ func TestOtherPlugin(t *testing.T) {
 		"this program's":     {partition: offer.Cpusets, sync: []*api.Container{of("a", "0")}, start: []*api.Container{of("b", "0")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := spoken(testNode(t, nil, filepath.Join(t.TempDir(), "isolane")))
+			n := synchronizedNode(testNode(t, nil, filepath.Join(t.TempDir(), "isolane")))
 			n.Kubelet, n.NRI, n.partition = t.TempDir(), "/run/nri/nri.sock", c.partition
 			r := &runtime{Node: n, stub: impatient{}}
-			n.set["of a runtime before"] = "gone"
+			n.cpuSetters["of a runtime before"] = "gone"
 			if _, err := r.Synchronize(t.Context(), []*api.PodSandbox{pod}, c.sync); err != nil {
 				t.Fatal(err)
 			}
@@ -257,7 +257,7 @@ func TestOtherPlugin(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if why := n.notOffered(); !strings.HasPrefix(why, c.says) || (why == "") != (c.says == "") {
+			if why := n.whyNotOffered(); !strings.HasPrefix(why, c.says) || (why == "") != (c.says == "") {
 				t.Error(why)
 			}
 		})

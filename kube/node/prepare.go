@@ -37,20 +37,20 @@ func (n *Node) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.
 		}
 		results[c.UID] = kubeletplugin.PrepareResult{Err: err, Devices: devices}
 	}
-	n.kick()
+	n.wakeWatch()
 	return results, nil
 }
 
 func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	began := time.Now()
-	if err := n.change.take(ctx); err != nil {
+	if err := n.change.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer n.change.give()
-	if why := n.inConflict(); why != "" {
+	defer n.change.release()
+	if why := n.findConflict(); why != "" {
 		return nil, errors.New(why)
 	}
-	want, err := n.wanted(ctx, c)
+	want, err := n.lanesFor(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (n *Node) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kub
 	}
 	n.Log.InfoContext(ctx, "in force", "claim", c.Namespace+"/"+c.Name, "settings", applied.Settings,
 		"refused", len(applied.Refused), "milliseconds", time.Since(began).Milliseconds())
-	return n.describe(l, c, of)
+	return n.writeDevices(l, c, of)
 }
 
 // owner returns the uid of the pod that has a claim's lane or is getting it now. It records the pod before
@@ -105,9 +105,9 @@ func (n *Node) owner(l *lanes.Lanes, c *resourceapi.ResourceClaim) (string, erro
 	return of, n.writeCDI(uid, of, []edit{{lane: ask.Name(uid, 0)}})
 }
 
-// describe writes the claim's file for the container runtime, and returns the devices in it for the kubelet.
-// pod is the uid of the pod that has the lane.
-func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string) (
+// writeDevices writes the claim's file for the container runtime, and returns the devices in it for the
+// kubelet. pod is the uid of the pod that has the lane.
+func (n *Node) writeDevices(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string) (
 	[]kubeletplugin.Device, error,
 ) {
 	var devices []kubeletplugin.Device
@@ -134,10 +134,10 @@ func (n *Node) describe(l *lanes.Lanes, c *resourceapi.ResourceClaim, pod string
 	return devices, n.writeCDI(string(c.UID), pod, edits)
 }
 
-// wanted returns the lanes that a claim should get: those it was promised, or without an answer those that
+// lanesFor returns the lanes that a claim should get: those it was promised, or without an answer those that
 // fit now. If several containers of the pod share a lane, each gets its own.
-func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane.Lane, error) {
-	if !here(c, n.Name) { // otherwise its pod would start without a lane
+func (n *Node) lanesFor(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane.Lane, error) {
+	if !isAllocatedHere(c, n.Name) { // otherwise its pod would start without a lane
 		return nil, fmt.Errorf("claim %s: expected devices of pool %s that are allocated for this node", c.Name,
 			n.Name)
 	}
@@ -181,13 +181,13 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	case inForce:
 		p, err = solver.Solve(a.host, a.placed, want)
 	case promised:
-		p, err = n.keep(ctx, a, pod, c, want)
+		p, err = n.placePromised(ctx, a, pod, c, want)
 	default:
 		p, err = ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{c},
-			n.beside(pod, c)...)
+			n.otherClaimsOf(pod, c)...)
 	}
 	if err == nil {
-		err = realTime(host.Live(), p, c)
+		err = refuseRealTime(host.Live(), p, c)
 	}
 	if err != nil {
 		return nil, err
@@ -195,29 +195,29 @@ func (n *Node) wanted(ctx context.Context, c *resourceapi.ResourceClaim) ([]lane
 	return ask.Parts(a.host, pod, c, n.Name, p)
 }
 
-// keep places what a claim was promised. The host's own programs do not know of promises. If one of their
-// lanes has these CPUs now, for example after a boot, the claim gets others, and its status says so.
-func (n *Node) keep(ctx context.Context, a account, pod *corev1.Pod, c *resourceapi.ResourceClaim,
+// placePromised places what a claim was promised. The host's own programs do not know of promises. If one of
+// their lanes has these CPUs now, for example after a boot, the claim gets others, and its status says so.
+func (n *Node) placePromised(ctx context.Context, a account, pod *corev1.Pod, c *resourceapi.ResourceClaim,
 	want []lane.Lane) (plan.Placement, error) {
 	p, err := solver.Solve(a.host, a.placed, want)
 	if err == nil {
 		// The answered pod was checked then, by the rules of then, and may be resized since. A later one was not.
 		if ask.AnsweredFor(c, n.Name) != string(pod.UID) {
-			err = ask.Fits(a.host, pod, []*resourceapi.ResourceClaim{c}, n.Name, p, n.beside(pod, c)...)
+			err = ask.Fits(a.host, pod, []*resourceapi.ResourceClaim{c}, n.Name, p, n.otherClaimsOf(pod, c)...)
 		}
 		return p, err
 	}
 	again := c.DeepCopy()
 	again.Status.Devices = nil
 	other, no := ask.Solve(a.host, a.placed, n.Name, pod, []*resourceapi.ResourceClaim{again},
-		n.beside(pod, c)...)
+		n.otherClaimsOf(pod, c)...)
 	if no != nil {
 		return p, fmt.Errorf("what it was promised (%w) is gone, and nothing else fits: %w", err, no)
 	}
 	n.Log.WarnContext(ctx, "what was promised is gone", "claim", c.Namespace+"/"+c.Name, "err", err)
-	text, err := n.write(ctx, c, other, nil)
+	text, err := n.writeAnswer(ctx, c, other, nil)
 	if err == nil {
-		n.placed(ctx, pod, c, text)
+		n.emitPlaced(ctx, pod, c, text)
 	}
 	return other, err
 }
@@ -263,16 +263,16 @@ func (n *Node) UnprepareResourceClaims(ctx context.Context, claims []kubeletplug
 			n.Log.WarnContext(ctx, "unprepare", "claim", c.Namespace+"/"+c.Name, "err", err)
 		}
 	}
-	n.kick()
+	n.wakeWatch()
 	return results, nil
 }
 
 // release releases the lanes of a claim, and then removes its file.
 func (n *Node) release(ctx context.Context, uid string) error {
-	if err := n.change.take(ctx); err != nil {
+	if err := n.change.acquire(ctx); err != nil {
 		return err
 	}
-	defer n.change.give()
+	defer n.change.release()
 	l, _, err := lanes.OpenPatiently(ctx, n.Lanes)
 	if err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// realTime refuses real-time lanes if the kernel gives real-time to each cgroup separately
+// refuseRealTime refuses real-time lanes if the kernel gives real-time to each cgroup separately
 // (Documentation/scheduler/sched-rt-group.rst): the kubelet's cgroups have none, so programs would get none.
-func realTime(root fs.FS, p plan.Placement, claims ...*resourceapi.ResourceClaim) error {
+func refuseRealTime(root fs.FS, p plan.Placement, claims ...*resourceapi.ResourceClaim) error {
 	shares, err := fs.Glob(root, "sys/fs/cgroup/cpu*/cpu.rt_runtime_us")
 	if err != nil || len(shares) == 0 {
 		return err

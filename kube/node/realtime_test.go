@@ -21,17 +21,17 @@ func TestRealTime(t *testing.T) {
 	p := plan.Placement{Lanes: []plan.Lane{l}}
 	one := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: uidOf("one")}}
 	other := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: uidOf("other")}}
-	if err := realTime(shares, p, other, one); err == nil || !strings.Contains(err.Error(), "spec.scheduling.policy: expected none, found fifo") {
+	if err := refuseRealTime(shares, p, other, one); err == nil || !strings.Contains(err.Error(), "spec.scheduling.policy: expected none, found fifo") {
 		t.Error(err)
 	}
-	if err := realTime(shares, p, other); err != nil {
+	if err := refuseRealTime(shares, p, other); err != nil {
 		t.Error(err)
 	}
-	if err := realTime(fstest.MapFS{}, p, one); err != nil {
+	if err := refuseRealTime(fstest.MapFS{}, p, one); err != nil {
 		t.Error(err)
 	}
 	p.Lanes[0].Spec.Scheduling.Policy = ""
-	if err := realTime(shares, p, one); err != nil {
+	if err := refuseRealTime(shares, p, one); err != nil {
 		t.Error(err)
 	}
 }

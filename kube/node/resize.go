@@ -20,7 +20,7 @@ import (
 func (r *runtime) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container,
 	to *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	l, err := lanes.Look(r.Lanes)
-	if err != nil && len(named(c)) == 0 { // a node whose lanes cannot be read still updates its other containers
+	if err != nil && len(namedLanes(c)) == 0 { // such a node still updates its other containers
 		r.Log.WarnContext(ctx, "lanes' CPUs", "pod", podName(pod), "container", c.Name, "err", err)
 		return nil, nil
 	}
@@ -32,7 +32,7 @@ func (r *runtime) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *a
 		return nil, err
 	}
 	least := *resource.NewQuantity(int64(placed.CPUs.Len()), resource.DecimalSI)
-	if err = throttles(least, to); has && err != nil {
+	if err = checkQuota(least, to); has && err != nil {
 		return nil, fmt.Errorf("container %s: %w", c.Name, err)
 	}
 	if u := r.update(l, placed, has, c); u != nil {
@@ -46,7 +46,7 @@ func (r *runtime) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *a
 func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 	_, to *api.LinuxResources) error {
 	var claims []*resourceapi.ResourceClaim
-	for _, c := range r.mine() {
+	for _, c := range r.nodeClaims() {
 		if len(c.Status.ReservedFor) > 0 && string(c.Status.ReservedFor[0].UID) == pod.Uid {
 			claims = append(claims, c)
 		}
@@ -69,7 +69,7 @@ func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 	if own.IsEmpty() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.attaching())
+	ctx, cancel := context.WithTimeout(ctx, r.attachTimeout())
 	defer cancel()
 	of, err := r.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
@@ -79,11 +79,11 @@ func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 	if err != nil {
 		return err
 	}
-	return throttles(least, to)
+	return checkQuota(least, to)
 }
 
-// throttles returns an error if a quota is below least, the CPUs of the lanes and of what else uses it.
-func throttles(least resource.Quantity, to *api.LinuxResources) error {
+// checkQuota returns an error if a quota is below least, the CPUs of the lanes and of what else uses it.
+func checkQuota(least resource.Quantity, to *api.LinuxResources) error {
 	quota, period := to.GetCpu().GetQuota().GetValue(), to.GetCpu().GetPeriod().GetValue()
 	if quota <= 0 || period == 0 || float64(quota)*1000 >= float64(period)*float64(least.MilliValue()) {
 		return nil

@@ -19,12 +19,12 @@ import (
 
 // A resized pod keeps enough for its lanes and its other containers.
 func TestUpdatePodSandbox(t *testing.T) {
-	pod, claim := waiting("edge", "numa0", resource.MustParse("2"))
+	pod, claim := waitingPod("edge", "numa0", resource.MustParse("2"))
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "beside", Resources: corev1.ResourceRequirements{
 		Claims: []corev1.ResourceClaim{{Name: "card"}}, // the claim is of another driver
 		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}}})
 	n := testNode(t, fake.NewClientset(pod), filepath.Join(t.TempDir(), "isolane"), claim)
-	record(t, n.Lanes.Dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1, 2),
+	recordLanes(t, n.Lanes.Dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1, 2),
 		Spec: lane.Spec{CPUs: lane.CPUs{Count: 2}}, Reasons: []string{}})
 	r := &runtime{Node: n, stub: impatient{}}
 	for _, c := range []struct {
@@ -45,9 +45,9 @@ func TestUpdatePodSandbox(t *testing.T) {
 
 // A node whose record of lanes cannot be read updates its other pods, and none with a lane.
 func TestUpdateUnread(t *testing.T) {
-	_, claim := waiting("edge", "numa0", resource.MustParse("2"))
+	_, claim := waitingPod("edge", "numa0", resource.MustParse("2"))
 	n := testNode(t, nil, filepath.Join(t.TempDir(), "isolane"), claim)
-	record(t, n.Lanes.Dir)
+	recordLanes(t, n.Lanes.Dir)
 	if err := os.WriteFile(filepath.Join(n.Lanes.Dir, "lanes.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,9 @@ import (
 
 // withheld is what a device does not offer for a time.
 type withheld struct {
-	most  map[resourceapi.QualifiedName]resource.Quantity // the most that a request may ask for
-	until time.Time
-	again time.Time // the earliest time to withhold it again
+	most      map[resourceapi.QualifiedName]resource.Quantity // the most that a request may ask for
+	until     time.Time
+	notBefore time.Time // the earliest time to withhold it again
 }
 
 // Timing of withhold. The scheduler looks for an answer every five seconds, and a refused pod waits up to ten
@@ -45,7 +45,7 @@ func (n *Node) withhold(ctx context.Context, claims []*resourceapi.ResourceClaim
 					}
 				}
 			}
-			if now.After(n.withheld[r.Device].again) {
+			if now.After(n.withheld[r.Device].notBefore) {
 				refused[r.Device] = w
 			}
 		}
@@ -59,7 +59,7 @@ func (n *Node) withhold(ctx context.Context, claims []*resourceapi.ResourceClaim
 	}
 	tries := min(time.Duration(others)*oneTry, longestTries)
 	for device, w := range refused {
-		w.until, w.again = now.Add(tries), now.Add(2*tries)
+		w.until, w.notBefore = now.Add(tries), now.Add(2*tries)
 		n.withheld[device] = w
 	}
 	return nil

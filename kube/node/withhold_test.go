@@ -29,8 +29,8 @@ func slice(name string, devices ...string) apiruntime.Object {
 func TestWithhold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := testNode(t, fake.NewClientset(slice("n0", "numa0", "numa1"), slice("n1", "numa0")), t.TempDir())
-		_, small := waiting("small", "numa0", resource.MustParse("2"))
-		_, large := waiting("large", "numa0", resource.MustParse("4"))
+		_, small := waitingPod("small", "numa0", resource.MustParse("2"))
+		_, large := waitingPod("large", "numa0", resource.MustParse("4"))
 		refuse := func(claims ...*resourceapi.ResourceClaim) {
 			if err := n.withhold(t.Context(), claims); err != nil {
 				t.Fatal(err)
@@ -61,7 +61,7 @@ func TestWithhold(t *testing.T) {
 // Nothing is withheld if there is no other device.
 func TestWithholdAlone(t *testing.T) {
 	n := testNode(t, fake.NewClientset(slice("n0", "numa0")), t.TempDir())
-	_, c := waiting("small", "numa0", resource.MustParse("1"))
+	_, c := waitingPod("small", "numa0", resource.MustParse("1"))
 	if err := n.withhold(t.Context(), []*resourceapi.ResourceClaim{c}); err != nil || len(n.limits()) > 0 {
 		t.Error(err, n.limits())
 	}
@@ -70,7 +70,7 @@ func TestWithholdAlone(t *testing.T) {
 // Only a refusal by the planner withholds CPUs, not a pod that no node can have as it is.
 func TestWithholdNoMistake(t *testing.T) {
 	for cpus, limited := range map[string]bool{"1000": true, "1500m": false} {
-		pod, claim := waiting("edge", "numa0", resource.MustParse(cpus))
+		pod, claim := waitingPod("edge", "numa0", resource.MustParse(cpus))
 		n := testNode(t, fake.NewClientset(slice("n0", "numa0"), slice("n1", "numa0"), pod, claim),
 			filepath.Join(t.TempDir(), "isolane"), claim)
 		if err := n.answer(t.Context(), inForce(t, n.Lanes.Dir), ""); err != nil {

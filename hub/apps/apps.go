@@ -34,24 +34,24 @@ type Controller struct {
 	Log    *slog.Logger
 	Answer time.Duration // how long a host may take to answer; 0: two seconds
 
-	index             place.Index
-	apps, hosts, site cache.Store
-	tenants           atomic.Value // a cache.Store
-	queue             workqueue.TypedRateLimitingInterface[string]
-	noes              map[string]map[string]no // by App and host
-	mutes             mutes
-	told              map[string]string // the last message about each App that is not placed
+	index              place.Index
+	apps, hosts, sites cache.Store
+	tenants            atomic.Value // a cache.Store
+	queue              workqueue.TypedRateLimitingInterface[string]
+	refusals           map[string]map[string]refusal // by App and host
+	mutes              mutes
+	explained          map[string]string // the last message about each App that is not placed
 
-	since time.Time // since when each listing of Leases has succeeded
+	leasesSince time.Time // since when each listing of Leases has succeeded
 
 	lock    sync.Mutex
 	changed map[string]bool      // hosts, as NAMESPACE/NAME, whose copies are out of date
-	silent  map[string]time.Time // hosts whose Leases have expired, and when they were last seen
+	expired map[string]time.Time // hosts whose Leases have expired, and when they were last seen
 }
 
-// no records that a host does not take an App. The host is not asked again until it has reported something
-// new, or for a while.
-type no struct {
+// refusal records that a host does not take an App. The host is not asked again until it has reported
+// something new, or for a while.
+type refusal struct {
 	kind       place.Kind
 	why        string
 	generation int64  // of the App
@@ -59,25 +59,25 @@ type no struct {
 	until      time.Time
 }
 
-// For how long a host is not asked again for the same: rest if it has said no, quiet if it has not answered.
-// Hosts notice a hub that was away within ten seconds.
+// For how long a host is not asked again for the same: refusalPause if it has said no, silencePause if it has
+// not answered. Hosts notice a hub that was away within ten seconds.
 const (
-	rest  = time.Minute
-	quiet = 15 * time.Second
+	refusalPause = time.Minute
+	silencePause = 15 * time.Second
 )
 
 // Run looks after Apps until the context ends.
 func (c *Controller) Run(ctx context.Context) {
-	c.noes, c.changed, c.told = map[string]map[string]no{}, map[string]bool{}, map[string]string{}
+	c.refusals, c.changed, c.explained = map[string]map[string]refusal{}, map[string]bool{}, map[string]string{}
 	c.mutes = newMutes()
 	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(c.Client, 0)
-	c.site = factory.ForResource(api.Resource("sites")).Informer().GetStore()
+	c.sites = factory.ForResource(api.Resource("sites")).Informer().GetStore()
 	for resource, heard := range map[string]func(*unstructured.Unstructured){
-		"apps": func(u *unstructured.Unstructured) { c.queue.Add(key(u)) },
+		"apps": func(u *unstructured.Unstructured) { c.queue.Add(nameOfObject(u)) },
 		"instances": func(u *unstructured.Unstructured) {
 			c.wake(u.GetLabels()[api.AppOf])
-			if space := u.GetLabels()[api.TenantOf]; c.limited(space) {
+			if space := u.GetLabels()[api.TenantOf]; c.isTenant(space) {
 				c.wake(space)
 			}
 		},
@@ -90,33 +90,33 @@ func (c *Controller) Run(ctx context.Context) {
 			c.apps = informer.GetStore()
 		case "hosts":
 			c.hosts = informer.GetStore()
-			if err := informer.SetTransform(pack); err != nil {
+			if err := informer.SetTransform(trimHost); err != nil {
 				c.Log.ErrorContext(ctx, "Apps are not looked after", "error", err)
 				return
 			}
 		case "tenants":
 			c.tenants.Store(informer.GetStore())
 		}
-		if _, err := informer.AddEventHandler(handler(heard)); err != nil {
+		if _, err := informer.AddEventHandler(eachChange(heard)); err != nil {
 			c.Log.ErrorContext(ctx, "Apps are not looked after", "error", err)
 			return
 		}
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	c.roll(ctx)
-	go c.listen(ctx)
+	c.checkLeases(ctx)
+	go c.watchLeases(ctx)
 	go func() {
 		<-ctx.Done()
 		c.queue.ShutDown()
 	}()
-	for c.next(ctx) {
+	for c.reconcileNext(ctx) {
 	}
 	factory.Shutdown()
 }
 
-// handler calls heard for each change of an object.
-func handler(heard func(*unstructured.Unstructured)) cache.ResourceEventHandler {
+// eachChange calls heard for each change of an object.
+func eachChange(heard func(*unstructured.Unstructured)) cache.ResourceEventHandler {
 	each := func(object any) {
 		if gone, is := object.(cache.DeletedFinalStateUnknown); is {
 			object = gone.Obj
@@ -129,10 +129,10 @@ func handler(heard func(*unstructured.Unstructured)) cache.ResourceEventHandler 
 		UpdateFunc: func(_, object any) { each(object) }}
 }
 
-func key(u *unstructured.Unstructured) string { return u.GetNamespace() + "." + u.GetName() }
+func nameOfObject(u *unstructured.Unstructured) string { return u.GetNamespace() + "." + u.GetName() }
 
-// limited reports whether a namespace belongs to a Tenant.
-func (c *Controller) limited(space string) bool {
+// isTenant reports whether a namespace belongs to a Tenant.
+func (c *Controller) isTenant(space string) bool {
 	store, is := c.tenants.Load().(cache.Store)
 	if !is { // Tenants come later, and each wakes its own
 		return false
@@ -156,14 +156,14 @@ func (c *Controller) hostChanged(u *unstructured.Unstructured) {
 	for _, object := range c.apps.List() {
 		if app, is := object.(*unstructured.Unstructured); is {
 			if phase, _, _ := unstructured.NestedString(app.Object, "status", "phase"); phase == Pending {
-				c.queue.Add(key(app))
+				c.queue.Add(nameOfObject(app))
 			}
 		}
 	}
 }
 
-// next looks after one App or one Quota.
-func (c *Controller) next(ctx context.Context) bool {
+// reconcileNext looks after one App or one Quota.
+func (c *Controller) reconcileNext(ctx context.Context) bool {
 	app, down := c.queue.Get()
 	if down {
 		return false
@@ -172,7 +172,7 @@ func (c *Controller) next(ctx context.Context) bool {
 	c.refresh(ctx)
 	do := c.reconcile
 	if !strings.Contains(app, ".") {
-		do = c.tell
+		do = c.writeQuota
 	}
 	again, err := do(ctx, app)
 	switch {
@@ -209,19 +209,19 @@ func (c *Controller) refresh(ctx context.Context) {
 		}
 		if err != nil {
 			c.index.Remove(name)
-			if !errors.Is(err, errSilent) {
+			if !errors.Is(err, errNotReported) {
 				c.Log.WarnContext(ctx, "a host gets no Apps", "host", name, "error", err)
 			}
 		}
 	}
 }
 
-// errSilent means that a host has not reported yet.
-var errSilent = errors.New("it has not said yet what it is like")
+// errNotReported means that a host has not reported yet.
+var errNotReported = errors.New("it has not said yet what it is like")
 
-// pack keeps only what the hub needs of a Host, with the machine as text: as maps it takes ten times as much
-// memory.
-func pack(object any) (any, error) {
+// trimHost keeps only what the hub needs of a Host, with the machine as text: as maps it takes ten times as
+// much memory.
+func trimHost(object any) (any, error) {
 	u, is := object.(*unstructured.Unstructured)
 	if !is {
 		return object, nil
@@ -249,7 +249,7 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 		return place.Host{}, err
 	}
 	if len(h.Status.Machine) == 0 {
-		return place.Host{}, errSilent
+		return place.Host{}, errNotReported
 	}
 	copied := place.Host{Name: h.Name, Site: h.Spec.Site, Labels: h.Status.ProvedLabels(), Root: h.Status.Root}
 	for key, value := range h.Labels {
@@ -273,7 +273,7 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 	}
 	copied.Placed = plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind, Lanes: lanes.Lanes,
 		Host: plan.MachineOf(copied.Machine)}
-	object, _, err := c.site.GetByKey(h.Spec.Site)
+	object, _, err := c.sites.GetByKey(h.Spec.Site)
 	if s, is := object.(*unstructured.Unstructured); is && err == nil {
 		copied.Zone, _, err = unstructured.NestedString(s.Object, "spec", "zone")
 	}

@@ -51,7 +51,7 @@ func TestUntrueHosts(t *testing.T) {
 			if err := json.Unmarshal([]byte(said), &machine); err != nil {
 				t.Fatal(err)
 			}
-			packed, err := pack(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "isolane.dev/v1alpha1", "kind": "Host",
+			packed, err := trimHost(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "isolane.dev/v1alpha1", "kind": "Host",
 				"metadata": map[string]any{"name": "one", "namespace": api.Namespace("one")},
 				"spec":     map[string]any{"site": "default"}, "status": map[string]any{"machine": machine}}})
 			if err != nil {
@@ -59,7 +59,7 @@ func TestUntrueHosts(t *testing.T) {
 			}
 			var log bytes.Buffer
 			c := &Controller{Log: slog.New(slog.NewTextHandler(&log, nil)), changed: map[string]bool{"host-one/one": true},
-				hosts: cache.NewStore(cache.MetaNamespaceKeyFunc), site: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+				hosts: cache.NewStore(cache.MetaNamespaceKeyFunc), sites: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 			if err := c.hosts.Add(packed); err != nil {
 				t.Fatal(err)
 			}
@@ -90,17 +90,17 @@ func TestStatusOf(t *testing.T) {
 		}
 	}
 	woken := func() (names []string) {
-		for c.roll(t.Context()); c.queue.Len() > 0; {
+		for c.checkLeases(t.Context()); c.queue.Len() > 0; {
 			name, _ := c.queue.Get()
 			c.queue.Done(name)
 			names = append(names, name)
 		}
 		return names
 	}
-	if names := woken(); len(names) > 0 || len(c.silent) > 0 {
-		t.Errorf("looked after %v when the hub had just begun, %v", names, c.silent)
+	if names := woken(); len(names) > 0 || len(c.expired) > 0 {
+		t.Errorf("looked after %v when the hub had just begun, %v", names, c.expired)
 	}
-	c.since = c.since.Add(-time.Minute)
+	c.leasesSince = c.leasesSince.Add(-time.Minute)
 	if names := woken(); !slices.Equal(names, []string{"default.on-gone"}) {
 		t.Errorf("looked after %v when a host had gone", names)
 	}
@@ -154,11 +154,11 @@ func TestOf(t *testing.T) {
 	c := &Controller{Client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{api.Resource("instances"): "InstanceList"},
 		object("aaa", "other.db", "victim.web"), object("zzz", "victim.web", "victim.web"))}
-	all, err := c.of(t.Context(), "victim.web")
+	all, err := c.instancesOf(t.Context(), "victim.web")
 	if err != nil || len(all) != 1 || hostOf(all[0]) != "zzz" {
 		t.Errorf("found %v, %v; expected the one of host zzz", all, err)
 	}
-	if others, err := c.used(t.Context(), "victim", "victim.web"); err != nil || others.instances != 1 {
+	if others, err := c.amountsOf(t.Context(), "victim", "victim.web"); err != nil || others.instances != 1 {
 		t.Errorf("found %+v, %v", others, err)
 	}
 }

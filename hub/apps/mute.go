@@ -18,10 +18,10 @@ import (
 // no host of the site is asked for a while. That while is shorter, so that another host of the site is asked
 // next.
 const (
-	several  = 3 // hosts of a site in a row
-	muteHost = time.Minute
-	muteSite = 15 * time.Second
-	listened = 5 * time.Second // between looks whether such a host has sent a sign of life
+	silentHostsLimit = 3 // hosts of a site in a row
+	muteHost         = time.Minute
+	muteSite         = 15 * time.Second
+	leasePause       = 5 * time.Second // between looks whether such a host has sent a sign of life
 )
 
 // mutes has the hosts and sites that have not answered, for whichever App they were asked.
@@ -33,31 +33,31 @@ type mutes struct {
 
 // mute is a host that has not answered.
 type mute struct {
-	site          string
-	since, looked time.Time // when it did not answer, and when its Lease was last read
+	site             string
+	since, leaseRead time.Time // when it did not answer, and when its Lease was last read
 }
 
 func newMutes() mutes {
 	return mutes{map[string]mute{}, map[string]int{}, map[string]time.Time{}}
 }
 
-// silent records that a host has not answered.
-func (m mutes) silent(host, site string, now time.Time) {
+// recordSilent records that a host has not answered.
+func (m mutes) recordSilent(host, site string, now time.Time) {
 	m.hosts[host] = mute{site, now, now}
-	if m.sites[site]++; m.sites[site] >= several {
+	if m.sites[site]++; m.sites[site] >= silentHostsLimit {
 		m.until[site] = now.Add(muteSite)
 	}
 }
 
-// heard records that a host has answered or sent a sign of life.
-func (m mutes) heard(host, site string) {
+// recordAnswer records that a host has answered or sent a sign of life.
+func (m mutes) recordAnswer(host, site string) {
 	delete(m.hosts, host)
 	delete(m.sites, site)
 	delete(m.until, site)
 }
 
-// leave excludes mute hosts from the choice.
-func (m mutes) leave(w *place.Where, now time.Time) {
+// excludeFrom excludes mute hosts from the choice.
+func (m mutes) excludeFrom(w *place.Where, now time.Time) {
 	for host, was := range m.hosts {
 		if now.Sub(was.since) >= muteHost {
 			delete(m.hosts, host)
@@ -74,18 +74,18 @@ func (m mutes) leave(w *place.Where, now time.Time) {
 	}
 }
 
-// hear looks whether mute hosts have since sent a sign of life.
-func (c *Controller) hear(ctx context.Context, now time.Time) {
+// unmuteAlive looks whether mute hosts have since sent a sign of life.
+func (c *Controller) unmuteAlive(ctx context.Context, now time.Time) {
 	for _, host := range slices.Sorted(maps.Keys(c.mutes.hosts)) {
 		was := c.mutes.hosts[host]
-		if now.Sub(was.looked) < listened {
+		if now.Sub(was.leaseRead) < leasePause {
 			continue
 		}
-		was.looked = now
+		was.leaseRead = now
 		c.mutes.hosts[host] = was
 		lease, err := c.Core.CoordinationV1().Leases(api.Namespace(host)).Get(ctx, host, metav1.GetOptions{})
-		if err == nil && !renewed(lease).Before(was.since.Truncate(time.Second)) { // Leases have whole seconds
-			c.mutes.heard(host, was.site)
+		if err == nil && !renewedAt(lease).Before(was.since.Truncate(time.Second)) { // Leases have whole seconds
+			c.mutes.recordAnswer(host, was.site)
 		}
 	}
 }

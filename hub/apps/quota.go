@@ -15,30 +15,30 @@ import (
 // quota is the name of the only Quota in a namespace.
 const quota = "tenant"
 
-// used returns what all Instances of a namespace's Apps use together, except those of the App without ("": no
-// exception).
-func (c *Controller) used(ctx context.Context, space, without string) (all amounts, err error) {
-	has, err := c.labelled(ctx, api.TenantOf, space)
+// amountsOf returns what all Instances of a namespace's Apps use together, except those of the App without
+// ("": no exception).
+func (c *Controller) amountsOf(ctx context.Context, space, without string) (all amounts, err error) {
+	has, err := c.listLabelled(ctx, api.TenantOf, space)
 	if err != nil {
 		return all, err
 	}
-	return sum(slices.DeleteFunc(has, func(i api.Instance) bool { return i.Name == without }))
+	return sumOf(slices.DeleteFunc(has, func(i api.Instance) bool { return i.Name == without }))
 }
 
-// sum returns what Instances use together.
-func sum(instances []api.Instance) (all amounts, err error) {
+// sumOf returns what Instances use together.
+func sumOf(instances []api.Instance) (all amounts, err error) {
 	for _, i := range instances {
 		has, err := api.Lane(i.Name, i.Spec.Lane)
 		if err != nil {
 			return all, err
 		}
-		all = all.plus(of(has.Spec), 1)
+		all = all.plus(amountsFor(has.Spec), 1)
 	}
 	return all, nil
 }
 
-// tell writes a tenant's limits and what it uses into its own namespace, and returns when to look again.
-func (c *Controller) tell(ctx context.Context, space string) (time.Duration, error) {
+// writeQuota writes a tenant's limits and use into its own namespace, and returns when to look again.
+func (c *Controller) writeQuota(ctx context.Context, space string) (time.Duration, error) {
 	own := c.Client.Resource(api.Resource("quotas")).Namespace(space)
 	u, err := c.Client.Resource(api.Resource("tenants")).Get(ctx, space, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -54,7 +54,7 @@ func (c *Controller) tell(ctx context.Context, space string) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	has, err := c.used(ctx, space, "")
+	has, err := c.amountsOf(ctx, space, "")
 	if err != nil {
 		return 0, err
 	}

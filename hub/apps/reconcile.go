@@ -31,25 +31,25 @@ const (
 	Ending   = "Ending"
 )
 
-// When an App without a host is tried again: soon if some hosts have not been asked, else after retry. At
-// most turn Instances of one App are placed at a time; after next it goes on, when the other waiting Apps
-// have had their turn.
+// When an App without a host is tried again: retrySoon if some hosts have not been asked, else after retry.
+// At most maxBatch Instances of one App are placed at a time; after batchPause it goes on, when the other
+// waiting Apps have had their turn.
 const (
-	soon  = time.Second
-	retry = 10 * time.Second
-	turn  = 4
-	next  = time.Millisecond
+	retrySoon  = time.Second
+	retry      = 10 * time.Second
+	maxBatch   = 4
+	batchPause = time.Millisecond
 )
 
 // reconcile brings one App nearer to its declaration. It returns when to look again; 0: when something
 // changes.
 func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	space, short, _ := strings.Cut(name, ".")
-	all := c.ofTenant(space)
+	all := c.appsOf(space)
 	u, err := all.Get(ctx, short, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		delete(c.noes, name)
-		delete(c.told, name)
+		delete(c.refusals, name)
+		delete(c.explained, name)
 		return 0, c.forgetWhy(ctx, name)
 	}
 	if err != nil {
@@ -63,12 +63,12 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 		return 0, c.refuse(ctx, app, nil, fmt.Errorf("metadata.name: expected at most %d characters, as it is "+
 			"%s on its hosts", validation.LabelValueMaxLength-len(space)-1, name))
 	}
-	has, err := c.of(ctx, name)
+	has, err := c.instancesOf(ctx, name)
 	if err != nil {
 		return 0, err
 	}
 	if app.DeletionTimestamp != nil {
-		return 0, c.end(ctx, u, app, has)
+		return 0, c.endApp(ctx, u, app, has)
 	}
 	if !slices.Contains(app.Finalizers, api.AppOf) {
 		if err = api.SetFinalizers(ctx, all, u, append(app.Finalizers, api.AppOf)); err != nil {
@@ -78,15 +78,15 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return c.scale(ctx, app, has)
 }
 
-// of returns the present Instances of an App on all hosts. An Instance of another name does not count,
-// whatever its labels.
-func (c *Controller) of(ctx context.Context, app string) ([]api.Instance, error) {
-	all, err := c.labelled(ctx, api.AppOf, app)
+// instancesOf returns the present Instances of an App on all hosts. An Instance of another name does not
+// count, whatever its labels.
+func (c *Controller) instancesOf(ctx context.Context, app string) ([]api.Instance, error) {
+	all, err := c.listLabelled(ctx, api.AppOf, app)
 	return slices.DeleteFunc(all, func(i api.Instance) bool { return i.Name != app }), err
 }
 
-// labelled returns the Instances that have a label.
-func (c *Controller) labelled(ctx context.Context, label, value string) (all []api.Instance, err error) {
+// listLabelled returns the Instances that have a label.
+func (c *Controller) listLabelled(ctx context.Context, label, value string) (all []api.Instance, err error) {
 	list, err := c.Client.Resource(api.Resource("instances")).List(ctx,
 		metav1.ListOptions{LabelSelector: label + "=" + value})
 	if err != nil {
@@ -104,18 +104,18 @@ func (c *Controller) labelled(ctx context.Context, label, value string) (all []a
 
 func hostOf(i api.Instance) string { return strings.TrimPrefix(i.Namespace, api.Namespace("")) }
 
-// ofTenant returns the client for the Apps of a namespace.
-func (c *Controller) ofTenant(space string) dynamic.ResourceInterface {
+// appsOf returns the client for the Apps of a namespace.
+func (c *Controller) appsOf(space string) dynamic.ResourceInterface {
 	return c.Client.Resource(api.Resource("apps")).Namespace(space)
 }
 
-// end deletes the Instances of a deleted App, which gives them tombstones, and removes the App's finalizer
+// endApp deletes the Instances of a deleted App, which gives them tombstones, and removes the App's finalizer
 // when the hosts have ended them.
-func (c *Controller) end(ctx context.Context, u *unstructured.Unstructured, app api.App,
+func (c *Controller) endApp(ctx context.Context, u *unstructured.Unstructured, app api.App,
 	has []api.Instance) error {
 	if len(has) == 0 {
 		ours := func(f string) bool { return f == api.AppOf }
-		err := api.SetFinalizers(ctx, c.ofTenant(app.Namespace), u, slices.DeleteFunc(app.Finalizers, ours))
+		err := api.SetFinalizers(ctx, c.appsOf(app.Namespace), u, slices.DeleteFunc(app.Finalizers, ours))
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
@@ -131,12 +131,12 @@ func (c *Controller) end(ctx context.Context, u *unstructured.Unstructured, app 
 	}
 	s := api.AppStatus{Phase: Ending, Generation: app.Generation, Hosts: hosts,
 		Message: "waits until hosts have ended it: " + strings.Join(hosts, ", ")}
-	return errors.Join(failed, c.say(ctx, app, s))
+	return errors.Join(failed, c.writeStatus(ctx, app, s))
 }
 
 // scale brings the Instances of an App to the declared number and spec.
 func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance) (time.Duration, error) {
-	spec, l, err := declared(app)
+	spec, l, err := instanceOf(app)
 	var t tenant
 	if err == nil {
 		t, err = c.tenant(ctx, app, l)
@@ -148,28 +148,28 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 	for _, i := range has {
 		except[hostOf(i)] = "it has one of this App's Instances"
 	}
-	live, err := c.keep(ctx, app, has)
+	live, err := c.endSurplus(ctx, app, has)
 	if err == nil {
-		err = t.end(has, live)
+		err = t.addEnding(has, live)
 	}
 	if err != nil {
 		return 0, err
 	}
-	if err = t.takes(len(live)); err != nil {
+	if err = t.checkQuota(len(live)); err != nil {
 		return retry, c.refuse(ctx, app, live, err)
 	}
 	for _, i := range live {
-		if err = c.change(ctx, i, spec); err != nil {
+		if err = c.updateInstance(ctx, i, spec); err != nil {
 			return 0, err
 		}
 	}
-	r := &asking{Controller: c, app: app, spec: spec, sites: t.quota.Sites}
+	r := &reserver{Controller: c, app: app, spec: spec, sites: t.quota.Sites}
 	r.spec.Reserve = true
 	var d place.Decision
 	var over error // which limit of the quota forbids more
 	decided := map[string]string{}
-	for n := 0; n < turn && len(live) < app.Spec.Replicas; n++ {
-		if over = t.takes(len(live) + 1); over != nil {
+	for n := 0; n < maxBatch && len(live) < app.Spec.Replicas; n++ {
+		if over = t.checkQuota(len(live) + 1); over != nil {
 			break
 		}
 		if d, err = c.placeOne(ctx, r, l, except); err != nil || d.Host == "" {
@@ -190,9 +190,9 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 	return c.conclude(ctx, app, live, d, l)
 }
 
-// keep returns the Instances that an App still wants, and ends the others: the surplus, and reservations that
-// an earlier run of the hub has asked for and not confirmed.
-func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) (
+// endSurplus returns the Instances that an App still wants, and ends the others: the surplus, and
+// reservations that an earlier run of the hub has asked for and not confirmed.
+func (c *Controller) endSurplus(ctx context.Context, app api.App, has []api.Instance) (
 	live []api.Instance, err error) {
 	for _, i := range has {
 		switch {
@@ -209,8 +209,8 @@ func (c *Controller) keep(ctx context.Context, app api.App, has []api.Instance) 
 // nameOf returns the name of an App's Instances.
 func nameOf(app api.App) string { return app.Namespace + "." + app.Name }
 
-// declared returns what an App is on each host: an Instance, and its lane by the name that it has there.
-func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
+// instanceOf returns what an App is on each host: an Instance, and its lane by the name that it has there.
+func instanceOf(app api.App) (api.InstanceSpec, lane.Lane, error) {
 	spec := api.InstanceSpec{Workload: app.Spec.Workload, Tenant: app.Namespace}
 	l, err := api.Lane(nameOf(app), app.Spec.Lane)
 	if err != nil {
@@ -229,9 +229,9 @@ func declared(app api.App) (api.InstanceSpec, lane.Lane, error) {
 	return spec, l, err
 }
 
-// change makes an Instance follow its App. If the lane changes, the kept reason for its place is replaced:
-// the host itself chooses the CPUs of the new lane.
-func (c *Controller) change(ctx context.Context, i api.Instance, spec api.InstanceSpec) error {
+// updateInstance makes an Instance follow its App. If the lane changes, the kept reason for its place is
+// replaced: the host itself chooses the CPUs of the new lane.
+func (c *Controller) updateInstance(ctx context.Context, i api.Instance, spec api.InstanceSpec) error {
 	is, err := api.Lane(i.Name, i.Spec.Lane)
 	want, werr := api.Lane(i.Name, spec.Lane)
 	same := err == nil && werr == nil && reflect.DeepEqual(is.Spec, want.Spec)
@@ -256,7 +256,7 @@ func (c *Controller) change(ctx context.Context, i api.Instance, spec api.Instan
 
 // placeOne chooses a host that has no Instance of this App, and has it reserve the lane. It remembers which
 // hosts refused.
-func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, except map[string]string) (
+func (c *Controller) placeOne(ctx context.Context, r *reserver, l lane.Lane, except map[string]string) (
 	place.Decision, error) {
 	name := l.Metadata.Name
 	at := r.app.Spec.Where
@@ -265,32 +265,33 @@ func (c *Controller) placeOne(ctx context.Context, r *asking, l lane.Lane, excep
 	if r.app.Spec.Root {
 		w.Root = r.app.Namespace
 	}
-	for host, was := range c.noes[name] {
-		if time.Now().Before(was.until) && was.generation == r.app.Generation && was.version == c.version(host) {
+	for host, was := range c.refusals[name] {
+		if time.Now().Before(was.until) && was.generation == r.app.Generation && was.version == c.versionOf(host) {
 			w.Said[host] = place.Verdict{Kind: was.kind, Why: was.why}
 		} else {
-			delete(c.noes[name], host)
+			delete(c.refusals[name], host)
 		}
 	}
 	now := time.Now()
-	c.hear(ctx, now)
-	c.mutes.leave(&w, now)
+	c.unmuteAlive(ctx, now)
+	c.mutes.excludeFrom(&w, now)
 	d, err := c.index.Place(ctx, l, w, r)
 	for _, v := range d.Verdicts {
 		if !v.Before && (v.Kind == place.Refused || v.Kind == place.Silent) {
-			if c.noes[name] == nil {
-				c.noes[name] = map[string]no{}
+			if c.refusals[name] == nil {
+				c.refusals[name] = map[string]refusal{}
 			}
 			why := fmt.Sprintf("at %s: %s", time.Now().UTC().Format(time.TimeOnly), v.Why)
-			pause := map[place.Kind]time.Duration{place.Refused: rest, place.Silent: quiet}[v.Kind]
-			c.noes[name][v.Host] = no{v.Kind, why, r.app.Generation, c.version(v.Host), time.Now().Add(pause)}
+			pause := map[place.Kind]time.Duration{place.Refused: refusalPause, place.Silent: silencePause}[v.Kind]
+			c.refusals[name][v.Host] = refusal{v.Kind, why, r.app.Generation, c.versionOf(v.Host),
+				time.Now().Add(pause)}
 		}
 	}
 	return d, err
 }
 
-// version returns the resourceVersion of a host's last report.
-func (c *Controller) version(host string) string {
+// versionOf returns the resourceVersion of a host's last report.
+func (c *Controller) versionOf(host string) string {
 	object, _, _ := c.hosts.GetByKey(api.Namespace(host) + "/" + host)
 	if u, is := object.(*unstructured.Unstructured); is {
 		return u.GetResourceVersion()
@@ -304,31 +305,32 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 	l lane.Lane) (time.Duration, error) {
 	s := c.statusOf(app, live)
 	if len(live) >= app.Spec.Replicas {
-		delete(c.told, l.Metadata.Name)
-		return 0, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
+		delete(c.explained, l.Metadata.Name)
+		return 0, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
 	}
 	s.Phase, s.Message = Pending, briefOf(d)
 	if d.Host != "" {
 		s.Message = fmt.Sprintf("%d of %d have a host so far", len(live), app.Spec.Replicas)
-		return next, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
+		return batchPause, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
 	}
 	if slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool { return v.Kind == place.Later }) {
-		return soon, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
+		return retrySoon, errors.Join(c.writeStatus(ctx, app, s),
+			c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
 	}
 	asked := slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool {
 		return v.Kind == place.Refused && !v.Before
 	})
-	if was := c.told[l.Metadata.Name]; was == s.Message && !asked && app.Status.Phase == Pending {
+	if was := c.explained[l.Metadata.Name]; was == s.Message && !asked && app.Status.Phase == Pending {
 		s.Message = app.Status.Message // it was explained before
-		return retry, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, nil))
+		return retry, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, nil))
 	}
-	c.told[l.Metadata.Name] = s.Message
-	if err := c.say(ctx, app, s); err != nil {
+	c.explained[l.Metadata.Name] = s.Message
+	if err := c.writeStatus(ctx, app, s); err != nil {
 		return 0, err
 	}
 	d.Explain(l)
 	s.Message = briefOf(d)
-	return retry, errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
+	return retry, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
 }
 
 // briefOf returns what a tenant may read of a decision, with fields named as in an App.
@@ -341,11 +343,11 @@ func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance
 	s := c.statusOf(app, has)
 	s.Phase, s.Message = Refused, why.Error()
 	text := fmt.Sprintf("%s: refused: %s\n", nameOf(app), s.Message)
-	return errors.Join(c.say(ctx, app, s), c.settleWhy(ctx, nameOf(app), has, &text))
+	return errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, nameOf(app), has, &text))
 }
 
-// ready returns the conditions of an App, given those that it had.
-func ready(s api.AppStatus, had []metav1.Condition) []metav1.Condition {
+// withReady returns the conditions of an App, given those that it had.
+func withReady(s api.AppStatus, had []metav1.Condition) []metav1.Condition {
 	is := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: s.Phase, Message: s.Message,
 		ObservedGeneration: s.Generation}
 	if s.Phase == Running {
@@ -356,10 +358,10 @@ func ready(s api.AppStatus, had []metav1.Condition) []metav1.Condition {
 	return had
 }
 
-// say writes the status of an App if it has changed.
-func (c *Controller) say(ctx context.Context, app api.App, s api.AppStatus) error {
+// writeStatus writes the status of an App if it has changed.
+func (c *Controller) writeStatus(ctx context.Context, app api.App, s api.AppStatus) error {
 	slices.Sort(s.Hosts)
-	all := c.ofTenant(app.Namespace)
+	all := c.appsOf(app.Namespace)
 	now, err := all.Get(ctx, app.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -368,7 +370,7 @@ func (c *Controller) say(ctx context.Context, app api.App, s api.AppStatus) erro
 		return err
 	}
 	known, err := api.From[api.App](now)
-	s.Conditions = ready(s, known.Status.Conditions)
+	s.Conditions = withReady(s, known.Status.Conditions)
 	if err != nil || reflect.DeepEqual(known.Status, s) {
 		return err
 	}

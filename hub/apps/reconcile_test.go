@@ -42,7 +42,7 @@ func newBench(t *testing.T, site string, hosts ...string) *bench {
 	machine := hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)
 	b := &bench{core: fake.NewClientset(), client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{api.Resource("instances"): "InstanceList", api.Resource("apps"): "AppList"})}
-	b.Controller = &Controller{Core: b.core, Client: b.client, noes: map[string]map[string]no{}, told: map[string]string{},
+	b.Controller = &Controller{Core: b.core, Client: b.client, refusals: map[string]map[string]refusal{}, explained: map[string]string{},
 		mutes: newMutes(), hosts: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 	for _, name := range hosts {
 		u, err := api.To(api.Host{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: api.Namespace(name)}, Spec: api.HostSpec{Site: site}})
@@ -109,7 +109,7 @@ func (b *bench) reserved(t *testing.T, machine host.Host, space string) *unstruc
 // declare declares an App, and returns its status after a turn.
 func (b *bench) declare(t *testing.T, replicas, cpus int) (api.AppStatus, time.Duration) {
 	t.Helper()
-	all := b.ofTenant("default")
+	all := b.appsOf("default")
 	app := api.App{TypeMeta: metav1.TypeMeta{APIVersion: api.Group + "/" + api.Version, Kind: "App"},
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Finalizers: []string{api.AppOf}},
 		Spec: api.AppSpec{Lane: fmt.Appendf(nil, `{"cpus":{"count":%d}}`, cpus), Replicas: replicas,
@@ -149,7 +149,7 @@ func TestTurns(t *testing.T) {
 		return text
 	}
 	s, again := b.declare(t, 6, 1)
-	if len(s.Hosts) != turn || s.Phase != Pending || s.Message != "4 of 6 have a host so far" || again != next {
+	if len(s.Hosts) != maxBatch || s.Phase != Pending || s.Message != "4 of 6 have a host so far" || again != batchPause {
 		t.Errorf("after a turn: %+v, again after %s", s, again)
 	}
 	if s, again = b.declare(t, 6, 1); len(s.Hosts) != 6 || again != 0 {
@@ -191,7 +191,7 @@ func TestManyReasons(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := Why(t.Context(), b.core, "web")
-	if err != nil || len(text) > whole+longest || strings.Count(text, "others: ") != most || !strings.Contains(text, "web: pending") {
+	if err != nil || len(text) > maxAllTexts+maxText || strings.Count(text, "others: ") != keptWhole || !strings.Contains(text, "web: pending") {
 		t.Errorf("%v, %d bytes, %d of them whole", err, len(text), strings.Count(text, "others: "))
 	}
 	if missing := fmt.Sprintf("of %d of its hosts no reasons are kept", 4000-strings.Count(text, "chosen")); !strings.Contains(text, missing) {
@@ -214,32 +214,32 @@ func TestMute(t *testing.T) {
 			l.Metadata.Name = "default." + app
 			from := time.Now()
 			b.asked = nil
-			d, perr := b.placeOne(t.Context(), &asking{Controller: b.Controller}, l, nil)
+			d, perr := b.placeOne(t.Context(), &reserver{Controller: b.Controller}, l, nil)
 			if perr != nil || d.Host != "" || !slices.Equal(b.asked, asked) || time.Since(from) != took {
 				t.Errorf("%s: asked %v in %s, expected %v in %s; %v\n%s", app, b.asked, time.Since(from), asked, took, perr, d.Why())
 			}
 		}
-		place("one", 3*answer, "h0", "h1", "h2")
+		place("one", 3*answerTimeout, "h0", "h1", "h2")
 		place("two", 0)
 		<-time.After(muteSite)
-		place("three", answer, "h3")
+		place("three", answerTimeout, "h3")
 		b.Core = fake.NewClientset(leaseOf("h0", began), leaseOf("h1", time.Now()), leaseOf("h2", began))
-		<-time.After(listened)
-		place("four", answer, "h1")
+		<-time.After(leasePause)
+		place("four", answerTimeout, "h1")
 		<-time.After(muteHost)
-		place("five", 3*answer, "h0", "h1", "h2")
+		place("five", 3*answerTimeout, "h0", "h1", "h2")
 		<-time.After(muteHost)
-		b.Answer = 5 * answer
-		place("six", 15*answer, "h0", "h1", "h2")
+		b.Answer = 5 * answerTimeout
+		place("six", 15*answerTimeout, "h0", "h1", "h2")
 	})
 }
 
 // Programs that wait for an App get the condition Ready, which keeps the time of its last change.
 func TestReady(t *testing.T) {
-	pending := ready(api.AppStatus{Phase: Pending, Message: "no host takes it", Generation: 1}, nil)
+	pending := withReady(api.AppStatus{Phase: Pending, Message: "no host takes it", Generation: 1}, nil)
 	pending[0].LastTransitionTime = metav1.NewTime(time.Unix(1, 0))
-	again := ready(api.AppStatus{Phase: Pending, Message: "another reason", Generation: 2}, pending)
-	running := ready(api.AppStatus{Phase: Running, Generation: 2}, again)
+	again := withReady(api.AppStatus{Phase: Pending, Message: "another reason", Generation: 2}, pending)
+	running := withReady(api.AppStatus{Phase: Running, Generation: 2}, again)
 	for _, row := range []struct {
 		found        metav1.Condition
 		status       metav1.ConditionStatus

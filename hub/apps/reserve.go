@@ -20,11 +20,12 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// answer is how long a host may take to say whether it takes a lane, unless Controller.Answer says otherwise.
-const answer = 2 * time.Second
+// answerTimeout is how long a host may take to accept or refuse a lane, unless Controller.Answer says
+// otherwise.
+const answerTimeout = 2 * time.Second
 
-// asking asks hosts for one Instance of an App.
-type asking struct {
+// reserver asks hosts for one Instance of an App.
+type reserver struct {
 	*Controller
 	app      api.App
 	spec     api.InstanceSpec
@@ -38,8 +39,8 @@ func (c *Controller) instances(host string) dynamic.ResourceInterface {
 
 // Reserve makes an Instance that is only to be reserved, and waits for the host's answer. It withdraws what
 // the host does not reserve.
-func (r *asking) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Placement, error) {
-	if err := r.present(ctx, host); err != nil {
+func (r *reserver) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Placement, error) {
+	if err := r.checkPresent(ctx, host); err != nil {
 		return plan.Placement{}, err
 	}
 	u, err := api.To(api.Instance{
@@ -57,12 +58,12 @@ func (r *asking) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Pl
 	}
 	said, err := r.wait(ctx, host, u)
 	if _, mute := errors.AsType[noAnswer](err); mute {
-		r.mutes.silent(host, r.siteOf(host), time.Now())
+		r.mutes.recordSilent(host, r.siteOf(host), time.Now())
 	}
 	if err == nil {
-		r.mutes.heard(host, r.siteOf(host))
+		r.mutes.recordAnswer(host, r.siteOf(host))
 		var placed plan.Placement
-		if placed, err = answered(said, l); err == nil {
+		if placed, err = placementIn(said, l); err == nil {
 			r.reserved = said
 			return placed, nil
 		}
@@ -73,20 +74,20 @@ func (r *asking) Reserve(ctx context.Context, host string, l lane.Lane) (plan.Pl
 	return plan.Placement{}, errors.Join(err, r.withdraw(ctx, host, u.GetName(), u.GetUID()))
 }
 
-// present checks that a host is there: a host whose Lease has expired need not be asked.
-func (c *Controller) present(ctx context.Context, host string) error {
+// checkPresent checks that a host is there: a host whose Lease has expired need not be asked.
+func (c *Controller) checkPresent(ctx context.Context, host string) error {
 	lease, err := c.Core.CoordinationV1().Leases(api.Namespace(host)).Get(ctx, host, metav1.GetOptions{})
 	if err != nil || lease.Spec.LeaseDurationSeconds == nil {
 		return errors.Join(errors.New("it was never there"), err)
 	}
-	if at, is := away(lease); is {
+	if at, is := lastSeen(lease); is {
 		return fmt.Errorf("it was last there at %s", at.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// renewed returns when a Lease was last renewed, by the clock of the API server: a host's clock may be wrong.
-func renewed(lease *coordinationv1.Lease) (at time.Time) {
+// renewedAt returns when a Lease was renewed, by the clock of the API server: a host's clock may be wrong.
+func renewedAt(lease *coordinationv1.Lease) (at time.Time) {
 	for _, by := range lease.ManagedFields {
 		if by.Time != nil && by.Time.After(at) {
 			at = by.Time.Time
@@ -101,9 +102,9 @@ type noAnswer time.Duration
 func (n noAnswer) Error() string { return fmt.Sprintf("no answer within %s", time.Duration(n)) }
 
 // wait waits for a host's answer about an Instance. The error is a noAnswer if none came.
-func (r *asking) wait(ctx context.Context, host string, u *unstructured.Unstructured) (
+func (r *reserver) wait(ctx context.Context, host string, u *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	limit := cmp.Or(r.Answer, answer)
+	limit := cmp.Or(r.Answer, answerTimeout)
 	brief, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	w, err := r.instances(host).Watch(brief, metav1.ListOptions{
@@ -131,8 +132,8 @@ func (r *asking) wait(ctx context.Context, host string, u *unstructured.Unstruct
 	}
 }
 
-// answered returns what a host has placed after its answer. The error is a *plan.Refusal if the answer is no.
-func answered(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, err error) {
+// placementIn returns what a host has placed, by its answer. The error is a *plan.Refusal if that is no.
+func placementIn(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, err error) {
 	i, err := api.From[api.Instance](u)
 	if err != nil {
 		return p, err
@@ -157,7 +158,7 @@ func answered(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, err 
 
 // withdraw takes back a request. If that fails, the reservation ends by itself.
 func (c *Controller) withdraw(ctx context.Context, host, name string, uid types.UID) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answer)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
 	err := c.instances(host).Delete(ctx, name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
@@ -169,7 +170,7 @@ func (c *Controller) withdraw(ctx context.Context, host, name string, uid types.
 
 // confirm turns a reservation into an Instance, if it is still as the host answered: a lapsed one is not
 // confirmed.
-func (r *asking) confirm(ctx context.Context, host string) (i api.Instance, err error) {
+func (r *reserver) confirm(ctx context.Context, host string) (i api.Instance, err error) {
 	change, err := json.Marshal(map[string]any{"spec": map[string]any{"reserve": nil},
 		"metadata": map[string]any{"uid": r.reserved.GetUID(), "resourceVersion": r.reserved.GetResourceVersion()}})
 	if err != nil {

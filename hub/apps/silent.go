@@ -14,60 +14,60 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// sweep is how often the hub looks which hosts are there. back is how long hosts have to report after the hub
-// itself was away: they notice its return within ten seconds.
+// leaseCheckInterval is how often the hub looks which hosts are there. returnTime is how long hosts have to
+// report after the hub itself was away: they notice its return within ten seconds.
 const (
-	sweep = 30 * time.Second
-	back  = 20 * time.Second
+	leaseCheckInterval = 30 * time.Second
+	returnTime         = 20 * time.Second
 )
 
-// away returns when a host was last there, and whether its Lease has expired since.
-func away(lease *coordinationv1.Lease) (at time.Time, is bool) {
+// lastSeen returns when a host was last there, and whether its Lease has expired since.
+func lastSeen(lease *coordinationv1.Lease) (at time.Time, is bool) {
 	if lease.Spec.LeaseDurationSeconds == nil {
 		return at, true
 	}
-	at = renewed(lease)
+	at = renewedAt(lease)
 	return at, time.Since(at) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second
 }
 
-// listen looks which hosts are there, until the context ends.
-func (c *Controller) listen(ctx context.Context) {
-	for ticker := time.NewTicker(sweep); ; {
+// watchLeases looks which hosts are there, until the context ends.
+func (c *Controller) watchLeases(ctx context.Context) {
+	for ticker := time.NewTicker(leaseCheckInterval); ; {
 		select {
 		case <-ctx.Done():
 			ticker.Stop()
 			return
 		case <-ticker.C:
-			c.roll(ctx)
+			c.checkLeases(ctx)
 		}
 	}
 }
 
-// roll finds the hosts whose Leases have expired, and wakes the Apps of hosts that have gone or come back: no
-// change of an object tells that.
-func (c *Controller) roll(ctx context.Context) {
+// checkLeases finds the hosts whose Leases have expired, and wakes the Apps of hosts that have gone or come
+// back: no change of an object tells that.
+func (c *Controller) checkLeases(ctx context.Context) {
 	leases, err := c.Core.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		if c.since = (time.Time{}); ctx.Err() == nil {
+		if c.leasesSince = (time.Time{}); ctx.Err() == nil {
 			c.Log.WarnContext(ctx, "which hosts are there is not known", "error", err)
 		}
 		return
 	}
-	if c.since.IsZero() {
-		c.since = time.Now()
+	if c.leasesSince.IsZero() {
+		c.leasesSince = time.Now()
 	}
 	now := map[string]time.Time{}
 	for n := range leases.Items {
 		lease := &leases.Items[n]
-		at, is := away(lease)
-		_, known := c.silent[lease.Name]
-		if is && (known || time.Since(c.since) > back) && lease.Namespace == api.Namespace(lease.Name) {
+		at, is := lastSeen(lease)
+		_, known := c.expired[lease.Name]
+		if is && (known || time.Since(c.leasesSince) > returnTime) && lease.Namespace == api.Namespace(lease.Name) {
 			now[lease.Name] = at
 		}
 	}
 	c.lock.Lock()
-	was := c.silent
-	c.silent = now
+	was := c.expired
+	c.expired = now
 	c.lock.Unlock()
 	other := func(host string) bool {
 		_, before := was[host]
@@ -78,7 +78,7 @@ func (c *Controller) roll(ctx context.Context) {
 		if app, is := object.(*unstructured.Unstructured); is {
 			hosts, _, _ := unstructured.NestedStringSlice(app.Object, "status", "hosts")
 			if slices.ContainsFunc(hosts, other) {
-				c.queue.Add(key(app))
+				c.queue.Add(nameOfObject(app))
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func (c *Controller) statusOf(app api.App, live []api.Instance) api.AppStatus {
 	for _, i := range live {
 		host := hostOf(i)
 		s.Hosts = append(s.Hosts, host)
-		at, silent := c.silent[host]
+		at, silent := c.expired[host]
 		switch {
 		case silent:
 			gone[host] = host + " (last there at " + at.UTC().Format(time.RFC3339) + ")"

@@ -21,7 +21,7 @@ type amounts struct {
 	memory, hugepages          quantity.Bytes
 }
 
-func of(l lane.Spec) amounts {
+func amountsFor(l lane.Spec) amounts {
 	a := amounts{cpus: uint64(max(0, l.CPUs.Count)), functions: uint64(max(0, l.Network.VFs)), instances: 1,
 		memory: l.Memory.Size}
 	if p := l.Network.Path; p == "sriov" || p == "auto" && l.Network.Device != "" { // auto may become sriov
@@ -47,9 +47,9 @@ type tenant struct {
 	ending       []string // hosts that still end an Instance of the App; others includes it
 }
 
-// end counts the Instances that an App no longer wants, as long as they exist. A mere reservation is gone as
-// soon as it is withdrawn.
-func (t *tenant) end(has, live []api.Instance) error {
+// addEnding counts the Instances that an App no longer wants, as long as they exist. A mere reservation is
+// gone as soon as it is withdrawn.
+func (t *tenant) addEnding(has, live []api.Instance) error {
 	ending := slices.DeleteFunc(slices.Clone(has), func(i api.Instance) bool {
 		return i.Spec.Reserve && len(i.Finalizers) == 0 ||
 			slices.ContainsFunc(live, func(l api.Instance) bool { return l.UID == i.UID })
@@ -57,14 +57,14 @@ func (t *tenant) end(has, live []api.Instance) error {
 	for _, i := range ending {
 		t.ending = append(t.ending, hostOf(i))
 	}
-	more, err := sum(ending)
+	more, err := sumOf(ending)
 	t.others = t.others.plus(more, 1)
 	return err
 }
 
 // tenant returns the tenant of an App's namespace.
 func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tenant, error) {
-	t := tenant{name: app.Namespace, each: of(l.Spec)}
+	t := tenant{name: app.Namespace, each: amountsFor(l.Spec)}
 	u, err := c.Client.Resource(api.Resource("tenants")).Get(ctx, app.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return t, nil
@@ -82,12 +82,12 @@ func (c *Controller) tenant(ctx context.Context, app api.App, l lane.Lane) (tena
 		return t, fmt.Errorf("spec.where.sites: expected one of the tenant's, %s",
 			strings.Join(t.quota.Sites, ", "))
 	}
-	t.others, err = c.used(ctx, app.Namespace, l.Metadata.Name)
+	t.others, err = c.amountsOf(ctx, app.Namespace, l.Metadata.Name)
 	return t, err
 }
 
-// takes says which limits of the quota forbid so many Instances of the App; nil: none.
-func (t tenant) takes(instances int) error {
+// checkQuota says which limits of the quota forbid so many Instances of the App; nil: none.
+func (t tenant) checkQuota(instances int) error {
 	all := t.others.plus(t.each, instances)
 	var over []error
 	also := ""

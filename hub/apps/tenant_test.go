@@ -18,7 +18,7 @@ func TestQuota(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return of(l.Spec)
+		return amountsFor(l.Spec)
 	}
 	two, none := 2, 0
 	each := lane(`{"cpus": {"count": 1}, "memory": {"size": "1Gi", "hugepages": {"2Mi": "512Mi", "1Gi": "1Gi"}},
@@ -46,11 +46,11 @@ func TestQuota(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			tn := tenant{name: "a", quota: row.quota, each: each, others: lane(`{"cpus": {"count": 1}}`)}
 			if row.most >= 0 {
-				if err := tn.takes(row.most); err != nil {
+				if err := tn.checkQuota(row.most); err != nil {
 					t.Error(err)
 				}
 			}
-			if err := tn.takes(row.most + 1); err == nil || !strings.Contains(err.Error(), row.says) {
+			if err := tn.checkQuota(row.most + 1); err == nil || !strings.Contains(err.Error(), row.says) {
 				t.Errorf("found %v, expected %q", err, row.says)
 			}
 		})
@@ -73,7 +73,7 @@ func TestQuotaReferee(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.lane = of(lane.Spec)
+		a.lane = amountsFor(lane.Spec)
 		kinds = append(kinds, a)
 	}
 	has := make([][]ask, len(limits))
@@ -94,7 +94,7 @@ func TestQuotaReferee(t *testing.T) {
 			cpus, mib = cpus+h.cpus, mib+h.mib
 		}
 		fits := limits[who].cpus == 0 || cpus <= limits[who].cpus && mib <= limits[who].mib
-		if err := tn.takes(1); (err == nil) != fits {
+		if err := tn.checkQuota(1); (err == nil) != fits {
 			t.Fatalf("request %d makes it %d CPUs and %d MiB of %+v: %v", i, cpus, mib, limits[who], err)
 		}
 		if fits {
@@ -125,10 +125,10 @@ func TestQuotaOfEnding(t *testing.T) {
 		says      string // about one Instance
 	}{{has, has, ""}, {[]api.Instance{reserved}, nil, ""}, {has, nil, "and this App would make it 8, with what has not ended yet on one"}} {
 		tn := tenant{name: "a", quota: api.TenantSpec{CPUs: &four}, each: amounts{cpus: 4}}
-		if err := tn.end(row.has, row.live); err != nil {
+		if err := tn.addEnding(row.has, row.live); err != nil {
 			t.Fatal(err)
 		}
-		if err := tn.takes(1); (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
+		if err := tn.checkQuota(1); (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%d live: %v, expected %q", len(row.live), err, row.says)
 		}
 	}

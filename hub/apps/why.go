@@ -17,15 +17,15 @@ import (
 
 // Reasons are in ConfigMaps of a namespace that no tenant reads, because they name lanes of others. There is
 // one ConfigMap for each App, with a text for each of its hosts, and further texts under names that no host
-// has. After the first `most` hosts only a host's own line is kept: then a ConfigMap has room for about a
+// has. After the first keptWhole hosts only a host's own line is kept: then a ConfigMap has room for about a
 // thousand hosts.
 const (
-	reasons = "isolane-hub"
-	pending = "_pending" // for Instances without a host
-	without = "_without" // for hosts whose texts are not kept
-	most    = 16         // hosts whose texts are kept whole
-	longest = 50000      // bytes of a text
-	whole   = 500000     // bytes of all of them
+	reasonsNamespace = "isolane-hub"
+	pendingKey       = "_pending" // for Instances without a host
+	withoutKey       = "_without" // for hosts whose texts are not kept
+	keptWhole        = 16         // hosts whose texts are kept whole
+	maxText          = 50000      // bytes of a text
+	maxAllTexts      = 500000     // bytes of all of them
 )
 
 // keepWhy stores the texts of decisions, by host.
@@ -40,11 +40,11 @@ func (c *Controller) keepWhy(ctx context.Context, app string, decided map[string
 			size += len(other)
 		}
 		for _, host := range slices.Sorted(maps.Keys(decided)) {
-			text := cut(decided[host])
-			if lines := strings.SplitAfterN(text, "\n", 3); len(texts) >= most && len(lines) == 3 {
+			text := truncate(decided[host])
+			if lines := strings.SplitAfterN(text, "\n", 3); len(texts) >= keptWhole && len(lines) == 3 {
 				text = lines[0] + lines[1]
 			}
-			if size += len(text); size < whole {
+			if size += len(text); size < maxAllTexts {
 				texts[host] = text
 			}
 		}
@@ -56,31 +56,31 @@ func (c *Controller) keepWhy(ctx context.Context, app string, decided map[string
 func (c *Controller) settleWhy(ctx context.Context, app string, live []api.Instance, text *string) error {
 	return c.editWhy(ctx, app, func(texts map[string]string) {
 		if text == nil {
-			text = new(texts[pending])
+			text = new(texts[pendingKey])
 		}
 		maps.DeleteFunc(texts, func(host, _ string) bool {
 			return !slices.ContainsFunc(live, func(i api.Instance) bool { return hostOf(i) == host })
 		})
 		if n := len(live) - len(texts); n > 0 {
-			texts[without] = fmt.Sprintf("%s: of %d of its hosts no reasons are kept: kubectl get instances -A "+
+			texts[withoutKey] = fmt.Sprintf("%s: of %d of its hosts no reasons are kept: kubectl get instances -A "+
 				"-l %s=%[1]s lists them all\n", app, n, api.AppOf)
 		}
 		if *text != "" {
-			texts[pending] = cut(*text)
+			texts[pendingKey] = truncate(*text)
 		}
 	})
 }
 
-func cut(text string) string {
-	if len(text) > longest {
-		text = text[:longest] + "\n  …\n"
+func truncate(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText] + "\n  …\n"
 	}
 	return text
 }
 
 // editWhy changes the texts of an App.
 func (c *Controller) editWhy(ctx context.Context, app string, edit func(map[string]string)) error {
-	kept := c.Core.CoreV1().ConfigMaps(reasons)
+	kept := c.Core.CoreV1().ConfigMaps(reasonsNamespace)
 	m, err := kept.Get(ctx, app, metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
@@ -103,7 +103,7 @@ func (c *Controller) editWhy(ctx context.Context, app string, edit func(map[stri
 }
 
 func (c *Controller) forgetWhy(ctx context.Context, app string) error {
-	err := c.Core.CoreV1().ConfigMaps(reasons).Delete(ctx, app, metav1.DeleteOptions{})
+	err := c.Core.CoreV1().ConfigMaps(reasonsNamespace).Delete(ctx, app, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
@@ -116,7 +116,7 @@ func Why(ctx context.Context, core kubernetes.Interface, app string) (string, er
 	if !given {
 		space, name = corev1.NamespaceDefault, app
 	}
-	m, err := core.CoreV1().ConfigMaps(reasons).Get(ctx, space+"."+name, metav1.GetOptions{})
+	m, err := core.CoreV1().ConfigMaps(reasonsNamespace).Get(ctx, space+"."+name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("%s: no decision was made: expected an App, as NAMESPACE/NAME; "+
 			"kubectl get apps -A lists them", app)

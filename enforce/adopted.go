@@ -33,7 +33,7 @@ const (
 func (l *Lanes) SetForGood(ctx context.Context, s journal.Step) (*Adopted, error) {
 	before, err := l.journal.Set(ctx, s)
 	did := Adopted{Name: l.ops.name(s), Kind: Set, From: firstLine(before), To: s.After}
-	did.Subject, did.IRQ = subject(s)
+	did.Subject, did.IRQ = subjectOf(s)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && did.From == did.To: // ended, or set already
 		return nil, ctx.Err()

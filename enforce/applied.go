@@ -87,7 +87,7 @@ func (l *Lanes) store(a Applied) error {
 	if len(a.Placement.Lanes) == 0 {
 		return journal.RemoveState(l.dir, stateFile)
 	}
-	a.NewInterrupts = l.earlier(a.NewInterrupts)
+	a.NewInterrupts = l.masksBefore(a.NewInterrupts)
 	data, err := json.MarshalIndent(a, "", " ")
 	if err != nil {
 		return err
@@ -95,8 +95,8 @@ func (l *Lanes) store(a Applied) error {
 	return journal.WriteState(l.dir, stateFile, append(data, '\n'))
 }
 
-// become stores a as what is in force from now on.
-func (l *Lanes) become(a Applied) error {
+// storeAsApplied stores a as what is in force from now on.
+func (l *Lanes) storeAsApplied(a Applied) error {
 	err := l.store(a)
 	if err == nil {
 		l.Applied = a

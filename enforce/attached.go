@@ -35,7 +35,7 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	for _, o := range slices.Clone(l.Attached) {
 		switch {
 		case o.Begun && at.Own && o.Same(at): // attaching was interrupted by a kill: continue
-			at.Journal, l.Applied = o.Journal, l.without(o)
+			at.Journal, l.Applied = o.Journal, l.withoutAttached(o)
 		case o.Same(at):
 			err = l.Detach(ctx, o)
 		case o.Own && (o.Lane == at.Lane || o.Group == at.Group):
@@ -50,7 +50,7 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 		at.Journal = fmt.Sprintf("%s%s-%d", attached.Prefix, at.Lane, n)
 	}
 	if at.Own {
-		why = l.noOwn(at)
+		why = l.whyNotOwn(at)
 		at.Own = why == ""
 	}
 	j, err := l.journal.Beside(at.Journal)
@@ -59,40 +59,40 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload, next func(dir 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.unattach(ctx, j))
+			err = errors.Join(err, l.undoAttach(ctx, j))
 		}
 		err = errors.Join(err, j.Close())
 	}()
 	at.Begun = at.Own
-	with, err := l.attaching(ctx, at) // v1: the cgroups above it get the lane's CPUs too
+	with, err := l.prepareForAttach(ctx, at) // v1: the cgroups above it get the lane's CPUs too
 	if err == nil && at.Own && with.Levels[at.Lane] == knob.Member {
-		why, at.Own, at.Begun = with.reason(at.Group), false, false
-		with, err = l.attaching(ctx, at)
+		why, at.Own, at.Begun = with.partitionReason(at.Group), false, false
+		with, err = l.prepareForAttach(ctx, at)
 	}
 	if err == nil {
 		var dir string
-		if dir, _, err = l.dirOf(with, at.Lane); err == nil {
+		if dir, _, err = l.laneDir(with, at.Lane); err == nil {
 			err = attached.UntilNone(ctx, j, func() ([]journal.Step, error) { return next(dir, at) })
 		}
 	}
 	if at.Begun = false; err == nil {
 		with.Attached[len(with.Attached)-1] = at
-		err = l.become(with)
+		err = l.storeAsApplied(with)
 	}
 	return at, why, err
 }
 
-// unattach undoes a failed attachment, even if the user has interrupted it.
-func (l *Lanes) unattach(ctx context.Context, j *journal.Journal) error {
+// undoAttach undoes a failed attachment, even if the user has interrupted it.
+func (l *Lanes) undoAttach(ctx context.Context, j *journal.Journal) error {
 	left, err := attached.Home(context.WithoutCancel(ctx), l.root, j)
 	for _, a := range left {
 		err = errors.Join(err, a)
 	}
-	return errors.Join(err, l.back(ctx), l.store(l.Applied))
+	return errors.Join(err, l.rollBack(ctx), l.store(l.Applied))
 }
 
-// dirOf returns the cgroup that a lane will have once with is in force, and the host as before the lanes.
-func (l *Lanes) dirOf(with Applied, name string) (dir string, v knob.View, err error) {
+// laneDir returns the cgroup that a lane will have once with is in force, and the host as before the lanes.
+func (l *Lanes) laneDir(with Applied, name string) (dir string, v knob.View, err error) {
 	lane, err := with.Lane(name)
 	if err != nil {
 		return "", v, err
@@ -100,13 +100,13 @@ func (l *Lanes) dirOf(with Applied, name string) (dir string, v knob.View, err e
 	if v, err = l.View(); err != nil {
 		return "", v, err
 	}
-	with.fill(&v)
+	with.fillView(&v)
 	place, err := v.Place(lane)
 	return place.Dir, v, err
 }
 
-// attaching puts in force what one more attachment requires of the lanes.
-func (l *Lanes) attaching(ctx context.Context, at attached.Workload) (Applied, error) {
+// prepareForAttach puts in force what one more attachment requires of the lanes.
+func (l *Lanes) prepareForAttach(ctx context.Context, at attached.Workload) (Applied, error) {
 	with := l.Applied
 	with.Attached = append(slices.Clone(l.Attached), at)
 	with.Returning = slices.DeleteFunc(slices.Clone(l.Returning), at.Same)
@@ -121,8 +121,8 @@ func (l *Lanes) attaching(ctx context.Context, at attached.Workload) (Applied, e
 	return with, err
 }
 
-// reason returns why the kernel has refused the partition of a cgroup.
-func (a Applied) reason(dir string) string {
+// partitionReason returns why the kernel has refused the partition of a cgroup.
+func (a Applied) partitionReason(dir string) string {
 	for _, r := range a.Refused {
 		if r.Target == path.Join(dir, knob.PartitionFile) {
 			return r.Reason
@@ -131,13 +131,13 @@ func (a Applied) reason(dir string) string {
 	return "the kernel makes no partition of it"
 }
 
-// noOwn returns why a lane cannot move into the workload's own cgroup, or "" if it can.
-func (l *Lanes) noOwn(at attached.Workload) string {
-	dir, v, err := l.dirOf(l.Applied, at.Lane)
+// whyNotOwn returns why a lane cannot move into the workload's own cgroup, or "" if it can.
+func (l *Lanes) whyNotOwn(at attached.Workload) string {
+	dir, v, err := l.laneDir(l.Applied, at.Lane)
 	if err != nil {
 		return err.Error()
 	}
-	switch lane, _ := l.Lane(at.Lane); { // dirOf has checked that the lane exists
+	switch lane, _ := l.Lane(at.Lane); { // laneDir has checked that the lane exists
 	case !knob.OwnGroups(v.Host, lane.Spec):
 		return "before Linux 6.7 the kernel makes no partition of a cgroup whose parents are none"
 	case lane.Spec.CPUs.Share > 1:
@@ -197,11 +197,11 @@ func (l *Lanes) detach(ctx context.Context, at attached.Workload) error {
 
 // Detach takes a workload out of its lane, back to where it was.
 func (l *Lanes) Detach(ctx context.Context, at attached.Workload) error {
-	return l.leave(ctx, at, l.Returning)
+	return l.detachReturning(ctx, at, l.Returning)
 }
 
-// without returns what is in force, without one attachment.
-func (l *Lanes) without(at attached.Workload) Applied {
+// withoutAttached returns what is in force, without one attachment.
+func (l *Lanes) withoutAttached(at attached.Workload) Applied {
 	without := l.Applied
 	without.Attached = slices.DeleteFunc(slices.Clone(l.Attached),
 		func(o attached.Workload) bool { return o.Journal == at.Journal })
@@ -223,8 +223,8 @@ func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 		return err
 	}
 	for _, s := range missing {
-		if err = l.redo(ctx, s); err != nil {
-			r := l.ops.refused(s, err)
+		if err = l.redoStep(ctx, s); err != nil {
+			r := l.ops.describeRefused(s, err)
 			r.Subject, r.Cause, r.Reason = Workload, Errno, err.Error()
 			a.Refused = append(a.Refused, r)
 		}
@@ -232,8 +232,8 @@ func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 	return ctx.Err()
 }
 
-// redo does a step again in the journal that has it, so that the value to restore stays the original one.
-func (l *Lanes) redo(ctx context.Context, s journal.Step) error {
+// redoStep does a step again in the journal that has it, so that the value to restore stays the original one.
+func (l *Lanes) redoStep(ctx context.Context, s journal.Step) error {
 	j, todo := l.journal, []journal.Step{s}
 	for _, at := range l.Attached {
 		steps, err := l.journals().StepsOf(at)

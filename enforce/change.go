@@ -49,11 +49,11 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	if err := l.Recorded(); err != nil {
 		return Change{}, err
 	}
-	asked := l.asked.For(ctx, l.root, l.Placement, p) // asks while the rest is read
-	l.asked = nil
+	asked := l.questions.For(ctx, l.root, l.Placement, p) // asks while the rest is read
+	l.questions = nil
 	defer asked.Close()
 	var drift []Drift
-	err := l.held(p)
+	err := l.checkUndoable(p)
 	if err == nil && len(l.Placement.Lanes) > 0 {
 		drift, err = l.Drift(ctx)
 	}
@@ -65,10 +65,10 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 		return Change{}, err
 	}
 	for _, at := range moving {
-		err = errors.Join(err, l.leave(ctx, at, l.returningWith(at)))
+		err = errors.Join(err, l.detachReturning(ctx, at, l.returningWith(at)))
 	}
 	if err == nil {
-		err = l.apply(ctx, p)
+		err = l.applyUnchecked(ctx, p)
 	}
 	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{},
 		Outside: []Outside{}}
@@ -76,12 +76,12 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	if err == nil {
 		coming = slices.DeleteFunc(coming, func(at attached.Workload) bool { return at.Declared })
 		for _, at := range attached.Declared(p) {
-			if !attached.DeclaredOf(at.Lane, l.Attached) || attached.DeclaredOf(at.Lane, l.stillBegun()) {
+			if !attached.DeclaredOf(at.Lane, l.Attached) || attached.DeclaredOf(at.Lane, l.halfAttached()) {
 				coming = append(coming, at)
 			}
 		}
 	}
-	outside, oerr := l.comeIn(ctx, coming, attach)
+	outside, oerr := l.attachAll(ctx, coming, attach)
 	c.Outside = append(c.Outside, outside...)
 	err = errors.Join(err, oerr)
 	if errors.Is(err, context.Canceled) {
@@ -90,7 +90,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	if err != nil {
 		return c, err
 	}
-	c.count(before, l.journal.Pending(), len(l.Left))
+	c.countSteps(before, l.journal.Pending(), len(l.Left))
 	l.markRepaired(ctx, drift)
 	for _, d := range drift {
 		if d.Repaired && slices.ContainsFunc(slices.Concat(before, stay), func(s journal.Step) bool {
@@ -99,13 +99,13 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 			c.PutBack = append(c.PutBack, d)
 		}
 	}
-	return c, c.compare(changes, l)
+	return c, c.compareLanes(changes, l)
 }
 
 // Ask starts asking who has the addresses of lanes that will be planned and then put in force.
 func (l *Lanes) Ask(ctx context.Context, wanted []lane.Lane, prune bool) {
 	if merge.Refuse(l.paths, wanted) == nil {
-		l.asked = l.asked.For(ctx, l.root, l.Placement, merge.Unplaced(l.Placement, wanted, prune))
+		l.questions = l.questions.For(ctx, l.root, l.Placement, merge.Unplaced(l.Placement, wanted, prune))
 	}
 }
 
@@ -117,8 +117,8 @@ func (l *Lanes) markRepaired(ctx context.Context, drift []Drift) {
 	}
 }
 
-// count compares the steps that were in force with those that are.
-func (c *Change) count(before, after []journal.Step, left int) {
+// countSteps compares the steps that were in force with those that are.
+func (c *Change) countSteps(before, after []journal.Step, left int) {
 	values := map[[2]string]string{}
 	for _, s := range before {
 		values[[2]string{s.Kind, s.Target}] = s.After
@@ -132,8 +132,8 @@ func (c *Change) count(before, after []journal.Step, left int) {
 	c.TakenBack = len(values) - left
 }
 
-// compare adds the lanes that have come, gone and moved.
-func (c *Change) compare(changes []LaneChange, l *Lanes) error {
+// compareLanes adds the lanes that have come, gone and moved.
+func (c *Change) compareLanes(changes []LaneChange, l *Lanes) error {
 	groups, err := l.Groups()
 	if err != nil {
 		return err

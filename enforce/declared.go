@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// steps returns the steps of a placement with the attached workloads of a; none if it has no lanes.
-func (l *Lanes) steps(v knob.View, p plan.Placement, a Applied) ([]journal.Step, error) {
+// wantedSteps returns the steps of a placement with the attached workloads of a; none if it has no lanes.
+func (l *Lanes) wantedSteps(v knob.View, p plan.Placement, a Applied) ([]journal.Step, error) {
 	if len(p.Lanes) == 0 {
 		return nil, nil
 	}

@@ -74,13 +74,13 @@ func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) 
 		if l.isRefused(s) && len(d.Lanes) == 0 { // it was tried already for these lanes
 			continue
 		}
-		d.Settings = append(d.Settings, l.setting(s))
+		d.Settings = append(d.Settings, l.describeSetting(s))
 	}
 	return d, nil
 }
 
-// setting describes a missing step for people.
-func (l *Lanes) setting(s journal.Step) Setting {
+// describeSetting describes a missing step for people.
+func (l *Lanes) describeSetting(s journal.Step) Setting {
 	set := Setting{Command: change.Shell(l.ops[s.Kind], s), MayBeRefused: s.Optional}
 	set.Name, set.From, set.To = l.ops.describe(s)
 	return set

@@ -41,15 +41,15 @@ type Wanted struct {
 }
 
 // Wanted returns what the lanes in force want.
-func (l *Lanes) Wanted() (*Wanted, error) { return l.wanted(l.Placement) }
+func (l *Lanes) Wanted() (*Wanted, error) { return l.planWanted(l.Placement) }
 
-func (l *Lanes) wanted(p plan.Placement) (*Wanted, error) {
+func (l *Lanes) planWanted(p plan.Placement) (*Wanted, error) {
 	w := &Wanted{lanes: l, placement: p}
 	var err error
 	if w.view, err = l.View(); err != nil {
 		return nil, err
 	}
-	if w.steps, err = l.steps(w.view, p, l.Applied); err != nil {
+	if w.steps, err = l.wantedSteps(w.view, p, l.Applied); err != nil {
 		return nil, err
 	}
 	w.attached, err = l.journals().StepsOf(l.Attached...)
@@ -90,7 +90,7 @@ func (w *Wanted) Drift(ctx context.Context, has func(file, text string) bool) ([
 	if err != nil {
 		return nil, err
 	}
-	return w.lanes.drift(append(missing, more...))
+	return w.lanes.describeMissing(append(missing, more...))
 }
 
 // attachedMissing returns the steps of attached workloads that are not in force. For a workload that has
@@ -103,7 +103,7 @@ func (w *Wanted) attachedMissing(ctx context.Context) ([]journal.Step, error) {
 // what is no longer wanted, and those not in force, including those of attached workloads. With a
 // *journal.UnreadError it returns the steps that it could read.
 func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, error) {
-	w, err := l.wanted(p)
+	w, err := l.planWanted(p)
 	if err != nil {
 		return nil, err
 	}
@@ -122,14 +122,14 @@ func (l *Lanes) Drift(ctx context.Context) ([]Drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.drift(missing)
+	return l.describeMissing(missing)
 }
 
-// drift describes steps that are not in force, except those that the kernel has refused. If a lane was in the
-// cgroup of a workload that has ended, all its steps are one drift: its CPUs are open to everybody.
-func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
+// describeMissing describes steps that are not in force, except those that the kernel has refused. If a lane
+// was in the cgroup of a workload that has ended, all its steps are one drift: its CPUs are open to all.
+func (l *Lanes) describeMissing(missing []journal.Step) ([]Drift, error) {
 	var found []Drift
-	for _, look := range []func() ([]Drift, error){l.offline, l.fewerQueues, l.uplinks} {
+	for _, look := range []func() ([]Drift, error){l.offlineDrift, l.queueDrift, l.uplinkDrift} {
 		more, err := look()
 		if err != nil {
 			return nil, err
@@ -141,8 +141,8 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 		if err != nil {
 			return nil, err
 		}
-		if now == l.read {
-			found = append(found, l.cutOff()...)
+		if now == l.stateRead {
+			found = append(found, l.interruptedDrift()...)
 		}
 	}
 	var gone []journal.Step
@@ -162,14 +162,14 @@ func (l *Lanes) drift(missing []journal.Step) ([]Drift, error) {
 	}
 	for _, s := range missing {
 		if !l.isRefused(s) && !slices.ContainsFunc(gone, s.Same) {
-			found = append(found, l.describe(s))
+			found = append(found, l.describeDrift(s))
 		}
 	}
 	return found, nil
 }
 
-// offline returns one drift that names all lanes that have lost CPUs, if any.
-func (l *Lanes) offline() ([]Drift, error) {
+// offlineDrift returns one drift that names all lanes that have lost CPUs, if any.
+func (l *Lanes) offlineDrift() ([]Drift, error) {
 	if len(l.Placement.Lanes) == 0 {
 		return nil, nil
 	}
@@ -187,8 +187,8 @@ func (l *Lanes) offline() ([]Drift, error) {
 		Found: online.String(), Note: strings.Join(lost, "; ") + ": bring them online, or release the lane"}}, nil
 }
 
-// fewerQueues returns the lanes whose device has fewer queues than they want.
-func (l *Lanes) fewerQueues() (found []Drift, err error) {
+// queueDrift returns the lanes whose device has fewer queues than they want.
+func (l *Lanes) queueDrift() (found []Drift, err error) {
 	if len(l.Placement.Lanes) == 0 {
 		return nil, nil
 	}
@@ -204,8 +204,8 @@ func (l *Lanes) fewerQueues() (found []Drift, err error) {
 	return found, err
 }
 
-// uplinks returns the uplinks that carry no frames, because somebody has set them down or they are gone.
-func (l *Lanes) uplinks() (found []Drift, err error) {
+// uplinkDrift returns the uplinks that carry no frames, because somebody has set them down or they are gone.
+func (l *Lanes) uplinkDrift() (found []Drift, err error) {
 	for _, placed := range l.Placement.Lanes {
 		device := placed.Spec.Network.Device
 		state, serr := netpath.UplinkState(l.paths, l.On(placed))
@@ -234,10 +234,10 @@ func (l *Lanes) cgroupSteps(at attached.Workload, lane plan.Lane) (all []journal
 	return all, nil
 }
 
-// describe describes a step that is not in force. Its Before is the value of the host now.
-func (l *Lanes) describe(s journal.Step) Drift {
-	d := l.ops.drift(s)
-	if knob.IsPartition(s) && invalid(d.Found) == NotExclusive {
+// describeDrift describes a step that is not in force. Its Before is the value of the host now.
+func (l *Lanes) describeDrift(s journal.Step) Drift {
+	d := l.ops.describeDrift(s)
+	if knob.IsPartition(s) && invalidCause(d.Found) == NotExclusive {
 		if o := partition.Overlapping(l.root, s.Target); o != nil {
 			d.Note = o.String() + ", then isolane apply"
 		}
@@ -248,7 +248,7 @@ func (l *Lanes) describe(s journal.Step) Drift {
 // PutBack restores drift of the lanes in force, as w describes them, and sets Repaired or Note in each.
 func (l *Lanes) PutBack(ctx context.Context, w *Wanted, found []*Drift) error {
 	for _, d := range found {
-		if err := l.redo(ctx, d.Step); err != nil { // for example the CPUs of a cpuset while they are offline
+		if err := l.redoStep(ctx, d.Step); err != nil { // for example the CPUs of a cpuset while they are offline
 			d.Note = "cannot be put back: " + err.Error()
 			continue
 		}

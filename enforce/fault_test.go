@@ -35,11 +35,11 @@ type faulty struct {
 	calls *int
 	what  *string // the call number at, once it was made
 	at    int
-	kill  string // "before" or "after" the write; "": the call fails once; stays: it fails each time
+	kill  string // "before" or "after" the write; "": the call fails once; repeated: it fails each time
 }
 
-// stays makes a fault occur at each try, not only once.
-const stays = "stays"
+// repeated makes a fault occur at each try, not only once.
+const repeated = "stays"
 
 var errFault = errors.New("a fault that a test made")
 
@@ -50,7 +50,7 @@ func (f faulty) Write(ctx context.Context, s journal.Step, value string) error {
 		*f.what = what
 	}
 	switch {
-	case hit && f.kill == "", f.kill == stays && *f.what == what:
+	case hit && f.kill == "", f.kill == repeated && *f.what == what:
 		return errFault
 	case hit && f.kill == "before":
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -180,12 +180,12 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 	}
 	file := filepath.Join(t.TempDir(), "placement.json")
 	writeJSON(t, file, second)
-	for _, kill := range []string{"before", "after", "", stays} {
+	for _, kill := range []string{"before", "after", "", repeated} {
 		for at := 1; at <= n; at++ {
 			if err := b.apply(t, knob.Ops(b.root), first); err != nil {
 				t.Fatal(err)
 			}
-			if kill == "" || kill == stays {
+			if kill == "" || kill == repeated {
 				ops, calls := withFault(b.root, at, kill)
 				err := b.apply(t, ops, second)
 				if *calls < at { // fewer changes than were counted before
@@ -201,7 +201,7 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 					t.Errorf("release: change %d failed once, and it was not tried again: %v", at, err)
 				}
 			} else {
-				if !b.die(t, file, kill, at) { // fewer changes, as above
+				if !b.killAt(t, file, kill, at) { // fewer changes, as above
 					break
 				}
 				b.recover(t)
@@ -214,8 +214,8 @@ func (b bench) faults(t *testing.T, first, second plan.Placement) {
 	}
 }
 
-// die runs a process that is killed at a change, and reports whether it reached that change.
-func (b bench) die(t *testing.T, file, kill string, at int) bool {
+// killAt runs a process that is killed at a change, and reports whether it reached that change.
+func (b bench) killAt(t *testing.T, file, kill string, at int) bool {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "ISOLANE_TEST_DIE_AT="+strconv.Itoa(at), "ISOLANE_TEST_DIE="+kill,
@@ -290,7 +290,7 @@ func TestFaultsAtEveryStep(t *testing.T) {
 		for _, way := range []struct {
 			name          string
 			first, second plan.Placement
-		}{{"to the first", nothing(), one}, {"to another", one, other}, {"back", other, nothing()}} {
+		}{{"to the first", noLanes(), one}, {"to another", one, other}, {"back", other, noLanes()}} {
 			t.Run(version+" "+way.name, func(t *testing.T) { standIn(t, mounts).faults(t, way.first, way.second) })
 		}
 	}
@@ -300,7 +300,7 @@ func TestFaultsAtEveryStep(t *testing.T) {
 func TestFaultsOnThisHost(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	b, lane := thisHost(t)
-	b.faults(t, nothing(), lane)
+	b.faults(t, noLanes(), lane)
 }
 
 func thisHost(t *testing.T) (bench, plan.Placement) {
@@ -448,7 +448,7 @@ func TestOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// nothing returns a placement without lanes.
-func nothing() plan.Placement {
+// noLanes returns a placement without lanes.
+func noLanes() plan.Placement {
 	return plan.Placement{APIVersion: plan.APIVersion, Kind: plan.Kind}
 }

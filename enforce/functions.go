@@ -22,13 +22,13 @@ func hasFunctions(p plan.Placement) bool {
 func (l *Lanes) withInterrupts(
 	ctx context.Context, a *Applied,
 ) (v knob.View, want []journal.Step, refused []journal.Refused, err error) {
-	l.before = nil
+	l.hostBefore = nil
 	if v, err = l.adoptInterrupts(ctx, a); err != nil {
 		return v, nil, nil, err
 	}
-	a.fill(&v)
+	a.fillView(&v)
 	a.Placement = plan.WithDevices(v.Host, a.Placement)
-	if want, err = l.steps(v, a.Placement, *a); err != nil {
+	if want, err = l.wantedSteps(v, a.Placement, *a); err != nil {
 		return v, nil, nil, err
 	}
 	refused, left, err := l.journal.Reconcile(ctx, want)

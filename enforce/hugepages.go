@@ -58,9 +58,9 @@ func (l *Lanes) ShortOfHugepages(names ...string) ([]string, error) {
 	return short, nil
 }
 
-// keepAdded counts hugepages that somebody else has added to a pool as pages from before the lanes, so that
-// they stay. It does so for pools of which the lanes now want another number of pages than before.
-func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
+// adoptAddedPages counts hugepages that somebody else has added to a pool as pages from before the lanes, so
+// that they stay. It does so for pools of which the lanes now want another number of pages than before.
+func (l *Lanes) adoptAddedPages(ctx context.Context, want []journal.Step) error {
 	for _, s := range l.journal.Pending() {
 		at := slices.IndexFunc(want, s.Same)
 		if at < 0 || want[at].After == s.After || path.Base(s.Target) != "nr_hugepages" {
@@ -81,9 +81,9 @@ func (l *Lanes) keepAdded(ctx context.Context, want []journal.Step) error {
 	return nil
 }
 
-// endReplaced clears Replaced in the steps of hugepage pools, because the number for the earlier lanes is no
-// longer there. If it appears again, somebody has added pages.
-func (l *Lanes) endReplaced() (err error) {
+// clearReplaced clears Replaced in the steps of hugepage pools, because the number for the earlier lanes is
+// no longer there. If it appears again, somebody has added pages.
+func (l *Lanes) clearReplaced() (err error) {
 	for _, s := range l.journal.Pending() {
 		if path.Base(s.Target) == "nr_hugepages" && s.Replaced != "" && err == nil {
 			s.Replaced = ""

@@ -18,7 +18,7 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 	if err != nil {
 		return v, err
 	}
-	forNew, is := l.forNewInterrupts()
+	forNew, is := l.newInterruptsStep()
 	if !is {
 		a.Interrupts, a.NewInterrupts = []int{}, nil
 		for _, irq := range v.Host.Interrupts {
@@ -44,16 +44,16 @@ func (l *Lanes) adoptInterrupts(ctx context.Context, a *Applied) (knob.View, err
 		if err = l.journal.Adopt(s); err != nil {
 			return v, err
 		}
-		l.before = nil
+		l.hostBefore = nil
 	}
-	if err != nil || l.before != nil {
+	if err != nil || l.hostBefore != nil {
 		return v, err
 	}
 	return l.View()
 }
 
-// forNewInterrupts returns the step that has set the CPUs of new interrupts, if lanes are in force.
-func (l *Lanes) forNewInterrupts() (s journal.Step, is bool) {
+// newInterruptsStep returns the step that has set the CPUs of new interrupts, if lanes are in force.
+func (l *Lanes) newInterruptsStep() (s journal.Step, is bool) {
 	done := l.journal.Pending()
 	at := slices.IndexFunc(done, knob.ForNewInterrupts)
 	if at < 0 {
@@ -62,8 +62,8 @@ func (l *Lanes) forNewInterrupts() (s journal.Step, is bool) {
 	return done[at], true
 }
 
-// earlier returns the masks for new interrupts without the one in force, which is in the journal.
-func (l *Lanes) earlier(masks []string) []string {
-	forNew, _ := l.forNewInterrupts()
+// masksBefore returns the masks for new interrupts without the one in force, which is in the journal.
+func (l *Lanes) masksBefore(masks []string) []string {
+	forNew, _ := l.newInterruptsStep()
 	return slices.DeleteFunc(slices.Clone(masks), func(m string) bool { return m == forNew.After })
 }

@@ -56,7 +56,7 @@ func TestInterruptsThatComeLater(t *testing.T) {
 	other := one
 	other.Lanes = []plan.Lane{{Name: "b", CPUs: cpuset.Of(3), MemoryNodes: cpuset.Of(0), Spec: one.Lanes[0].Spec}}
 	other.Housekeeping = cpuset.MustParse("0-2")
-	for _, p := range []plan.Placement{one, other, nothing()} {
+	for _, p := range []plan.Placement{one, other, noLanes()} {
 		if err := b.apply(t, knob.Ops(b.root), p); err != nil {
 			t.Fatal(err)
 		}

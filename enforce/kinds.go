@@ -35,8 +35,8 @@ func (o operations) describe(s journal.Step) (name, from, to string) {
 	return o.name(s), firstLine(s.Before), firstLine(s.After)
 }
 
-// drift describes a step that is not in force. Its Before is the value of the host now.
-func (o operations) drift(s journal.Step) Drift {
+// describeDrift describes a step that is not in force. Its Before is the value of the host now.
+func (o operations) describeDrift(s journal.Step) Drift {
 	d := Drift{Name: o.name(s), Expected: s.After, Found: firstLine(s.Before), Step: s}
 	if op, ok := o[s.Kind].(interface {
 		DescribeDrift(s journal.Step) (expected, found string)

@@ -36,17 +36,17 @@ type Lanes struct {
 	// changed the settings since.
 	Left []*journal.LeftAlone
 	// Allowed is what lanes may have. A caller that limits it does so before the first plan.
-	Allowed host.Allowance
-	read    string // the State from which Applied was read
-	dir     string
-	root    fs.FS
-	ops     operations
-	paths   []netpath.Path
-	journal *journal.Journal
-	before  *host.Host // nil until it is read
+	Allowed    host.Allowance
+	stateRead  string // the State from which Applied was read
+	dir        string
+	root       fs.FS
+	ops        operations
+	paths      []netpath.Path
+	journal    *journal.Journal
+	hostBefore *host.Host // nil until it is read
 	// released are the lanes that the last change has removed.
-	released []plan.Lane
-	asked    *merge.Asked // questions for the next change; nil: Put asks itself
+	released  []plan.Lane
+	questions *merge.Asked // questions for the next change; nil: Put asks itself
 }
 
 // Drivers do the work of putting lanes in force. All programs that open the lanes of a host must have the
@@ -79,13 +79,13 @@ func OpenWait(
 
 func open(j *journal.Journal, dir string, root fs.FS, d Drivers) (l *Lanes, err error) {
 	l = &Lanes{dir: dir, root: root, ops: d.Ops, paths: d.Paths, journal: j}
-	if l.read, err = State(dir); err == nil {
-		l.Applied, err = readApplied(dir, l.read)
+	if l.stateRead, err = State(dir); err == nil {
+		l.Applied, err = readApplied(dir, l.stateRead)
 	}
 	if err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
-	j.Again = l.again
+	j.Again = l.isWanted
 	return l, nil
 }
 
@@ -103,7 +103,7 @@ func Look(dir string, root fs.FS, d Drivers) (*Lanes, error) {
 
 // Close lets other processes change the host.
 func (l *Lanes) Close() error {
-	l.asked.Close()
+	l.questions.Close()
 	return l.journal.Close()
 }
 
@@ -111,21 +111,21 @@ func (l *Lanes) Close() error {
 // also updates the functions and interrupts of the lanes in force to those that the host has now.
 func (l *Lanes) View() (knob.View, error) {
 	v := knob.Before(l.root, l.ops, l.journal.Pending())
-	if l.before == nil {
+	if l.hostBefore == nil {
 		h, err := host.ReadForPlan(v.Root)
 		if err != nil {
 			return v, err
 		}
 		h = h.Allowing(l.Allowed)
-		l.before, l.Placement = &h, plan.WithDevices(h, l.Placement)
+		l.hostBefore, l.Placement = &h, plan.WithDevices(h, l.Placement)
 	}
-	v.SetHost(*l.before, l.Placement)
-	l.fill(&v)
+	v.SetHost(*l.hostBefore, l.Placement)
+	l.fillView(&v)
 	return v, nil
 }
 
-// fill adds what is in force to v.
-func (a Applied) fill(v *knob.View) {
+// fillView adds what is in force to v.
+func (a Applied) fillView(v *knob.View) {
 	v.Levels, v.Attached, v.Own, v.Alone = a.Levels, nil, map[string]string{}, nil
 	for _, at := range a.Attached {
 		if at.Group != "" {
@@ -142,14 +142,14 @@ func (a Applied) fill(v *knob.View) {
 
 // Apply puts p in force. It changes only what differs. If it fails it restores what was in force.
 func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
-	if err := l.held(p); err != nil {
+	if err := l.checkUndoable(p); err != nil {
 		return err
 	}
-	return l.apply(ctx, p)
+	return l.applyUnchecked(ctx, p)
 }
 
-// apply is Apply without the check of held.
-func (l *Lanes) apply(ctx context.Context, p plan.Placement) error {
+// applyUnchecked is Apply without checkUndoable.
+func (l *Lanes) applyUnchecked(ctx context.Context, p plan.Placement) error {
 	if err := l.DropEnded(ctx); err != nil {
 		return err
 	}
@@ -181,10 +181,10 @@ func (l *Lanes) apply(ctx context.Context, p plan.Placement) error {
 		err = l.reconcile(ctx, &next)
 	}
 	if err != nil {
-		return errors.Join(err, l.back(ctx))
+		return errors.Join(err, l.rollBack(ctx))
 	}
 	if err := l.store(next); err != nil {
-		return errors.Join(err, l.back(ctx))
+		return errors.Join(err, l.rollBack(ctx))
 	}
 	l.released = slices.DeleteFunc(slices.Clone(l.Placement.Lanes), func(was plan.Lane) bool {
 		_, stays := p.Lane(was.Name)
@@ -194,13 +194,13 @@ func (l *Lanes) apply(ctx context.Context, p plan.Placement) error {
 	return nil
 }
 
-// held returns an error if a step that p no longer wants cannot be undone now. It changes nothing.
-func (l *Lanes) held(p plan.Placement) error {
+// checkUndoable returns an error if a step that p no longer wants cannot be undone now. It changes nothing.
+func (l *Lanes) checkUndoable(p plan.Placement) error {
 	v, err := l.View()
 	if err != nil {
 		return err
 	}
-	want, err := l.steps(v, p, l.Applied)
+	want, err := l.wantedSteps(v, p, l.Applied)
 	for _, s := range l.journal.Pending() {
 		op, can := l.ops[s.Kind].(interface{ Held(s journal.Step) error })
 		if err == nil && can && !slices.ContainsFunc(want, s.Same) {
@@ -210,8 +210,8 @@ func (l *Lanes) held(p plan.Placement) error {
 	return err
 }
 
-// back restores what was in force before, even if the user has interrupted the change.
-func (l *Lanes) back(ctx context.Context) error {
+// rollBack restores what was in force before, even if the user has interrupted the change.
+func (l *Lanes) rollBack(ctx context.Context) error {
 	last := l.Applied
 	if err := l.reconcile(context.WithoutCancel(ctx), &last); err != nil {
 		return fmt.Errorf("and going back: %w", err)
@@ -235,7 +235,7 @@ func (l *Lanes) Untested() []string {
 // Recover completes what a crash cut off: it restores what was in force, and attach brings in again workloads
 // that were to return to their lanes. It returns what was not in force, and whether it is now.
 func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) error) ([]Drift, error) {
-	cut := l.cutOff()
+	cut := l.interruptedDrift()
 	if _, err := l.EndHalfAttached(ctx); err != nil {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) erro
 	if err != nil {
 		return nil, err
 	}
-	err = l.back(ctx)
+	err = l.rollBack(ctx)
 	l.markRepaired(ctx, drift)
 	still, serr := l.Drift(ctx)
 	for i, d := range drift { // some drift is repaired by no step of ours
@@ -257,7 +257,7 @@ func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) erro
 		err = journal.RemoveState(l.dir, stateFile)
 	}
 	if err == nil {
-		err = l.endCutOff(ctx, cut, attach)
+		err = l.finishInterrupted(ctx, cut, attach)
 	}
 	return append(cut, drift...), err
 }
@@ -275,8 +275,8 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if err != nil {
 		return err
 	}
-	a.fill(&v)
-	want, err := l.steps(v, a.Placement, *a)
+	a.fillView(&v)
+	want, err := l.wantedSteps(v, a.Placement, *a)
 	if err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 			return uerr
 		}
 	}
-	if err = l.keepAdded(ctx, want); err != nil {
+	if err = l.adoptAddedPages(ctx, want); err != nil {
 		return err
 	}
 	refused, left, err := l.journal.Reconcile(ctx, want)
@@ -314,7 +314,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 			return err
 		}
 	}
-	if err = l.endReplaced(); err != nil {
+	if err = l.clearReplaced(); err != nil {
 		return err
 	}
 	return l.restoreAttached(ctx, a)

@@ -11,21 +11,22 @@ import (
 	"isolane.dev/isolane/enforce/attached"
 )
 
-// leave is Detach with the workloads that are to come in again afterwards. It records both before it changes
-// anything, so that a kill loses neither.
-func (l *Lanes) leave(ctx context.Context, at attached.Workload, returning []attached.Workload) error {
+// detachReturning is Detach with the workloads that are to come in again afterwards. It records both before
+// it changes anything, so that a kill loses neither.
+func (l *Lanes) detachReturning(ctx context.Context, at attached.Workload,
+	returning []attached.Workload) error {
 	leaving := l.Applied
 	leaving.Attached, leaving.Returning = slices.Clone(l.Attached), returning
 	for i, o := range leaving.Attached {
 		leaving.Attached[i].Leaving = o.Leaving || o.Journal == at.Journal
 	}
-	if err := l.become(leaving); err != nil {
+	if err := l.storeAsApplied(leaving); err != nil {
 		return err
 	}
 	if err := l.detach(ctx, at); err != nil {
 		return err
 	}
-	return l.become(l.without(at))
+	return l.storeAsApplied(l.withoutAttached(at))
 }
 
 // returningWith returns the workloads that are to come in again, plus at.
@@ -33,9 +34,9 @@ func (a Applied) returningWith(at attached.Workload) []attached.Workload {
 	return append(slices.DeleteFunc(slices.Clone(a.Returning), at.Same), at)
 }
 
-// comeIn tries to attach all workloads to their lanes, and returns those for which that failed. If the user
-// has interrupted it, the workloads stay recorded as returning.
-func (l *Lanes) comeIn(ctx context.Context, all []attached.Workload, attach func(attached.Workload) error,
+// attachAll tries to attach all workloads to their lanes, and returns those for which that failed. If the
+// user has interrupted it, the workloads stay recorded as returning.
+func (l *Lanes) attachAll(ctx context.Context, all []attached.Workload, attach func(attached.Workload) error,
 ) (outside []Outside, err error) {
 	for _, at := range all {
 		if aerr := attach(at); aerr != nil {
@@ -51,20 +52,20 @@ func (l *Lanes) comeIn(ctx context.Context, all []attached.Workload, attach func
 	return outside, err
 }
 
-// cutOff returns the workloads that a kill has left on their way into or out of a lane, or before they
-// came in again.
-func (l *Lanes) cutOff() (found []Drift) {
+// interruptedDrift returns the workloads that a kill has left on their way into or out of a lane, or before
+// they came in again.
+func (l *Lanes) interruptedDrift() (found []Drift) {
 	for _, at := range l.Attached {
 		if at.Leaving && !slices.ContainsFunc(l.Returning, at.Same) {
 			found = append(found, Drift{Name: "lane " + at.Lane, Expected: at.Name() + " out of it",
 				Found: "on its way", Note: "that was cut off: isolane recover ends it"})
 		}
 	}
-	for _, at := range l.stillBegun() {
+	for _, at := range l.halfAttached() {
 		found = append(found, Drift{Name: "lane " + at.Lane, Expected: at.Name() + " in it",
 			Found: "on its way", Note: "isolane attach was cut off: isolane recover ends it"})
 	}
-	for _, at := range l.stillReturning() {
+	for _, at := range l.notYetReturned() {
 		found = append(found, Drift{Name: "lane " + at.Lane, Expected: at.Name() + " in it",
 			Found: "out of it", Note: "a change of the lane was cut off: isolane recover brings it in"})
 	}
@@ -92,28 +93,29 @@ func (l *Lanes) Journals() ([]string, error) {
 	return append(names, journalName), err
 }
 
-// stillBegun returns the workloads that have not ended, whose threads lack settings of the lane.
-func (l *Lanes) stillBegun() []attached.Workload {
+// halfAttached returns the workloads that have not ended, whose threads lack settings of the lane.
+func (l *Lanes) halfAttached() []attached.Workload {
 	return slices.DeleteFunc(slices.Clone(l.Attached), func(at attached.Workload) bool {
 		return !at.Begun || at.Leaving || at.Gone(l.root)
 	})
 }
 
-// stillReturning returns the workloads that are to come in again and have not ended.
-func (l *Lanes) stillReturning() []attached.Workload {
+// notYetReturned returns the workloads that are to come in again and have not ended.
+func (l *Lanes) notYetReturned() []attached.Workload {
 	gone := func(at attached.Workload) bool { return at.Gone(l.root) }
 	return slices.DeleteFunc(slices.Clone(l.Returning), gone)
 }
 
-// endCutOff completes what was cut off, and marks in cut what succeeded.
-func (l *Lanes) endCutOff(ctx context.Context, cut []Drift, attach func(attached.Workload) error) error {
+// finishInterrupted completes what was cut off, and marks in cut what succeeded.
+func (l *Lanes) finishInterrupted(ctx context.Context, cut []Drift,
+	attach func(attached.Workload) error) error {
 	failed := map[string]error{} // by lane, because a lane may have several workloads
 	for _, at := range slices.Clone(l.Attached) {
 		if at.Leaving { // still
 			failed[at.Lane] = errors.Join(failed[at.Lane], l.Detach(ctx, at))
 		}
 	}
-	outside, err := l.comeIn(ctx, slices.Concat(l.stillBegun(), l.stillReturning()), attach)
+	outside, err := l.attachAll(ctx, slices.Concat(l.halfAttached(), l.notYetReturned()), attach)
 	for _, o := range outside {
 		failed[o.Lane] = errors.Join(failed[o.Lane], fmt.Errorf("its workload did not come in: %s", o.Reason))
 	}

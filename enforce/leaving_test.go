@@ -61,7 +61,7 @@ func TestLeavingFails(t *testing.T) {
 		t.Errorf("%+v %v", found, rerr)
 	}
 	l.Returning = []attached.Workload{at}
-	outside, err := l.comeIn(t.Context(), l.Returning, func(again attached.Workload) error { return l.Detach(t.Context(), again) })
+	outside, err := l.attachAll(t.Context(), l.Returning, func(again attached.Workload) error { return l.Detach(t.Context(), again) })
 	if len(outside) != 1 || err != nil || len(l.Returning) != 1 {
 		t.Errorf("%+v %v, coming are %+v", outside, err, l.Returning)
 	}
@@ -83,7 +83,7 @@ func TestLeavingIsNotForgotten(t *testing.T) {
 		kill  int // at this write on the way out; 0: none
 		comes int
 	}{
-		{"release, at once", nothing(), 1, 0}, {"release, midway", nothing(), 2, 0}, {"release, at the end", nothing(), all, 0},
+		{"release, at once", noLanes(), 1, 0}, {"release, midway", noLanes(), 2, 0}, {"release, at the end", noLanes(), all, 0},
 		{"other CPUs, at once", moved, 1, 1}, {"other CPUs, midway", moved, 2, 1}, {"other CPUs, at the end", moved, all, 1},
 		{"other CPUs, then", moved, 0, 1},
 	} {

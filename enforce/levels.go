@@ -15,8 +15,8 @@ import (
 // the same. After "not exclusive" they keep them only while another cgroup has some of its CPUs. Kernels
 // before 5.11 are not asked at all (knob.HasPartitions).
 
-// grant notes that a partition got another kind than was wanted.
-func (a *Applied) grant(part knob.Partition, level string) {
+// recordLevel notes that a partition got another kind than was wanted.
+func (a *Applied) recordLevel(part knob.Partition, level string) {
 	if a.Levels == nil {
 		a.Levels = map[string]string{}
 	}
@@ -30,7 +30,7 @@ func (l *Lanes) keepLevels(next *Applied) error {
 		return err
 	}
 	before := v.Partitions(l.Placement)
-	next.fill(&v)
+	next.fillView(&v)
 	for _, part := range v.Partitions(next.Placement) {
 		level, ok := l.Levels[part.Name]
 		if !ok || !slices.Contains(before, part) {
@@ -41,7 +41,7 @@ func (l *Lanes) keepLevels(next *Applied) error {
 			partition.Overlapping(l.root, part.File()) == nil {
 			continue
 		}
-		next.grant(part, level)
+		next.recordLevel(part, level)
 		next.Refused = append(next.Refused, refused...)
 	}
 	return nil
@@ -88,22 +88,22 @@ func (a *Applied) keepRefused(v knob.View) {
 
 // fallBack notes a step that the kernel has refused. If it is of a partition, fallBack makes the next best.
 func (l *Lanes) fallBack(ctx context.Context, a *Applied, parts []knob.Partition, r journal.Refused) error {
-	a.Refused = append(a.Refused, l.refused(r))
+	a.Refused = append(a.Refused, l.describeRefused(r))
 	at := slices.IndexFunc(parts, func(p knob.Partition) bool { return p.File() == r.Step.Target })
 	if at < 0 || r.Step.After == knob.Member {
 		return nil
 	}
 	kind, more, err := partition.NextBest(ctx, l.journal, r)
 	for _, other := range more {
-		a.Refused = append(a.Refused, l.refused(other))
+		a.Refused = append(a.Refused, l.describeRefused(other))
 	}
-	a.grant(parts[at], kind)
+	a.recordLevel(parts[at], kind)
 	return err
 }
 
-// refused describes a refused step. If another cgroup has CPUs of a partition, it names that cgroup.
-func (l *Lanes) refused(r journal.Refused) RefusedStep {
-	refused := l.ops.refused(r.Step, r.Err)
+// describeRefused describes a refused step. If another cgroup has CPUs of a partition, it names that cgroup.
+func (l *Lanes) describeRefused(r journal.Refused) RefusedStep {
+	refused := l.ops.describeRefused(r.Step, r.Err)
 	if refused.Cause == NotExclusive {
 		if o := partition.Overlapping(l.root, r.Step.Target); o != nil {
 			refused.Reason += ": " + o.String() + ", and apply again"

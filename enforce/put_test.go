@@ -71,7 +71,7 @@ func TestPutCounts(t *testing.T) {
 		t.Errorf("moved: %+v, %v", c, err)
 	}
 	settings := l.Settings()
-	if c, err = l.Put(t.Context(), nothing(), noAttach); err != nil || c.TakenBack != settings || len(c.Removed) != 1 {
+	if c, err = l.Put(t.Context(), noLanes(), noAttach); err != nil || c.TakenBack != settings || len(c.Removed) != 1 {
 		t.Errorf("removed: %+v, %v", c, err)
 	}
 }
@@ -93,7 +93,7 @@ func TestHugepagesAdded(t *testing.T) {
 		}
 		p := placement()
 		if p.Lanes[0].Hugepages[0].Reserve = step.reserve; step.reserve == 0 {
-			p = nothing()
+			p = noLanes()
 		}
 		s, err := l.Status(t.Context())
 		if err != nil || (len(s.Drift) > 0) != step.drifts {

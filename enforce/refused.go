@@ -58,8 +58,8 @@ func (r RefusedStep) String() string {
 	return r.Name + ": " + r.Reason
 }
 
-// subject returns what a step belongs to, and the number if it is an interrupt.
-func subject(s journal.Step) (of Subject, irq *int) {
+// subjectOf returns what a step belongs to, and the number if it is an interrupt.
+func subjectOf(s journal.Step) (of Subject, irq *int) {
 	if n, ok := knob.InterruptOf(s); ok {
 		return Interrupt, &n
 	}
@@ -72,10 +72,10 @@ func subject(s journal.Step) (of Subject, irq *int) {
 	return AnySetting, nil
 }
 
-// refused describes a step that the kernel refused.
-func (o operations) refused(s journal.Step, err error) RefusedStep {
+// describeRefused describes a step that the kernel refused.
+func (o operations) describeRefused(s journal.Step, err error) RefusedStep {
 	r := RefusedStep{Name: o.name(s), Target: s.Target, Value: s.After, Cause: Errno, Reason: err.Error()}
-	r.Subject, r.IRQ = subject(s)
+	r.Subject, r.IRQ = subjectOf(s)
 	denied := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EIO) // write_irq_affinity, kernel/irq/proc.c
 	switch {
 	case r.Subject == Interrupt && denied:
@@ -86,13 +86,13 @@ func (o operations) refused(s journal.Step, err error) RefusedStep {
 	}
 	var other *journal.ReadBackError
 	if r.Subject == Partition && errors.As(err, &other) {
-		r.Cause = invalid(other.Reads)
+		r.Cause = invalidCause(other.Reads)
 	}
 	return r
 }
 
-// invalid returns why a partition is invalid, by the text of its file.
-func invalid(text string) Cause {
+// invalidCause returns why a partition is invalid, by the text of its file.
+func invalidCause(text string) Cause {
 	switch {
 	case partition.NotExclusive(text):
 		return NotExclusive

@@ -39,8 +39,8 @@ func (a Applied) runsOf(p plan.Placement) map[string]Run {
 	return runs
 }
 
-// abandoned reports whether the isolane run that made a lane for its command has ended.
-func (l *Lanes) abandoned(name string) bool {
+// isAbandoned reports whether the isolane run that made a lane for its command has ended.
+func (l *Lanes) isAbandoned(name string) bool {
 	r, owned := l.Runs[name]
 	if !owned {
 		return false
@@ -53,7 +53,7 @@ func (l *Lanes) abandoned(name string) bool {
 func (l *Lanes) Expire(ctx context.Context) ([]string, error) {
 	var names []string
 	for _, lane := range l.Placement.Lanes {
-		if l.abandoned(lane.Name) {
+		if l.isAbandoned(lane.Name) {
 			names = append(names, lane.Name)
 		}
 	}

@@ -19,20 +19,20 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// nowhere is a path that makes nothing.
-type nowhere struct{ netpath.Path }
+// emptyPath is a path that makes nothing.
+type emptyPath struct{ netpath.Path }
 
-func (nowhere) Name() string                                 { return "nowhere" }
-func (nowhere) Declared(lane.Network) error                  { return nil }
-func (nowhere) Steps([]netpath.Lane) ([]journal.Step, error) { return nil, nil }
+func (emptyPath) Name() string                                 { return "nowhere" }
+func (emptyPath) Declared(lane.Network) error                  { return nil }
+func (emptyPath) Steps([]netpath.Lane) ([]journal.Step, error) { return nil, nil }
 
-// looked is a machine that does something before its first file is read.
-type looked struct {
+// hookedFS is a machine that does something before its first file is read.
+type hookedFS struct {
 	fileOp
 	first *func()
 }
 
-func (l looked) Read(ctx context.Context, s journal.Step) (string, error) {
+func (l hookedFS) Read(ctx context.Context, s journal.Step) (string, error) {
 	if first := *l.first; first != nil {
 		*l.first = nil
 		first()
@@ -74,8 +74,8 @@ func TestReadsWhileTheSegmentIsAsked(t *testing.T) {
 	for try := range 10 { // on a busy machine the read may come after the questions
 		var first func()
 		ops := knob.Ops(b.root)
-		ops[change.KindFile] = looked{ops[change.KindFile].(fileOp), &first}
-		l, err := Open(b.state, b.fs(t), Drivers{Ops: ops, Paths: []netpath.Path{nowhere{}}})
+		ops[change.KindFile] = hookedFS{ops[change.KindFile].(fileOp), &first}
+		l, err := Open(b.state, b.fs(t), Drivers{Ops: ops, Paths: []netpath.Path{emptyPath{}}})
 		if err == nil {
 			_, err = l.Put(t.Context(), one, noAttach)
 		}
@@ -112,7 +112,7 @@ func TestReadsWhileTheSegmentIsAsked(t *testing.T) {
 func TestAskedBeforePlanning(t *testing.T) {
 	ip, one, two := segment(t)
 	b := standIn(t, "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0")
-	l, err := Open(b.state, b.fs(t), Drivers{Ops: knob.Ops(b.root), Paths: []netpath.Path{nowhere{}}})
+	l, err := Open(b.state, b.fs(t), Drivers{Ops: knob.Ops(b.root), Paths: []netpath.Path{emptyPath{}}})
 	if err == nil {
 		_, err = l.Put(t.Context(), one, noAttach)
 	}
@@ -123,7 +123,7 @@ func TestAskedBeforePlanning(t *testing.T) {
 	ask := func() {
 		ip("-n isl-test-ask addr add 198.18.7.9/24 dev eth0")
 		l.Ask(t.Context(), []lane.Lane{two.Lanes[1].Declaration()}, false)
-		l.asked.Close()
+		l.questions.Close()
 		ip("-n isl-test-ask addr del 198.18.7.9/24 dev eth0")
 	}
 	ask()

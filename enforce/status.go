@@ -67,8 +67,8 @@ type NetworkStatus struct {
 	Traffic *netpath.Traffic `json:"traffic,omitempty"`
 }
 
-// network returns nil if a lane has no network path.
-func (l *Lanes) network(ctx context.Context, placed plan.Lane) (*NetworkStatus, error) {
+// networkStatus returns nil if a lane has no network path.
+func (l *Lanes) networkStatus(ctx context.Context, placed plan.Lane) (*NetworkStatus, error) {
 	if placed.Spec.Network.Path == "" {
 		return nil, nil
 	}
@@ -132,13 +132,13 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	}
 	groups, err := l.Groups()
 	for _, g := range groups {
-		net, nerr := l.network(ctx, g.Lane)
+		net, nerr := l.networkStatus(ctx, g.Lane)
 		err = errors.Join(err, nerr)
 		s.Lanes = append(s.Lanes, LaneStatus{Name: g.Lane.Name, CPUs: g.Lane.CPUs.String(),
 			Idle: g.Lane.Idle.String(), MemoryNodes: g.Lane.MemoryNodes.String(), Group: g.Dir, Own: g.Own,
 			Balance: g.Balance, Partition: g.Partition, Processes: g.Processes,
 			Attached: attachedTo(g.Lane.Name, running, g.Partition != ""),
-			Network:  net, Objectives: unproven(g.Lane.Spec.Objective), Abandoned: l.abandoned(g.Lane.Name)})
+			Network:  net, Objectives: unprovenBounds(g.Lane.Spec.Objective), Abandoned: l.isAbandoned(g.Lane.Name)})
 		if !attached.DeclaredOf(g.Lane.Name, running) {
 			s.Lanes[len(s.Lanes)-1].Missing = g.Lane.Spec.Cgroup.Path
 		}
@@ -146,8 +146,8 @@ func (l *Lanes) Status(ctx context.Context) (Status, error) {
 	return s, err
 }
 
-// unproven returns the bounds of an objective, all unproven: enforcing a lane proves none.
-func unproven(o lane.Objective) []lane.Judgement {
+// unprovenBounds returns the bounds of an objective, all unproven: enforcing a lane proves none.
+func unprovenBounds(o lane.Objective) []lane.Judgement {
 	var all []lane.Judgement
 	for _, b := range o.Bounds() {
 		all = append(all, lane.Judgement{Bound: b, Verdict: lane.Unproven})

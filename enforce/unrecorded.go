@@ -53,7 +53,7 @@ func (l *Lanes) Unrecorded() ([]string, error) {
 		return nil, nil
 	}
 	// A cgroup is recorded before it is made, so the journals read now have all cgroups found above.
-	done, err := l.pending()
+	done, err := l.pendingSteps()
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func None(root fs.FS, d Drivers) *Lanes {
 	return &Lanes{root: root, ops: d.Ops, paths: d.Paths, journal: journal.None(d.Ops)}
 }
 
-// pending returns the steps of all journals.
-func (l *Lanes) pending() ([]journal.Step, error) {
+// pendingSteps returns the steps of all journals.
+func (l *Lanes) pendingSteps() ([]journal.Step, error) {
 	files, err := filepath.Glob(filepath.Join(l.dir, "*.journal"))
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func (l *Lanes) Waiting(more ...journal.Waiting) []Waiting {
 		for n, lane := range slices.Concat(l.Placement.Lanes, l.released) {
 			inForce := n < len(l.Placement.Lanes)
 			if !slices.Contains(all[i].Lanes, lane.Name) &&
-				(l.wants(lane, w.Step) || inForce && ofFrequency(lane, w.Step)) {
+				(l.isOfPath(lane, w.Step) || inForce && isOfFrequencyPolicy(lane, w.Step)) {
 				all[i].Lanes = append(all[i].Lanes, lane.Name)
 			}
 		}
@@ -52,16 +52,17 @@ func (l *Lanes) Waiting(more ...journal.Waiting) []Waiting {
 	return all
 }
 
-// ofFrequency reports whether a step is of the frequency policy that is named after a CPU of the lane, the
-// policy's first CPU. While that CPU is offline no step for the policy is wanted, so this finds its lane.
-func ofFrequency(lane plan.Lane, s journal.Step) bool {
+// isOfFrequencyPolicy reports whether a step is of the frequency policy that is named after a CPU of the
+// lane, the policy's first CPU. While that CPU is offline no step for the policy is wanted, so this finds its
+// lane.
+func isOfFrequencyPolicy(lane plan.Lane, s journal.Step) bool {
 	var first int
 	_, err := fmt.Sscanf(s.Target, "/sys/devices/system/cpu/cpufreq/policy%d/", &first)
 	return err == nil && lane.Owned().Contains(first)
 }
 
-// wants reports whether a step belongs to the path of a lane.
-func (l *Lanes) wants(of plan.Lane, s journal.Step) bool {
+// isOfPath reports whether a step belongs to the path of a lane.
+func (l *Lanes) isOfPath(of plan.Lane, s journal.Step) bool {
 	p := netpath.Find(l.paths, of.Spec.Network)
 	if p == nil {
 		return false
@@ -70,8 +71,8 @@ func (l *Lanes) wants(of plan.Lane, s journal.Step) bool {
 	return err == nil && slices.ContainsFunc(steps, s.Same)
 }
 
-// again reports whether the lanes in force want a step.
-func (l *Lanes) again(s journal.Step) bool {
+// isWanted reports whether the lanes in force want a step.
+func (l *Lanes) isWanted(s journal.Step) bool {
 	w, err := l.Wanted()
 	return err == nil && slices.ContainsFunc(w.steps, func(o journal.Step) bool {
 		return o.Same(s) && o.After == s.After

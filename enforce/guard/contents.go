@@ -13,27 +13,27 @@ import (
 // contents reads the same files repeatedly. It keeps each one open, which saves opening it again: the kernel
 // makes the text anew for each read from the beginning.
 type contents struct {
-	root   fs.FS
-	files  map[string]fs.File
-	most   int // how many files may stay open: half of this process's limit
-	buffer [4096]byte
+	root    fs.FS
+	files   map[string]fs.File
+	maxOpen int // how many files may stay open: half of this process's limit
+	buffer  [4096]byte
 }
 
 func newContents(root fs.FS) *contents {
 	c := &contents{root: root, files: map[string]fs.File{}}
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
-		c.most = int(min(limit.Cur/2, 1<<16))
+		c.maxOpen = int(min(limit.Cur/2, 1<<16))
 	}
 	return c
 }
 
-// has reports whether a file has this text. It returns false if it does not know; then the caller asks the
+// equals reports whether a file has this text. It returns false if it does not know; then the caller asks the
 // step's operation.
-func (c *contents) has(file, text string) bool {
+func (c *contents) equals(file, text string) bool {
 	f, known := c.files[file]
 	if !known {
-		if len(c.files) >= c.most {
+		if len(c.files) >= c.maxOpen {
 			return false
 		}
 		var err error

@@ -24,22 +24,22 @@ import (
 
 // Guard watches what is in force and restores it.
 type Guard struct {
-	dir     string
-	root    fs.FS
-	drivers enforce.Drivers
-	lanes   *enforce.Lanes // only read
-	want    *enforce.Wanted
-	groups  []enforce.LaneGroup
-	writers *writers
-	now     *contents
+	dir      string
+	root     fs.FS
+	drivers  enforce.Drivers
+	lanes    *enforce.Lanes // only read
+	want     *enforce.Wanted
+	groups   []enforce.LaneGroup
+	writers  *writers
+	contents *contents
 
-	last     events
-	since    map[string]map[int]uint64 // by lane: its processes, and when each started
-	reported map[string]string         // what the last Check found, by the drift's name
-	left     []enforce.Drift
-	repairs  map[string][]time.Time
-	failed   map[string]failure // what could not be put back, by the drift's name
-	waiting  failure            // what could not be taken back
+	lastEvents      events
+	started         map[string]map[int]uint64 // by lane: its processes, and when each started
+	reported        map[string]string         // what the last Check found, by the drift's name
+	left            []enforce.Drift
+	repairs         map[string][]time.Time
+	failed          map[string]failure // what could not be put back, by the drift's name
+	takeBackFailure failure            // what could not be taken back
 }
 
 // failure is a failed attempt to put something back or to take it back.
@@ -49,13 +49,13 @@ type failure struct {
 	wait time.Duration // until it is tried again
 }
 
-// again returns the failure after one more attempt.
-func (f failure) again(note string) failure {
-	return failure{note, time.Now(), min(max(2*f.wait, shortest), longest)}
+// failedAgain returns the failure after one more attempt.
+func (f failure) failedAgain(note string) failure {
+	return failure{note, time.Now(), min(max(2*f.wait, minRetryWait), maxRetryWait)}
 }
 
-// waits reports whether it is too early for the next attempt.
-func (f failure) waits() bool { return time.Since(f.last) < f.wait }
+// mustWait reports whether it is too early for the next attempt.
+func (f failure) mustWait() bool { return time.Since(f.last) < f.wait }
 
 // events changes when interrupts, threads, CPUs, lanes or workloads come or go.
 type events struct {
@@ -66,23 +66,23 @@ type events struct {
 
 // New returns a Guard of the lanes that are in force according to the state in dir.
 func New(dir string, root fs.FS, d enforce.Drivers) (*Guard, error) {
-	g := &Guard{dir: dir, root: root, drivers: d, writers: newWriters(), now: newContents(root),
-		since: map[string]map[int]uint64{}, reported: map[string]string{}, repairs: map[string][]time.Time{}}
-	s, err := g.events()
+	g := &Guard{dir: dir, root: root, drivers: d, writers: newWriters(), contents: newContents(root),
+		started: map[string]map[int]uint64{}, reported: map[string]string{}, repairs: map[string][]time.Time{}}
+	s, err := g.readEvents()
 	if err != nil {
 		return nil, err
 	}
-	return g, g.refresh(s)
+	return g, g.replan(s)
 }
 
 // Close ends the watch.
 func (g *Guard) Close() error {
-	g.now.close()
+	g.contents.close()
 	return g.writers.close()
 }
 
-// events reads what shows whether there is something new to check.
-func (g *Guard) events() (events, error) {
+// readEvents reads what shows whether there is something new to check.
+func (g *Guard) readEvents() (events, error) {
 	s := events{tasks: map[int]bool{}}
 	var err error
 	if s.online, err = host.Online(g.root); err != nil {
@@ -120,8 +120,8 @@ func (g *Guard) events() (events, error) {
 	return s, err
 }
 
-// refresh plans again what is wanted. If that fails, the former plan stays.
-func (g *Guard) refresh(s events) error {
+// replan plans again what is wanted. If that fails, the former plan stays.
+func (g *Guard) replan(s events) error {
 	l, err := enforce.Look(g.dir, g.root, g.drivers)
 	if err != nil {
 		return err
@@ -134,13 +134,13 @@ func (g *Guard) refresh(s events) error {
 	if err != nil {
 		return err
 	}
-	g.lanes, g.want, g.groups, g.failed, g.waiting = l, want, groups, map[string]failure{}, failure{}
+	g.lanes, g.want, g.groups, g.failed, g.takeBackFailure = l, want, groups, map[string]failure{}, failure{}
 	for _, s := range g.want.Steps() {
 		if filepath.IsAbs(s.Target) {
 			g.writers.watch(s.Target)
 		}
 	}
-	g.last = s
+	g.lastEvents = s
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 	if _, err := g.writers.read(); err != nil {
 		return nil, err
 	}
-	now, err := g.events()
+	now, err := g.readEvents()
 	if err != nil {
 		return nil, err
 	}
@@ -158,33 +158,33 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 		if err = g.moveOrphans(ctx); err != nil {
 			return nil, err
 		}
-		if now, err = g.events(); err != nil {
+		if now, err = g.readEvents(); err != nil {
 			return nil, err
 		}
 	}
-	if now.online != g.last.online || now.interrupts != g.last.interrupts || now.applied != g.last.applied ||
-		now.ended != g.last.ended {
-		if err = g.refresh(now); err != nil {
+	if last := g.lastEvents; now.online != last.online || now.interrupts != last.interrupts ||
+		now.applied != last.applied || now.ended != last.ended {
+		if err = g.replan(now); err != nil {
 			return nil, err
 		}
-	} else if err = g.newTasks(now); err != nil {
+	} else if err = g.addNewTasks(now); err != nil {
 		return nil, err
 	}
-	steps, err := g.want.Drift(ctx, g.now.has)
+	steps, err := g.want.Drift(ctx, g.contents.equals)
 	if err != nil {
 		return nil, err
 	}
 	for i, d := range steps {
-		steps[i].By = g.writers.of(d.Step.Target)
+		steps[i].By = g.writers.lastWriter(d.Step.Target)
 	}
 	if repair {
 		if err = g.repair(ctx, steps); err != nil {
 			return nil, err
 		}
 	}
-	gone, err := g.processes()
+	gone, err := g.lostProcesses()
 	g.left = slices.DeleteFunc(slices.Clone(steps), func(d enforce.Drift) bool { return d.Repaired })
-	return g.news(slices.Concat(steps, gone)), err
+	return g.newDrift(slices.Concat(steps, gone)), err
 }
 
 // moveOrphans gives lanes a cgroup again if they were in the cgroup of a workload that has ended.
@@ -203,26 +203,26 @@ func (g *Guard) moveOrphans(ctx context.Context) error {
 // Left returns what the last Check found and did not put back.
 func (g *Guard) Left() []enforce.Drift { return g.left }
 
-// newTasks adds what is wanted of new kernel threads.
-func (g *Guard) newTasks(now events) error {
+// addNewTasks adds what is wanted of new kernel threads.
+func (g *Guard) addNewTasks(now events) error {
 	for pid := range now.tasks {
-		if g.last.tasks[pid] {
+		if g.lastEvents.tasks[pid] {
 			continue
 		}
 		if err := g.want.AddThread(pid); err != nil {
 			return err
 		}
 	}
-	g.last.tasks = now.tasks
+	g.lastEvents.tasks = now.tasks
 	return nil
 }
 
-// patience is how often the same drift is put back within a minute. After a failed attempt the wait doubles:
-// from shortest, because a later step may have been in the way, to longest.
+// maxRepairs is how often the same drift is put back within a minute. After a failed attempt the wait
+// doubles: from minRetryWait, because a later step may have been in the way, to maxRetryWait.
 const (
-	patience = 3
-	shortest = 500 * time.Millisecond
-	longest  = time.Minute
+	maxRepairs   = 3
+	minRetryWait = 500 * time.Millisecond
+	maxRetryWait = time.Minute
 )
 
 // repair puts back what it can, and takes back what had to wait. It does nothing while another isolane
@@ -233,12 +233,12 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 	})
 	var todo []*enforce.Drift
 	for i := range found {
-		if d := &found[i]; d.Note == "" && !g.stubborn(d) && !g.waits(d) { // a note says who is to act
+		if d := &found[i]; d.Note == "" && !g.isContested(d) && !g.mustWait(d) { // a note says who is to act
 			todo = append(todo, d)
 		}
 	}
 	var unfinished []journal.Step
-	if !g.waiting.waits() {
+	if !g.takeBackFailure.mustWait() {
 		unfinished = g.want.Unfinished()
 	}
 	if len(todo)+len(unfinished) == 0 {
@@ -253,13 +253,13 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 	}
 	defer l.Close()
 	// The lanes may have changed since they were read.
-	if state, serr := enforce.State(g.dir); serr != nil || state != g.last.applied {
+	if state, serr := enforce.State(g.dir); serr != nil || state != g.lastEvents.applied {
 		return nil
 	}
 	if len(unfinished) > 0 {
-		g.waiting = g.waiting.again("")
+		g.takeBackFailure = g.takeBackFailure.failedAgain("")
 		if err = l.TakeBack(ctx, unfinished); err == nil && len(l.Waiting()) == 0 {
-			err = g.refresh(g.last)
+			err = g.replan(g.lastEvents)
 		}
 	}
 	err = errors.Join(err, l.PutBack(ctx, g.want, todo))
@@ -268,43 +268,43 @@ func (g *Guard) repair(ctx context.Context, found []enforce.Drift) error {
 			g.repairs[d.Name] = append(g.repairs[d.Name], time.Now())
 			continue
 		}
-		g.failed[d.Name] = g.failed[d.Name].again(d.Note)
+		g.failed[d.Name] = g.failed[d.Name].failedAgain(d.Note)
 	}
 	return err
 }
 
-// waits reports whether a drift could not be put back and must wait, and writes the reason into its note.
-func (g *Guard) waits(d *enforce.Drift) bool {
+// mustWait reports whether a drift could not be put back and must wait, and writes the reason into its note.
+func (g *Guard) mustWait(d *enforce.Drift) bool {
 	f, is := g.failed[d.Name]
-	if !is || !f.waits() {
+	if !is || !f.mustWait() {
 		return false
 	}
 	d.Note = f.note
 	return true
 }
 
-// stubborn reports whether somebody changes a setting so often that it is left alone, and notes that.
-func (g *Guard) stubborn(d *enforce.Drift) bool {
+// isContested reports whether somebody changes a setting so often that it is left alone, and notes that.
+func (g *Guard) isContested(d *enforce.Drift) bool {
 	recent := slices.DeleteFunc(g.repairs[d.Name],
 		func(t time.Time) bool { return time.Since(t) > time.Minute })
-	if g.repairs[d.Name] = recent; len(recent) < patience {
+	if g.repairs[d.Name] = recent; len(recent) < maxRepairs {
 		return false
 	}
 	who := cmp.Or(d.By, "somebody whom the kernel does not name")
 	d.Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep it off the "+
-		"lanes' CPUs", who, patience)
+		"lanes' CPUs", who, maxRepairs)
 	return true
 }
 
-// processes returns lanes whose processes have ended, and processes that have left their lane.
-func (g *Guard) processes() ([]enforce.Drift, error) {
+// lostProcesses returns lanes whose processes have ended, and processes that have left their lane.
+func (g *Guard) lostProcesses() ([]enforce.Drift, error) {
 	var found []enforce.Drift
 	for _, group := range g.groups {
 		pids, err := cgroup.Processes(g.root, group.Dir)
 		if err != nil {
 			return nil, err
 		}
-		before, now := g.since[group.Lane.Name], map[int]uint64{}
+		before, now := g.started[group.Lane.Name], map[int]uint64{}
 		for _, pid := range pids {
 			if start, known := before[pid]; known {
 				now[pid] = start
@@ -318,7 +318,7 @@ func (g *Guard) processes() ([]enforce.Drift, error) {
 			}
 			start, err := task.StartTime(g.root, pid)
 			if err == nil && start == before[pid] && !g.want.Member(pid, start) { // else a step's drift says it
-				found = append(found, enforce.Drift{Name: program(pid), Expected: "lane " + group.Lane.Name,
+				found = append(found, enforce.Drift{Name: describeProcess(pid), Expected: "lane " + group.Lane.Name,
 					Found: "another cgroup", Note: "it has left the lane"})
 			}
 		}
@@ -326,13 +326,13 @@ func (g *Guard) processes() ([]enforce.Drift, error) {
 			found = append(found, enforce.Drift{Name: "lane " + group.Lane.Name, Expected: "running",
 				Found: "no process", Note: "its last process has ended or left"})
 		}
-		g.since[group.Lane.Name] = now
+		g.started[group.Lane.Name] = now
 	}
 	return found, nil
 }
 
-// news returns what the last Check did not find, or found otherwise, and all repairs.
-func (g *Guard) news(found []enforce.Drift) []enforce.Drift {
+// newDrift returns what the last Check did not find, or found otherwise, and all repairs.
+func (g *Guard) newDrift(found []enforce.Drift) []enforce.Drift {
 	var news []enforce.Drift
 	now := map[string]string{}
 	for _, d := range found {

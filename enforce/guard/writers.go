@@ -13,10 +13,10 @@ import (
 
 // writers records who writes to files, as far as fanotify(7) reports it: it reports programs, not the kernel.
 type writers struct {
-	fd   int
-	dirs map[string]bool
-	last map[string]string // by file: the program and its process id
-	self int
+	fd     int
+	dirs   map[string]bool
+	byFile map[string]string // by file: the program and its process id
+	self   int
 }
 
 // newWriters returns nil if the kernel has no fanotify or does not permit it.
@@ -26,7 +26,7 @@ func newWriters() *writers {
 	if err != nil {
 		return nil
 	}
-	return &writers{fd: fd, dirs: map[string]bool{}, last: map[string]string{}, self: os.Getpid()}
+	return &writers{fd: fd, dirs: map[string]bool{}, byFile: map[string]string{}, self: os.Getpid()}
 }
 
 // watch watches the directory of a file from now on, because another file there may set the same value:
@@ -73,14 +73,14 @@ func (w *writers) read() (bool, error) {
 			file, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", event.Fd))
 			err = errors.Join(err, unix.Close(int(event.Fd)))
 			if err == nil && int(event.Pid) != w.self {
-				w.last[file], some = program(int(event.Pid)), true
+				w.byFile[file], some = describeProcess(int(event.Pid)), true
 			}
 		}
 	}
 }
 
-// program names a process. If it has ended, only its number is known.
-func program(pid int) string {
+// describeProcess names a process. If it has ended, only its number is known.
+func describeProcess(pid int) string {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
 		return fmt.Sprintf("a program that has ended (process %d)", pid)
@@ -88,13 +88,14 @@ func program(pid int) string {
 	return fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(name)), pid)
 }
 
-// of returns who last wrote to a file, or to its sibling that sets the same value; "" if that is not known.
-func (w *writers) of(file string) string {
+// lastWriter returns who last wrote to a file, or to its sibling that sets the same value; "" if that is not
+// known.
+func (w *writers) lastWriter(file string) string {
 	if w == nil {
 		return ""
 	}
 	for _, name := range []string{file, strings.TrimSuffix(file, "_list")} {
-		if who, ok := w.last[name]; ok {
+		if who, ok := w.byFile[name]; ok {
 			return who
 		}
 	}

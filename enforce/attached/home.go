@@ -22,26 +22,26 @@ import (
 // cpusets that had all of the lane's CPUs before, from the top. It then gives the others, from the top, what
 // they had before in addition to the lane's CPUs, and at last, from the bottom, only what they had before.
 func Home(ctx context.Context, root fs.FS, j *journal.Journal) ([]*journal.LeftAlone, error) {
-	if err := homeward(root, j); err != nil {
+	if err := recordStarted(root, j); err != nil {
 		return nil, err
 	}
-	left, err := j.UndoWhere(ctx, func(s journal.Step) bool { return !lacked(s) })
+	left, err := j.UndoWhere(ctx, func(s journal.Step) bool { return !addsToCpuset(s) })
 	err = errors.Join(err, widen(ctx, root, j))
-	more, uerr := j.UndoWhere(ctx, lacked)
+	more, uerr := j.UndoWhere(ctx, addsToCpuset)
 	// A thread gets its affinity back with its cpuset, whatever the affinity was in the lane.
 	left = slices.DeleteFunc(left, func(a *journal.LeftAlone) bool { return a.Step.Kind == change.KindTask })
 	return append(left, more...), errors.Join(err, uerr)
 }
 
-// lacked reports whether a step gave a cpuset CPUs or memory nodes that it did not have before.
-func lacked(s journal.Step) bool {
+// addsToCpuset reports whether a step gave a cpuset CPUs or memory nodes that it did not have before.
+func addsToCpuset(s journal.Step) bool {
 	has, err := cpuset.Parse(s.After)
 	return err == nil && (s.Kind == change.KindCpuset || path.Base(s.Target) == "cpuset.mems") &&
-		!has.IsSubsetOf(had(s))
+		!has.IsSubsetOf(cpusetBefore(s))
 }
 
-// had returns what a cpuset had before a step.
-func had(s journal.Step) cpuset.Set {
+// cpusetBefore returns what a cpuset had before a step.
+func cpusetBefore(s journal.Step) cpuset.Set {
 	list, _, _ := strings.Cut(s.Before, "\n") // drops the values of single threads
 	before, _ := cpuset.Parse(list)           // empty if it is no cpulist
 	return before
@@ -52,7 +52,7 @@ func had(s journal.Step) cpuset.Set {
 func widen(ctx context.Context, root fs.FS, j *journal.Journal) error {
 	var both []journal.Step
 	for _, s := range j.Pending() {
-		if !lacked(s) {
+		if !addsToCpuset(s) {
 			continue
 		}
 		now, err := cpuset.Read(root, s.Target[1:])
@@ -60,7 +60,7 @@ func widen(ctx context.Context, root fs.FS, j *journal.Journal) error {
 			return err
 		}
 		if err == nil && (now.String() == s.After || now.String() == s.Replaced) {
-			s.After = now.Union(had(s)).String()
+			s.After = now.Union(cpusetBefore(s)).String()
 			both = append(both, s)
 		}
 	}
@@ -69,8 +69,8 @@ func widen(ctx context.Context, root fs.FS, j *journal.Journal) error {
 	return err
 }
 
-// homeward records processes that started in the lane, so that they leave to where their parents came from.
-func homeward(root fs.FS, j *journal.Journal) error {
+// recordStarted records processes that started in the lane: they leave to where their parents came from.
+func recordStarted(root fs.FS, j *journal.Journal) error {
 	moved, home, steps := map[string]bool{}, "", j.Pending()
 	for _, s := range steps {
 		if s.Kind == change.KindMember {

@@ -144,7 +144,7 @@ func (j Journals) StepsOf(all ...Workload) ([]journal.Step, error) {
 
 // Ended reports whether nothing of an attached workload runs any more.
 func (j Journals) Ended(ctx context.Context, at Workload) (bool, error) {
-	if at.Netns != "" && at.Group != "" && at.elsewhere(j.Root) {
+	if at.Netns != "" && at.Group != "" && at.inOtherNamespace(j.Root) {
 		return true, nil
 	}
 	if at.Own {
@@ -172,9 +172,9 @@ func (j Journals) Ended(ctx context.Context, at Workload) (bool, error) {
 	return steps > 0 || at.Gone(j.Root), nil // without steps it already had all that the lane wants
 }
 
-// elsewhere reports whether a container was restarted in its cgroup: what runs there is in another network
-// namespace than the workload that was attached.
-func (at Workload) elsewhere(root fs.FS) bool {
+// inOtherNamespace reports whether a container was restarted in its cgroup: what runs there is in another
+// network namespace than the workload that was attached.
+func (at Workload) inOtherNamespace(root fs.FS) bool {
 	pids, _ := cgroup.Processes(root, at.Group) // none if the cgroup is gone
 	return len(pids) > 0 && !slices.ContainsFunc(pids, func(pid int) bool {
 		has, err := netdev.OfProcess(root, pid)

@@ -37,7 +37,7 @@ func TestServiceEndsSlowly(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	p := newInstances(t.TempDir())
 	i := instance(t, api.InstanceSpec{Workload: api.Workload{Service: "web.service", Root: true}, Tenant: "acme"})
-	if err = os.WriteFile(p.record(i.Name), nil, 0o600); err != nil { // its disk was full
+	if err = os.WriteFile(p.recordFile(i.Name), nil, 0o600); err != nil { // its disk was full
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -52,7 +52,7 @@ func TestServiceEndsSlowly(t *testing.T) {
 			t.Error(werr)
 		}
 	}()
-	if err = ended(p, "u", i); err != nil {
+	if err = endResult(p, "u", i); err != nil {
 		t.Error(err)
 	}
 	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
@@ -81,9 +81,9 @@ func TestDisk(t *testing.T) {
 	p := newInstances(dir)
 	p.lanes = lanes.Options{Dir: filepath.Join(t.TempDir(), "lanes")} // on a host in /run
 	i := sleeping(t, 1000)
-	at := pid(t, p, i, 0)
+	at := waitForPID(t, p, i, 0)
 	defer func() {
-		if eerr := errors.Join(os.RemoveAll(filepath.Join(dir, "much")), ended(p, "u", i)); eerr != nil {
+		if eerr := errors.Join(os.RemoveAll(filepath.Join(dir, "much")), endResult(p, "u", i)); eerr != nil {
 			t.Error(eerr)
 		}
 	}()
@@ -92,9 +92,9 @@ func TestDisk(t *testing.T) {
 		if kerr := syscall.Kill(at, syscall.SIGKILL); kerr != nil {
 			t.Fatal(kerr)
 		}
-		p.began = map[string]time.Time{} // long ago
-		at = pid(t, p, i, at)
-		if kept := fmt.Sprint(p.unkept[i.Name]); !strings.Contains(kept, says) {
+		p.beganAt = map[string]time.Time{} // long ago
+		at = waitForPID(t, p, i, at)
+		if kept := fmt.Sprint(p.storeErrors[i.Name]); !strings.Contains(kept, says) {
 			t.Errorf("it says %s, expected %s", kept, says)
 		}
 	}
@@ -102,8 +102,8 @@ func TestDisk(t *testing.T) {
 	again("")                                                                // whether its session can be stored depends on what was freed
 	larger := i
 	larger.Spec = json.RawMessage(strings.Replace(string(i.Spec), `"1000"`, `"2000"`, 1))
-	err := p.keep(larger)
-	if text, rerr := os.ReadFile(p.record(i.Name)); err == nil || rerr != nil || string(text) != string(i.Spec) {
+	err := p.writeRecord(larger)
+	if text, rerr := os.ReadFile(p.recordFile(i.Name)); err == nil || rerr != nil || string(text) != string(i.Spec) {
 		t.Errorf("the record is %q after %v, %v", text, err, rerr)
 	}
 	if err = unix.Mount(dir, dir, "", unix.MS_BIND, ""); err == nil { // otherwise the log is in use
@@ -117,5 +117,5 @@ func TestDisk(t *testing.T) {
 			t.Error(uerr)
 		}
 	}()
-	again("what it prints is not kept: open " + p.log(i.Name) + ": read-only file system")
+	again("what it prints is not kept: open " + p.logFile(i.Name) + ": read-only file system")
 }

@@ -23,15 +23,15 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// placed is the result of putting the lane of an Instance in force.
-type placed struct {
+// putResult is the result of putting the lane of an Instance in force.
+type putResult struct {
 	lanes.Applied
 	missing []string // declared parts that it lacks: pages or CPUs that others have
 	rest    []string // other steps that were refused, or wait
 }
 
-// fits says why the lane of an Instance cannot be in force in place of its present one.
-func (p *Instances) fits(name string, spec api.InstanceSpec) error {
+// checkFits says why the lane of an Instance cannot be in force in place of its present one.
+func (p *Instances) checkFits(name string, spec api.InstanceSpec) error {
 	want, err := api.Lane(name, spec.Lane)
 	if err != nil {
 		return err
@@ -43,8 +43,9 @@ func (p *Instances) fits(name string, spec api.InstanceSpec) error {
 	return err
 }
 
-// place puts the lane of an Instance in force.
-func (p *Instances) place(ctx context.Context, l *lanes.Lanes, i desired.Instance) (got placed, err error) {
+// putLane puts the lane of an Instance in force.
+func (p *Instances) putLane(ctx context.Context, l *lanes.Lanes, i desired.Instance) (
+	got putResult, err error) {
 	var spec api.InstanceSpec
 	if err = json.Unmarshal(i.Spec, &spec); err != nil {
 		return got, err
@@ -55,7 +56,7 @@ func (p *Instances) place(ctx context.Context, l *lanes.Lanes, i desired.Instanc
 	}
 	next, _, err := l.Want([]lane.Lane{want}, false)
 	if err == nil { // the record first: a lane in force without a record is somebody else's
-		err = p.keep(i)
+		err = p.writeRecord(i)
 	}
 	if err != nil {
 		return got, err
@@ -68,14 +69,14 @@ func (p *Instances) place(ctx context.Context, l *lanes.Lanes, i desired.Instanc
 		return got, err
 	}
 	short, err := l.ShortOfHugepages(i.Name)
-	got.lack(i.Name, partitions, short)
+	got.sortRefused(i.Name, partitions, short)
 	return got, err
 }
 
-// lack sorts the refused steps of a lane. If the kernel makes another kind of partition, or none, the lane
-// still has its CPUs as far as that kernel allows, so only a partition that is not exclusive counts as
+// sortRefused sorts the refused steps of a lane. If the kernel makes another kind of partition, or none, the
+// lane still has its CPUs as far as that kernel allows, so only a partition that is not exclusive counts as
 // missing.
-func (got *placed) lack(name string, partitions []enforce.RefusedStep, short []string) {
+func (got *putResult) sortRefused(name string, partitions []enforce.RefusedStep, short []string) {
 	got.missing = short
 	for _, r := range partitions {
 		if r.Cause == enforce.NotExclusive {
@@ -101,39 +102,39 @@ func (got *placed) lack(name string, partitions []enforce.RefusedStep, short []s
 	}
 }
 
-// note stores what a lane lacks after it was put in force.
-func (p *Instances) note(name string, got placed) error {
+// storeLacks stores what a lane lacks after it was put in force.
+func (p *Instances) storeLacks(name string, got putResult) error {
 	p.diary.Applied(got.Applied)
 	all := slices.Concat(got.missing, got.rest)
 	text := strings.Join(all, "; ")
-	was, err := p.lacking(name)
+	was, err := p.readLacks(name)
 	if err == nil && text == was {
 		return nil // it was noted when the lane was last put in force
 	}
 	for _, what := range all {
 		p.diary.Add(history.Event{Kind: history.Drifted, Lane: name, What: what})
 	}
-	return desired.WriteFile(p.lacks(name), []byte(text))
+	return desired.WriteFile(p.lacksFile(name), []byte(text))
 }
 
-// lacks returns the file of what a lane lacks since it was put in force. The next agent reads it too.
-func (p *Instances) lacks(name string) string { return p.record(name) + ".lacks" }
+// lacksFile returns the file of what a lane lacks since it was put in force. The next agent reads it too.
+func (p *Instances) lacksFile(name string) string { return p.recordFile(name) + ".lacks" }
 
-func (p *Instances) lacking(name string) (string, error) {
-	text, err := os.ReadFile(p.lacks(name))
+func (p *Instances) readLacks(name string) (string, error) {
+	text, err := os.ReadFile(p.lacksFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	return string(text), err
 }
 
-// pledge is place for a reservation: it refuses a lane that lacks a declared part. On failure it releases the
-// lane again if it was put in force.
-func (p *Instances) pledge(ctx context.Context, l *lanes.Lanes, i desired.Instance) error {
-	got, err := p.place(ctx, l, i)
+// reserveLane is putLane for a reservation: it refuses a lane that lacks a declared part. On failure it
+// releases the lane again if it was put in force.
+func (p *Instances) reserveLane(ctx context.Context, l *lanes.Lanes, i desired.Instance) error {
+	got, err := p.putLane(ctx, l, i)
 	switch {
 	case err == nil && len(got.missing) == 0:
-		if err = p.note(i.Name, got); err == nil {
+		if err = p.storeLacks(i.Name, got); err == nil {
 			return nil
 		}
 	case err == nil:
@@ -152,7 +153,7 @@ func (p *Instances) Restore(ctx context.Context, all map[string]desired.Instance
 	if p.cluster != nil {
 		return nil // their lanes belong to claims
 	}
-	want, err := p.recorded(all)
+	want, err := p.lanesToRestore(all)
 	if err != nil || len(want) == 0 {
 		return err
 	}
@@ -168,15 +169,15 @@ func (p *Instances) Restore(ctx context.Context, all map[string]desired.Instance
 	return errors.Join(append(left, l.Close())...)
 }
 
-// recorded returns the lanes that this agent has put in force for Instances, and that no longer are.
-func (p *Instances) recorded(all map[string]desired.Instance) (want [][]lane.Lane, err error) {
+// lanesToRestore returns the lanes that this agent has put in force for Instances, and that no longer are.
+func (p *Instances) lanesToRestore(all map[string]desired.Instance) (want [][]lane.Lane, err error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
 		return nil, err
 	}
 	for _, uid := range slices.Sorted(maps.Keys(all)) {
 		i := all[uid]
-		_, was, none := p.started(i)
+		_, was, none := p.readRecord(i)
 		if _, gone := l.Lane(i.Name); i.Ending || none != nil || !isNoLane(gone) {
 			continue
 		}
@@ -200,22 +201,23 @@ func (p *Instances) releaseFrom(ctx context.Context, l *lanes.Lanes, name string
 	if _, none := l.Lane(name); none != nil {
 		return cmp.Or(l.Recorded(), p.takeBack(ctx, l, name))
 	}
-	others, err := unfinished(l)
+	others, err := unfinishedSteps(l)
 	if err != nil {
 		return err
 	}
-	noted := p.leaves(name, leftovers{Others: others}) // so that what this release leaves is known after a kill
+	// Before the release, so that what it leaves is known after a kill.
+	noted := p.writeLeftovers(name, leftovers{Others: others})
 	r, err := l.Release(ctx, name)
 	if err != nil {
 		return errors.Join(err, noted)
 	}
 	p.diary.Released([]string{name}, "the hub wants it no longer")
-	left, err := unfinished(l)
-	if left = without(left, others); err != nil || len(left) == 0 {
-		return errors.Join(err, os.RemoveAll(p.left(name)))
+	left, err := unfinishedSteps(l)
+	if left = stepsExcept(left, others); err != nil || len(left) == 0 {
+		return errors.Join(err, os.RemoveAll(p.leftoversFile(name)))
 	}
-	p.retried[name] = time.Now()
-	return errors.Join(p.leaves(name, leftovers{Left: left}), cmp.Or(r.Unfinished(), notWhole(name)))
+	p.retriedAt[name] = time.Now()
+	return errors.Join(p.writeLeftovers(name, leftovers{Left: left}), cmp.Or(r.Unfinished(), notTakenBack(name)))
 }
 
 // leftovers are steps that releases could not take back. Those of other Instances do not keep this one from
@@ -225,27 +227,27 @@ type leftovers struct {
 	Left   []journal.Step `json:"left,omitempty"`   // by this Instance; empty while its release goes on
 }
 
-func (p *Instances) left(name string) string { return p.record(name) + ".left" }
+func (p *Instances) leftoversFile(name string) string { return p.recordFile(name) + ".left" }
 
-func (p *Instances) leaves(name string, l leftovers) error {
+func (p *Instances) writeLeftovers(name string, l leftovers) error {
 	text, err := json.Marshal(l)
 	if err == nil {
-		err = desired.WriteFile(p.left(name), text)
+		err = desired.WriteFile(p.leftoversFile(name), text)
 	}
 	return err
 }
 
-func without(steps, others []journal.Step) []journal.Step {
+func stepsExcept(steps, others []journal.Step) []journal.Step {
 	return slices.DeleteFunc(steps, func(s journal.Step) bool { return slices.Contains(others, s) })
 }
 
-func notWhole(name string) error {
+func notTakenBack(name string) error {
 	return fmt.Errorf("lane %s is not taken back as a whole: it is tried each minute, and by isolane recover",
 		name)
 }
 
-// unfinished returns the steps that released lanes have left.
-func unfinished(l *lanes.Lanes) ([]journal.Step, error) {
+// unfinishedSteps returns the steps that released lanes have left.
+func unfinishedSteps(l *lanes.Lanes) ([]journal.Step, error) {
 	w, err := l.Wanted()
 	if err != nil {
 		return nil, err
@@ -253,12 +255,12 @@ func unfinished(l *lanes.Lanes) ([]journal.Step, error) {
 	return w.Unfinished(), nil
 }
 
-// again is how often the agent tries to take back what a lane has left.
-const again = time.Minute
+// takeBackInterval is how often the agent tries to take back what a lane has left.
+const takeBackInterval = time.Minute
 
 // takeBack tries again to take back what a released lane has left.
 func (p *Instances) takeBack(ctx context.Context, l *lanes.Lanes, name string) error {
-	text, err := os.ReadFile(p.left(name))
+	text, err := os.ReadFile(p.leftoversFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -267,7 +269,7 @@ func (p *Instances) takeBack(ctx context.Context, l *lanes.Lanes, name string) e
 		err = json.Unmarshal(text, &of)
 	}
 	still := func() (steps []journal.Step, uerr error) {
-		steps, uerr = unfinished(l)
+		steps, uerr = unfinishedSteps(l)
 		return slices.DeleteFunc(steps, func(s journal.Step) bool {
 			return slices.Contains(of.Others, s) || len(of.Left) > 0 && !slices.Contains(of.Left, s)
 		}), uerr
@@ -278,16 +280,16 @@ func (p *Instances) takeBack(ctx context.Context, l *lanes.Lanes, name string) e
 	}
 	if err == nil && len(left) > 0 && len(of.Left) == 0 { // a kill came before its own were noted
 		of = leftovers{Left: slices.Clone(left)}
-		err = p.leaves(name, of)
+		err = p.writeLeftovers(name, of)
 	}
-	if err == nil && len(left) > 0 && time.Since(p.retried[name]) >= again {
-		p.retried[name] = time.Now()
+	if err == nil && len(left) > 0 && time.Since(p.retriedAt[name]) >= takeBackInterval {
+		p.retriedAt[name] = time.Now()
 		if err = l.TakeBack(ctx, left); err == nil {
 			left, err = still()
 		}
 	}
 	if err == nil && len(left) > 0 {
-		err = notWhole(name)
+		err = notTakenBack(name)
 	}
 	return err
 }

@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 
 func newInstances(dir string) *Instances {
 	return &Instances{lanes: lanes.Options{Dir: filepath.Join(dir, "lanes")}, dir: dir, users: Users{First: 1879048300, Last: 1879048301}, ended: make(chan struct{}, 1),
-		began: map[string]time.Time{}, problem: map[string]Outcome{}, retried: map[string]time.Time{}, ending: map[string]chan error{},
-		unkept: map[string]error{}}
+		beganAt: map[string]time.Time{}, outcomes: map[string]Outcome{}, retriedAt: map[string]time.Time{}, ending: map[string]chan error{},
+		storeErrors: map[string]error{}}
 }
 
 func sleeping(t *testing.T, seconds int) desired.Instance {
@@ -48,14 +48,14 @@ func sleeping(t *testing.T, seconds int) desired.Instance {
 	return desired.Instance{Name: "hub-test", Generation: 1, Spec: json.RawMessage(spec)}
 }
 
-// pid waits until one process is in the lane, and returns it.
-func pid(t *testing.T, p *Instances, i desired.Instance, other int) int {
+// waitForPID waits until one process is in the lane, and returns it.
+func waitForPID(t *testing.T, p *Instances, i desired.Instance, other int) int {
 	t.Helper()
 	for {
-		if err := p.Ensure(t.Context(), "u", i); err != nil && !isNotYet(err) && p.unkept[i.Name] == nil {
+		if err := p.Ensure(t.Context(), "u", i); err != nil && !isNotYet(err) && p.storeErrors[i.Name] == nil {
 			t.Fatal(err)
 		}
-		if _, pids, err := p.group(i.Name); err == nil && len(pids) == 1 && pids[0] != other {
+		if _, pids, err := p.laneGroup(i.Name); err == nil && len(pids) == 1 && pids[0] != other {
 			return pids[0]
 		} else if err != nil && !isNoLane(err) || len(pids) > 1 {
 			t.Fatal(pids, err)
@@ -68,8 +68,8 @@ func pid(t *testing.T, p *Instances, i desired.Instance, other int) int {
 	}
 }
 
-// ended returns the result of ending an Instance, once that is no longer under way.
-func ended(p *Instances, uid string, i desired.Instance) error {
+// endResult returns the result of ending an Instance, once that is no longer under way.
+func endResult(p *Instances, uid string, i desired.Instance) error {
 	for {
 		err := p.End(context.Background(), uid, i)
 		if !isNotYet(err) {
@@ -89,9 +89,9 @@ func TestProcesses(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
 	dir := t.TempDir()
 	p, i := newInstances(dir), sleeping(t, 1000)
-	first := pid(t, p, i, 0)
+	first := waitForPID(t, p, i, 0)
 	t.Cleanup(func() {
-		if err := ended(p, "u", i); err != nil {
+		if err := endResult(p, "u", i); err != nil {
 			t.Error(err)
 		}
 	})
@@ -115,7 +115,7 @@ func TestProcesses(t *testing.T) {
 	if err := p.Ensure(t.Context(), "u", rooted); err == nil || !strings.Contains(err.Error(), "spec.root: ") {
 		t.Errorf("a command that is to be root: %v", err)
 	}
-	if again := pid(t, p, i, 0); again != first {
+	if again := waitForPID(t, p, i, 0); again != first {
 		t.Errorf("process %d runs, expected still %d", again, first)
 	}
 	large := i
@@ -127,52 +127,52 @@ func TestProcesses(t *testing.T) {
 	if err = syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	p.began = map[string]time.Time{} // long ago
-	for first = 0; first == 0; {     // what ran before is restarted, even now
+	p.beganAt = map[string]time.Time{} // long ago
+	for first = 0; first == 0; {       // what ran before is restarted, even now
 		err = p.Ensure(t.Context(), "u", large)
-		if _, in, gerr := p.group(i.Name); gerr == nil && len(in) == 1 && strings.HasPrefix(err.Error(), "what ran before goes on: ") {
+		if _, in, gerr := p.laneGroup(i.Name); gerr == nil && len(in) == 1 && strings.HasPrefix(err.Error(), "what ran before goes on: ") {
 			first = in[0]
 		} else if _, refused := errors.AsType[*plan.Refusal](err); !refused || gerr != nil {
 			t.Fatal(err, gerr)
 		}
 	}
-	if again := pid(t, p, i, 0); again != first {
+	if again := waitForPID(t, p, i, 0); again != first {
 		t.Errorf("process %d runs, expected still %d", again, first)
 	}
-	byHand(t, p, i.Name)
-	p.began = map[string]time.Time{} // long ago
-	third := pid(t, p, i, first)
+	releaseByHand(t, p, i.Name)
+	p.beganAt = map[string]time.Time{} // long ago
+	third := waitForPID(t, p, i, first)
 	if _, err = os.Stat(fmt.Sprint("/proc/", first)); err == nil {
 		t.Errorf("process %d goes on beside %d: its lane was released by hand", first, third)
 	}
 	i = sleeping(t, 2000)
-	second := pid(t, p, i, third)
-	byHand(t, p, i.Name)
+	second := waitForPID(t, p, i, third)
+	releaseByHand(t, p, i.Name)
 	if err = p.Restore(t.Context(), map[string]desired.Instance{"u": i}); err != nil {
 		t.Error(err)
 	}
-	if _, in, gerr := p.group(i.Name); gerr != nil || len(in) > 0 {
+	if _, in, gerr := p.laneGroup(i.Name); gerr != nil || len(in) > 0 {
 		t.Errorf("expected its lane in force again, before anything is in it: %v, %v", in, gerr)
 	}
-	if err := ended(p, "u", i); err != nil {
+	if err := endResult(p, "u", i); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(fmt.Sprint("/proc/", second)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("process %d is still there: %v", second, err)
 	}
-	if left, err := filepath.Glob(p.record("*") + "*"); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(p.recordFile("*") + "*"); err != nil || len(left) > 0 {
 		t.Errorf("files %v are left, %v", left, err)
 	}
-	if _, err := os.Stat(p.private(i.Name)); err == nil {
+	if _, err := os.Stat(p.privateDir(i.Name)); err == nil {
 		t.Error("its folder is left")
 	}
-	if _, _, err := p.group(i.Name); !isNoLane(err) {
+	if _, _, err := p.laneGroup(i.Name); !isNoLane(err) {
 		t.Errorf("the lane is still in force: %v", err)
 	}
 }
 
-// byHand releases a lane, as a person at the site does.
-func byHand(t *testing.T, p *Instances, name string) {
+// releaseByHand releases a lane, as a person at the site does.
+func releaseByHand(t *testing.T, p *Instances, name string) {
 	t.Helper()
 	l, _, err := lanes.OpenPatiently(t.Context(), p.lanes)
 	if err == nil {
@@ -204,17 +204,17 @@ func TestRestore(t *testing.T) {
 	all := map[string]desired.Instance{}
 	for uid, cpus := range map[string]string{"a": `"count":1`, "b": fmt.Sprintf(`"count":1,"list":"%s"`, alone.Lanes[0].CPUs)} {
 		all[uid] = desired.Instance{Name: "hub-test-" + uid, Spec: json.RawMessage(`{"lane":{"cpus":{` + cpus + `}}}`)}
-		if err = os.WriteFile(p.record(all[uid].Name), all[uid].Spec, 0o600); err != nil {
+		if err = os.WriteFile(p.recordFile(all[uid].Name), all[uid].Spec, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	all["c"] = desired.Instance{Name: "hub-test-c", Spec: all["a"].Spec} // it has never begun
 	err = p.Restore(t.Context(), all)
 	for uid, i := range all {
-		if _, _, gerr := p.group(i.Name); isNoLane(gerr) != (uid == "c") {
+		if _, _, gerr := p.laneGroup(i.Name); isNoLane(gerr) != (uid == "c") {
 			t.Errorf("%s: %v, %v", i.Name, gerr, err)
 		}
-		if eerr := ended(p, uid, i); eerr != nil {
+		if eerr := endResult(p, uid, i); eerr != nil {
 			t.Error(eerr)
 		}
 	}
@@ -247,22 +247,22 @@ func TestReserveShort(t *testing.T) {
 	if _, refused := errors.AsType[*plan.Refusal](err); !refused || !strings.Contains(err.Error(), "2 of the 4 pages for lane hub-test are free") {
 		t.Errorf("two of its pages are another's: %v", err)
 	}
-	if _, _, err = p.group(i.Name); !isNoLane(err) {
+	if _, _, err = p.laneGroup(i.Name); !isNoLane(err) {
 		t.Errorf("its lane is in force: %v", err)
 	}
-	if left, gerr := filepath.Glob(p.record("*") + "*"); gerr != nil || len(left) > 0 {
+	if left, gerr := filepath.Glob(p.recordFile("*") + "*"); gerr != nil || len(left) > 0 {
 		t.Errorf("files %v are left, %v", left, gerr)
 	}
-	path := &silent{is: "off", stuck: true}
+	path := &daemonPath{is: "off", stuck: true}
 	p.lanes.Paths, p.lanes.Ops = []netpath.Path{path}, map[string]journal.Op{"silent": path}
 	stuck := i
 	stuck.Spec = bytes.Replace(i.Spec, []byte(`"cpus"`), []byte(`"network":{"path":"silent"},"cpus"`), 1)
 	_, err = p.Reserve(t.Context(), "u", stuck)
-	if _, _, none := p.group(i.Name); err == nil || none != nil || !p.Marked(i.Name, "u") {
+	if _, _, none := p.laneGroup(i.Name); err == nil || none != nil || !p.Marked(i.Name, "u") {
 		t.Errorf("what cannot be released is known still: %v, %v", err, none)
 	}
 	path.stuck = false
-	if err = errors.Join(ended(p, "u", i), p.Unmark(i.Name)); err != nil || p.Marked(i.Name, "u") {
+	if err = errors.Join(endResult(p, "u", i), p.Unmark(i.Name)); err != nil || p.Marked(i.Name, "u") {
 		t.Errorf("its reservation does not end: %v", err)
 	}
 	if err = unix.Munmap(other); err != nil {
@@ -271,36 +271,36 @@ func TestReserveShort(t *testing.T) {
 	if _, err = p.Reserve(t.Context(), "u", i); err != nil {
 		t.Errorf("all pages are free: %v", err)
 	}
-	if err = ended(p, "u", i); err != nil {
+	if err = endResult(p, "u", i); err != nil {
 		t.Error(err)
 	}
 }
 
-// silent is a path whose setting needs a program that may be away.
-type silent struct {
+// daemonPath is a path whose setting needs a program that may be away.
+type daemonPath struct {
 	away, stuck bool
 	is          string
 }
 
-func (*silent) Name() string                { return "silent" }
-func (*silent) Declared(lane.Network) error { return nil }
-func (*silent) Possible(netpath.Lane) error { return nil }
-func (*silent) Check(journal.Step) error    { return nil }
-func (*silent) Steps(all []netpath.Lane) (steps []journal.Step, err error) {
+func (*daemonPath) Name() string                { return "silent" }
+func (*daemonPath) Declared(lane.Network) error { return nil }
+func (*daemonPath) Possible(netpath.Lane) error { return nil }
+func (*daemonPath) Check(journal.Step) error    { return nil }
+func (*daemonPath) Steps(all []netpath.Lane) (steps []journal.Step, err error) {
 	for range all[:min(1, len(all))] {
 		steps = append(steps, journal.Step{Kind: "silent", Target: "switch", After: "on"})
 	}
 	return steps, nil
 }
 
-func (s *silent) Read(context.Context, journal.Step) (string, error) {
+func (s *daemonPath) Read(context.Context, journal.Step) (string, error) {
 	if s.away {
 		return "", &journal.UnansweredError{Err: errors.New("it does not answer")}
 	}
 	return s.is, nil
 }
 
-func (s *silent) Write(_ context.Context, _ journal.Step, value string) error {
+func (s *daemonPath) Write(_ context.Context, _ journal.Step, value string) error {
 	if s.stuck && value == "off" {
 		return errors.New("it does not let go")
 	}
@@ -311,7 +311,7 @@ func (s *silent) Write(_ context.Context, _ journal.Step, value string) error {
 // An Instance has not ended before all of its lane is taken back.
 func TestEndWaits(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))
-	p, path := newInstances(t.TempDir()), &silent{is: "off"}
+	p, path := newInstances(t.TempDir()), &daemonPath{is: "off"}
 	p.lanes.Paths, p.lanes.Ops = []netpath.Path{path}, map[string]journal.Op{"silent": path}
 	i := desired.Instance{Name: "hub-test", Spec: json.RawMessage(`{"lane":{"cpus":{"count":1},"network":{"path":"silent"}},"command":["true"]}`)}
 	if _, err := p.Reserve(t.Context(), "u", i); err != nil || path.is != "on" {
@@ -319,18 +319,18 @@ func TestEndWaits(t *testing.T) {
 	}
 	path.away = true
 	for range 2 {
-		if err := ended(p, "u", i); err == nil || !strings.Contains(err.Error(), "is not taken back as a whole: ") || p.problem["u"].text == "" {
-			t.Errorf("its path is away: %v, %q", err, p.problem["u"].text)
+		if err := endResult(p, "u", i); err == nil || !strings.Contains(err.Error(), "is not taken back as a whole: ") || p.outcomes["u"].text == "" {
+			t.Errorf("its path is away: %v, %q", err, p.outcomes["u"].text)
 		}
-		if _, err := os.Stat(p.record(i.Name)); err != nil {
+		if _, err := os.Stat(p.recordFile(i.Name)); err != nil {
 			t.Error("it is forgotten:", err)
 		}
 	}
-	path.away, p.retried[i.Name] = false, time.Time{} // long ago
-	if err := ended(p, "u", i); err != nil || path.is != "off" || p.problem["u"].text != "" {
+	path.away, p.retriedAt[i.Name] = false, time.Time{} // long ago
+	if err := endResult(p, "u", i); err != nil || path.is != "off" || p.outcomes["u"].text != "" {
 		t.Errorf("its path is there again: it is %s, %v", path.is, err)
 	}
-	left, err := filepath.Glob(p.record("*") + "*")
+	left, err := filepath.Glob(p.recordFile("*") + "*")
 	if err != nil || len(left) > 0 {
 		t.Errorf("files %v are left, %v", left, err)
 	}
@@ -340,32 +340,32 @@ func TestEndWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	path.away = true
-	byHand(t, p, other.Name)
-	if err = os.WriteFile(p.record(i.Name), i.Spec, 0o600); err == nil { // its lane has gone
-		err = ended(p, "u", i)
+	releaseByHand(t, p, other.Name)
+	if err = os.WriteFile(p.recordFile(i.Name), i.Spec, 0o600); err == nil { // its lane has gone
+		err = endResult(p, "u", i)
 	}
 	if err != nil {
 		t.Errorf("only what others have left waits: %v", err)
 	}
 	path.away = false
-	if err = ended(p, "o", other); err != nil {
+	if err = endResult(p, "o", other); err != nil {
 		t.Fatal(err)
 	}
 
 	// Killed after the lane was released, and before that was stored.
 	if _, err = p.Reserve(t.Context(), "u", i); err == nil {
-		err = p.leaves(i.Name, leftovers{})
+		err = p.writeLeftovers(i.Name, leftovers{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	path.away = true
-	byHand(t, p, i.Name)
-	if err = ended(p, "u", i); err == nil {
+	releaseByHand(t, p, i.Name)
+	if err = endResult(p, "u", i); err == nil {
 		t.Error("what its release left is forgotten after a kill")
 	}
-	path.away, p.retried[i.Name] = false, time.Time{}
-	if err = ended(p, "u", i); err != nil || path.is != "off" {
+	path.away, p.retriedAt[i.Name] = false, time.Time{}
+	if err = endResult(p, "u", i); err != nil || path.is != "off" {
 		t.Errorf("it is %s, %v", path.is, err)
 	}
 }
@@ -374,32 +374,32 @@ func TestEndWaits(t *testing.T) {
 func TestUp(t *testing.T) {
 	p := newInstances(t.TempDir())
 	for _, row := range []struct {
-		w    begins
+		w    fixedWorkload
 		says string
-	}{{begins{}, "it has just begun"}, {begins{is: true, err: api.NotYet("activating")}, "activating"}} {
-		err := p.up(t.Context(), "web", row.w)
+	}{{fixedWorkload{}, "it has just begun"}, {fixedWorkload{is: true, err: api.NotYet("activating")}, "activating"}} {
+		err := p.checkRunning(t.Context(), "web", row.w)
 		if _, notYet := errors.AsType[api.NotYet](err); !notYet || err.Error() != row.says {
 			t.Errorf("found %v, expected %s", err, row.says)
 		}
 	}
-	if err := p.up(t.Context(), "web", begins{is: true}); err != nil {
+	if err := p.checkRunning(t.Context(), "web", fixedWorkload{is: true}); err != nil {
 		t.Error(err)
 	}
 }
 
-// begins is a workload with a fixed state.
-type begins struct {
+// fixedWorkload is a workload with a fixed state.
+type fixedWorkload struct {
 	workload
 	is  bool
 	err error
 }
 
-func (b begins) runs(context.Context, []int) (bool, error) { return b.is, b.err }
+func (b fixedWorkload) isRunning(context.Context, []int) (bool, error) { return b.is, b.err }
 
 // A command's output is kept up to a bound, its end longest. The command goes on writing to the same file.
 func TestPrinted(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "router.json.log")
-	if err := trim(log); err != nil {
+	if err := rotateLog(log); err != nil {
 		t.Error("where nothing was printed:", err)
 	}
 	command, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -417,16 +417,16 @@ func TestPrinted(t *testing.T) {
 	for _, step := range []struct {
 		prints      int
 		now, before int64
-	}{{printed - 1, printed - 1, -1}, {1000, 0, printed}, {5, 5, printed}, {3 * printed, 0, printed}} {
+	}{{maxLog - 1, maxLog - 1, -1}, {1000, 0, maxLog}, {5, 5, maxLog}, {3 * maxLog, 0, maxLog}} {
 		if _, err = command.Write(append(bytes.Repeat([]byte("x"), step.prints-1), 'E')); err == nil {
-			err = trim(log)
+			err = rotateLog(log)
 		}
-		if err != nil || size(log) != step.now || size(before(log)) != step.before {
-			t.Fatalf("after %d bytes more: %d and %d before, %v; expected %d and %d", step.prints, size(log), size(before(log)),
+		if err != nil || size(log) != step.now || size(rotatedLog(log)) != step.before {
+			t.Fatalf("after %d bytes more: %d and %d before, %v; expected %d and %d", step.prints, size(log), size(rotatedLog(log)),
 				err, step.now, step.before)
 		}
 	}
-	if kept, err := os.ReadFile(before(log)); err != nil || kept[len(kept)-1] != 'E' {
+	if kept, err := os.ReadFile(rotatedLog(log)); err != nil || kept[len(kept)-1] != 'E' {
 		t.Error("what was printed last is not kept:", err)
 	}
 }
@@ -439,7 +439,7 @@ func TestUsers(t *testing.T) {
 		tenant string
 		user   uint32
 	}{{"acme", 1879048300}, {"other", 1879048301}, {"acme", 1879048300}} {
-		with, err := p.as("router", api.InstanceSpec{Tenant: want.tenant})
+		with, err := p.runAs("router", api.InstanceSpec{Tenant: want.tenant})
 		if err != nil || with.User != want.user {
 			t.Errorf("%s is user %d, %v; expected %d", want.tenant, with.User, err, want.user)
 		}
@@ -447,14 +447,14 @@ func TestUsers(t *testing.T) {
 			t.Errorf("its folder: %v, %v", info, err)
 		}
 	}
-	if _, err := p.as("router", api.InstanceSpec{Tenant: "third"}); err == nil || !strings.Contains(err.Error(), "--users ") {
+	if _, err := p.runAs("router", api.InstanceSpec{Tenant: "third"}); err == nil || !strings.Contains(err.Error(), "--users ") {
 		t.Errorf("a third tenant of two users: %v", err)
 	}
 	p.users.Root = []string{"acme"}
-	if with, err := p.as("router", api.InstanceSpec{Tenant: "acme", Workload: api.Workload{Root: true}}); err != nil || with.User != 0 || with.Private != "" {
+	if with, err := p.runAs("router", api.InstanceSpec{Tenant: "acme", Workload: api.Workload{Root: true}}); err != nil || with.User != 0 || with.Private != "" {
 		t.Errorf("what may be root is %+v, %v", with, err)
 	}
-	_, err := p.as("router", api.InstanceSpec{Tenant: "other", Workload: api.Workload{Root: true}})
+	_, err := p.runAs("router", api.InstanceSpec{Tenant: "other", Workload: api.Workload{Root: true}})
 	if err == nil || !strings.Contains(err.Error(), "spec.root: this host lets no commands of other be root: expected") {
 		t.Errorf("what may not be root: %v", err)
 	}
@@ -468,12 +468,12 @@ func TestUsers(t *testing.T) {
 // The next agent also reports what a lane lacks.
 func TestLacking(t *testing.T) {
 	dir := t.TempDir()
-	if err := newInstances(dir).note("web", placed{rest: []string{"governor: why"}}); err != nil {
+	if err := newInstances(dir).storeLacks("web", putResult{rest: []string{"governor: why"}}); err != nil {
 		t.Fatal(err)
 	}
 	p := newInstances(dir) // the next agent
 	i := desired.Instance{Name: "web"}
-	p.problem["u"] = outcomeOf(i, nil)
+	p.outcomes["u"] = outcomeOf(i, nil)
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
 		t.Fatal(err)
@@ -482,7 +482,7 @@ func TestLacking(t *testing.T) {
 		if s := p.Status("u", i, l); s.Phase != "Running" || s.Message != says {
 			t.Errorf("found %+v, expected %s", s, says)
 		}
-		p.unkept["web"] = errors.New("the disk is full")
+		p.storeErrors["web"] = errors.New("the disk is full")
 	}
 }
 
@@ -500,7 +500,7 @@ func TestStatusOf(t *testing.T) {
 		{"as it was before", "Starting", "", "", new(outcomeOf(before, nil))},
 		{"what was wrong before", "Starting", "", "", new(outcomeOf(before, errors.New("no image")))},
 		{"it runs", "Running", "", "", new(outcomeOf(i, nil))},
-		{"it does not", "Failed", "no image default.db", "no image default.db", new(outcomeOf(i, ownOf(errors.New("no image default.db"))))},
+		{"it does not", "Failed", "no image default.db", "no image default.db", new(outcomeOf(i, asTenantError(errors.New("no image default.db"))))},
 		{"by what others have", "Failed", "isolane/secret: busy", "it cannot be brought about on this host: an operator reads why",
 			new(outcomeOf(i, errors.New("isolane/secret: busy")))},
 		{"no room", "Failed", "what ran before goes on: lane default.web refused: 1 belongs to gone",
@@ -510,7 +510,7 @@ func TestStatusOf(t *testing.T) {
 	} {
 		p := newInstances(t.TempDir())
 		if row.tried != nil {
-			p.problem["u"] = *row.tried
+			p.outcomes["u"] = *row.tried
 		}
 		l, err := lanes.Look(p.lanes)
 		if err != nil {

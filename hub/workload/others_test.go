@@ -17,8 +17,8 @@ import (
 // secret is in all names of another tenant's things.
 const secret = "quetzal"
 
-// look is a script that searches for that. What it finds is between the lines "began" and "over".
-const look = `echo began
+// searchScript is a script that searches for that. What it finds is between the lines "began" and "over".
+const searchScript = `echo began
 B find /sys/fs /sys/class /sys/devices/virtual /sys/kernel /run /dev /tmp /var /etc /proc/sys -name '*quet''zal*' 2>/dev/null | B sed 's/^/found /'
 for f in mountinfo mounts cgroup environ maps net/dev net/unix net/route; do B grep -aqs quet''zal /proc/self/$f && echo reads $f; done
 B grep -as quet''zal /proc/mounts /proc/keys /proc/locks /proc/sysvipc/* /sys/fs/cgroup/cgroup.procs; echo over; exec B sleep 1000`
@@ -35,7 +35,7 @@ func others(t *testing.T, p *Instances) (run func(uid, name, workload, more stri
 		i := desired.Instance{Name: name, Generation: 1, Spec: json.RawMessage(fmt.Sprintf(
 			`{"tenant":%q,"lane":{"cpus":{"count":1,"share":8}%s},%s}`, tenant, more, workload))}
 		t.Cleanup(func() {
-			if err := ended(p, uid, i); err != nil {
+			if err := endResult(p, uid, i); err != nil {
 				t.Error(err)
 			}
 		})
@@ -45,7 +45,7 @@ func others(t *testing.T, p *Instances) (run func(uid, name, workload, more stri
 				return
 			}
 			if !isNotYet(err) {
-				said, _ := os.ReadFile(p.log(name)) // there may be no output
+				said, _ := os.ReadFile(p.logFile(name)) // there may be no output
 				t.Fatalf("%v: %s", err, said)
 			}
 		}
@@ -55,7 +55,7 @@ func others(t *testing.T, p *Instances) (run func(uid, name, workload, more stri
 	return run, func(name string) string {
 		t.Helper()
 		for end := time.Now().Add(2 * time.Minute); ; {
-			said, err := os.ReadFile(p.log(name))
+			said, err := os.ReadFile(p.logFile(name))
 			if err == nil && strings.HasPrefix(string(said), "began\n") && strings.HasSuffix(string(said), "over\n") {
 				return strings.TrimSuffix(strings.TrimPrefix(string(said), "began\n"), "over\n")
 			}
@@ -78,7 +78,7 @@ func sh(script string) string {
 func TestOthers(t *testing.T) {
 	p := newInstances(t.TempDir())
 	run, finds := others(t, p)
-	run("b", "acme.spy", sh(look), `,"network":{"path":"bridge","addresses":["198.51.100.3/24"]}`)
+	run("b", "acme.spy", sh(searchScript), `,"network":{"path":"bridge","addresses":["198.51.100.3/24"]}`)
 	if found := finds("acme.spy"); found != "" {
 		t.Errorf("it finds others:\n%s", found)
 	}
@@ -94,11 +94,11 @@ func TestOthersContainer(t *testing.T) {
 		return fmt.Sprintf(`"image":%q,"command":%s`, image, argv)
 	}
 	run("d", secret+".box", busybox("exec B sleep 1000"), "")
-	run("b", "acme.spy", busybox(look), `,"network":{"path":"bridge","addresses":["198.51.100.3/24"]}`)
+	run("b", "acme.spy", busybox(searchScript), `,"network":{"path":"bridge","addresses":["198.51.100.3/24"]}`)
 	if found := finds("acme.spy"); found != "" {
 		t.Errorf("it finds others:\n%s", found)
 	}
-	run("e", "acme.host", busybox(look), "")
+	run("e", "acme.host", busybox(searchScript), "")
 	devices := []string{"found /sys/class/net/", "found /sys/devices/virtual/net/", "found /proc/sys/net/", "reads net/dev\n"}
 	for line := range strings.Lines(finds("acme.host")) {
 		if !slices.ContainsFunc(devices, func(of string) bool { return strings.HasPrefix(line, of) }) {

@@ -16,54 +16,56 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// pledged is the lane that isolane-kube has promised to a claim, and when its pod was last seen running.
-type pledged struct {
-	lane plan.Lane
-	at   time.Time
+// promisedLane is the lane that isolane-kube has promised to a claim, and when its pod was last seen running.
+type promisedLane struct {
+	lane   plan.Lane
+	seenAt time.Time
 }
 
 // pod is a workload on a host that is a node of a Kubernetes cluster.
 type pod struct{ command }
 
-// there returns the pod in the cluster. Its user is set only where it is created.
-func (p pod) there() pods.Pod {
+// clusterPod returns the pod in the cluster. Its user is set only where it is created.
+func (p pod) clusterPod() pods.Pod {
 	return pods.Pod{Cluster: *p.cluster, Name: p.name, Spec: p.spec, Lanes: p.lanes}
 }
 
-func (p pod) possible(ctx context.Context, _ bool) error { return p.ask(ctx, p.there().Possible) }
+func (p pod) checkPossible(ctx context.Context, _ bool) error {
+	return p.askCluster(ctx, p.clusterPod().Possible)
+}
 
-// ask asks the cluster. The cluster may never answer, and other Instances must be looked after, so after a
-// failure to answer it is not asked again for a while.
-func (p *Instances) ask(ctx context.Context, do func(context.Context) error) error {
-	if time.Since(p.mute) < relook {
-		return errMute
+// askCluster asks the cluster. The cluster may never answer, and other Instances must be looked after, so
+// after a failure to answer it is not asked again for a while.
+func (p *Instances) askCluster(ctx context.Context, do func(context.Context) error) error {
+	if time.Since(p.clusterFailedAt) < podCheckInterval {
+		return errClusterSilent
 	}
 	brief, cancel := context.WithTimeout(ctx, Answer)
 	defer cancel()
 	err := do(brief)
 	if brief.Err() != nil && ctx.Err() == nil {
-		p.mute, err = time.Now(), errMute
+		p.clusterFailedAt, err = time.Now(), errClusterSilent
 	}
 	return err
 }
 
-var errMute = fmt.Errorf("the API server of this host's cluster does not answer within %s", Answer)
+var errClusterSilent = fmt.Errorf("the API server of this host's cluster does not answer within %s", Answer)
 
-func (p pod) said() string { return p.there().Said() }
+func (p pod) whereOutput() string { return p.clusterPod().Said() }
 
-// relook is how often the cluster is asked about a pod that was seen running.
-const relook = 10 * time.Second
+// podCheckInterval is how often the cluster is asked about a pod that was seen running.
+const podCheckInterval = 10 * time.Second
 
-// runs asks the cluster less often than the agent looks, because the kubelet restarts what ends. It also
+// isRunning asks the cluster less often than the agent looks, because the kubelet restarts what ends. It also
 // finds the lane that was promised to a pod of an earlier agent.
-func (p pod) runs(ctx context.Context, _ []int) (bool, error) {
-	s, known := p.seen[p.name]
-	if known && time.Since(s.at) < relook {
+func (p pod) isRunning(ctx context.Context, _ []int) (bool, error) {
+	s, known := p.inCluster[p.name]
+	if known && time.Since(s.seenAt) < podCheckInterval {
 		return true, nil
 	}
 	is := false
-	err := p.ask(ctx, func(ctx context.Context) (err error) {
-		is, err = p.there().Runs(ctx)
+	err := p.askCluster(ctx, func(ctx context.Context) (err error) {
+		is, err = p.clusterPod().Runs(ctx)
 		return err
 	})
 	if !is || err != nil {
@@ -72,12 +74,12 @@ func (p pod) runs(ctx context.Context, _ []int) (bool, error) {
 	if !known {
 		brief, cancel := context.WithTimeout(ctx, Answer)
 		defer cancel()
-		if s.lane, err = p.there().Promised(brief); err != nil {
+		if s.lane, err = p.clusterPod().Promised(brief); err != nil {
 			return true, err
 		}
 	}
-	s.at = time.Now()
-	p.seen[p.name] = s
+	s.seenAt = time.Now()
+	p.inCluster[p.name] = s
 	return true, nil
 }
 
@@ -91,10 +93,10 @@ func (p pod) begin(ctx context.Context, _ *lanes.Lanes) error {
 
 // end lets other Instances have their turn while the kubelet ends the pod.
 func (p pod) end(ctx context.Context) error {
-	delete(p.seen, p.name)
+	delete(p.inCluster, p.name)
 	brief, cancel := context.WithTimeout(ctx, Answer)
 	defer cancel()
-	err := p.there().End(brief)
+	err := p.clusterPod().End(brief)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = api.NotYet(err.Error())
 	}
@@ -103,23 +105,23 @@ func (p pod) end(ctx context.Context) error {
 
 // asUser returns the pod with the user of its tenant.
 func (p pod) asUser() (pods.Pod, error) {
-	at := p.there()
+	at := p.clusterPod()
 	if p.spec.Root {
 		return at, nil
 	}
-	user, err := p.users.of(p.dir, p.spec.Tenant)
+	user, err := p.users.userOf(p.dir, p.spec.Tenant)
 	at.User = new(int64(user))
 	return at, err
 }
 
-// reserveThere is Reserve on a host that is a node of a cluster.
-func (p *Instances) reserveThere(ctx context.Context, uid string, i desired.Instance, refused error) (
+// reserveInCluster is Reserve on a host that is a node of a cluster.
+func (p *Instances) reserveInCluster(ctx context.Context, uid string, i desired.Instance, refused error) (
 	plan.Placement, error) {
 	l, err := lanes.Look(p.lanes)
 	if err != nil {
 		return plan.Placement{}, err
 	}
-	now, err := inForce(l)
+	now, err := placementInForce(l)
 	if err = cmp.Or(err, refused); err != nil {
 		return now, err
 	}
@@ -131,7 +133,7 @@ func (p *Instances) reserveThere(ctx context.Context, uid string, i desired.Inst
 	if err != nil {
 		return now, err
 	}
-	err = errors.Join(desired.WriteFile(p.mark(i.Name), []byte(uid)), p.keep(i))
+	err = errors.Join(desired.WriteFile(p.markFile(i.Name), []byte(uid)), p.writeRecord(i))
 	var more plan.Lane
 	if err == nil {
 		more, err = at.Reserve(ctx)
@@ -139,7 +141,7 @@ func (p *Instances) reserveThere(ctx context.Context, uid string, i desired.Inst
 	if err != nil {
 		return now, errors.Join(err, p.forget(i.Name))
 	}
-	p.seen[i.Name] = pledged{lane: more}
+	p.inCluster[i.Name] = promisedLane{lane: more}
 	now.Lanes = append(slices.Clone(now.Lanes), more)
 	return now, nil
 }

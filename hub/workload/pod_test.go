@@ -36,13 +36,13 @@ func TestMuteCluster(t *testing.T) {
 		Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://" + silent.Addr().String()})}
 	begun, fresh := instance(t, api.InstanceSpec{Workload: api.Workload{Image: "web:1"}}), instance(t, api.InstanceSpec{Workload: api.Workload{Image: "db:1"}})
 	fresh.Name = "acme.db"
-	if err = os.WriteFile(p.record(begun.Name), begun.Spec, 0o600); err != nil {
+	if err = os.WriteFile(p.recordFile(begun.Name), begun.Spec, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err = p.Ensure(t.Context(), "a", begun); err == nil || err.Error() != errMute.Error() {
+	if err = p.Ensure(t.Context(), "a", begun); err == nil || err.Error() != errClusterSilent.Error() {
 		t.Errorf("what has begun: %v", err)
 	}
-	if err = p.Ensure(t.Context(), "b", fresh); err == nil || err.Error() != errMute.Error() {
+	if err = p.Ensure(t.Context(), "b", fresh); err == nil || err.Error() != errClusterSilent.Error() {
 		t.Errorf("what is to begin: %v", err)
 	}
 	_ = silent.Close() // Accept says so

@@ -18,11 +18,11 @@ import (
 // Answer is how long a host may take to answer a reservation.
 const Answer = 1500 * time.Millisecond
 
-func (p *Instances) mark(name string) string { return filepath.Join(p.dir, name+".reserved") }
+func (p *Instances) markFile(name string) string { return filepath.Join(p.dir, name+".reserved") }
 
 // Reserved returns the names of the reservations that the last agent has left, by UID.
 func (p *Instances) Reserved() (map[string]string, error) {
-	marks, err := filepath.Glob(p.mark("*"))
+	marks, err := filepath.Glob(p.markFile("*"))
 	all := map[string]string{}
 	for _, mark := range marks {
 		uid, rerr := os.ReadFile(mark)
@@ -37,15 +37,15 @@ func (p *Instances) Reserved() (map[string]string, error) {
 func (p *Instances) Reserve(ctx context.Context, uid string, i desired.Instance) (plan.Placement, error) {
 	ctx, cancel := context.WithTimeout(ctx, Answer)
 	defer cancel()
-	refused := p.admits(ctx, i) // before the lanes are locked: it may ask other programs
+	refused := p.checkAdmissible(ctx, i) // before the lanes are locked: it may ask other programs
 	if p.cluster != nil {
-		return p.reserveThere(ctx, uid, i, refused)
+		return p.reserveInCluster(ctx, uid, i, refused)
 	}
 	l, _, err := lanes.OpenPatiently(ctx, p.lanes)
 	if err != nil {
 		return plan.Placement{}, err
 	}
-	now, err := inForce(l)
+	now, err := placementInForce(l)
 	if _, there := now.Lane(i.Name); err == nil && there {
 		err = &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: i.Name,
 			Blocking: []string{"a lane of that name is in force already"}}
@@ -54,12 +54,12 @@ func (p *Instances) Reserve(ctx context.Context, uid string, i desired.Instance)
 		err = refused
 	}
 	if err == nil { // the mark first: a record without a mark belongs to an Instance
-		err = desired.WriteFile(p.mark(i.Name), []byte(uid))
+		err = desired.WriteFile(p.markFile(i.Name), []byte(uid))
 	}
 	if err == nil {
-		err = p.pledge(context.WithoutCancel(ctx), l, i)
+		err = p.reserveLane(context.WithoutCancel(ctx), l, i)
 		_, none := l.Lane(i.Name)
-		_, whole := os.Stat(p.left(i.Name))
+		_, whole := os.Stat(p.leftoversFile(i.Name))
 		if err != nil && none != nil && whole != nil {
 			err = errors.Join(err, p.forget(i.Name))
 		} else { // also if the release failed: it is settled later
@@ -69,8 +69,8 @@ func (p *Instances) Reserve(ctx context.Context, uid string, i desired.Instance)
 	return now, errors.Join(err, l.Close())
 }
 
-// inForce returns the placement on this host, with the host named even if nothing is placed.
-func inForce(l *lanes.Lanes) (plan.Placement, error) {
+// placementInForce returns the placement on this host, with the host named even if nothing is placed.
+func placementInForce(l *lanes.Lanes) (plan.Placement, error) {
 	now := l.Placement
 	if now.Host.Hostname != "" {
 		return now, nil
@@ -82,28 +82,29 @@ func inForce(l *lanes.Lanes) (plan.Placement, error) {
 
 // Marked reports whether a lane is reserved for this Instance, or could not be released after that.
 func (p *Instances) Marked(name, uid string) bool {
-	by, err := os.ReadFile(p.mark(name))
+	by, err := os.ReadFile(p.markFile(name))
 	return err == nil && string(by) == uid
 }
 
 // Unmark ends the reservation of a lane, which now belongs to an Instance or to nobody.
-func (p *Instances) Unmark(name string) error { return os.RemoveAll(p.mark(name)) }
+func (p *Instances) Unmark(name string) error { return os.RemoveAll(p.markFile(name)) }
 
 // forget removes all traces of a reservation.
 func (p *Instances) forget(name string) error {
-	return errors.Join(os.Remove(p.mark(name)), os.RemoveAll(p.record(name)), os.RemoveAll(p.lacks(name)))
+	return errors.Join(os.Remove(p.markFile(name)), os.RemoveAll(p.recordFile(name)),
+		os.RemoveAll(p.lacksFile(name)))
 }
 
-// admits checks that this host has what an Instance runs, and lets it be the user that it asks to be. The
-// error is a *plan.Refusal if not.
-func (p *Instances) admits(ctx context.Context, i desired.Instance) error {
+// checkAdmissible checks that this host has what an Instance runs, and lets it be the user that it asks to
+// be. The error is a *plan.Refusal if not.
+func (p *Instances) checkAdmissible(ctx context.Context, i desired.Instance) error {
 	var spec api.InstanceSpec
 	err := json.Unmarshal(i.Spec, &spec)
 	if err != nil {
 		return err
 	}
-	if err = p.users.may(spec); err == nil {
-		err = p.workload(i.Name, spec).possible(ctx, false)
+	if err = p.users.checkUser(spec); err == nil {
+		err = p.workload(i.Name, spec).checkPossible(ctx, false)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err() // a program did not answer in time: that is no refusal

@@ -22,7 +22,7 @@ import (
 // start of its program. If that fails, the program does not start.
 type service struct{ command }
 
-func (s service) possible(ctx context.Context, ours bool) error {
+func (s service) checkPossible(ctx context.Context, ours bool) error {
 	if !s.spec.Root {
 		return errors.New("spec.root: expected true: a service is root's to start and to end")
 	}
@@ -37,7 +37,7 @@ func (s service) possible(ctx context.Context, ours bool) error {
 	return nil
 }
 
-func (s service) runs(ctx context.Context, _ []int) (bool, error) {
+func (s service) isRunning(ctx context.Context, _ []int) (bool, error) {
 	found, err := unit.Find(ctx, s.spec.Service)
 	if err != nil {
 		return false, err
@@ -46,11 +46,11 @@ func (s service) runs(ctx context.Context, _ []int) (bool, error) {
 	if missing != nil || !found.Runs() {
 		return false, nil
 	}
-	return true, started(found)
+	return true, checkStarted(found)
 }
 
-// started returns an api.NotYet for a service that is about to run, even between two failed starts.
-func started(s unit.Service) error {
+// checkStarted returns an api.NotYet for a service that is about to run, even between two failed starts.
+func checkStarted(s unit.Service) error {
 	if s.State != "activating" {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (s service) end(ctx context.Context) error {
 	if _, missing := os.Stat(dropIn(found)); errors.Is(missing, fs.ErrNotExist) {
 		return nil // it was not begun in this boot: what runs is not the hub's
 	}
-	err = s.aside(ctx, func(ctx context.Context) (bool, error) {
+	err = s.endInBackground(ctx, func(ctx context.Context) (bool, error) {
 		now, ferr := unit.Find(ctx, s.spec.Service) // it may have been stopped since
 		return now.Runs(), ferr
 	}, found.Stop)
@@ -101,7 +101,7 @@ func (s service) end(ctx context.Context) error {
 	return unit.RemoveDropIn(ctx, dropIn(found))
 }
 
-func (s service) said() string { return "journalctl -u " + s.spec.Service }
+func (s service) whereOutput() string { return "journalctl -u " + s.spec.Service }
 
 // Attach is the command of the drop-in: --lane NAME --cgroup GROUP.
 func Attach(ctx context.Context, o lanes.Options, args []string) error {

@@ -22,7 +22,7 @@ type session struct {
 	Start uint64 `json:"start"` // of that process, in clock ticks after boot
 }
 
-func (p *Instances) session(name string) string { return p.record(name) + ".session" }
+func (p *Instances) sessionFile(name string) string { return p.recordFile(name) + ".session" }
 
 // writeSession stores the session that a process leads.
 func writeSession(file string, leader int) error {

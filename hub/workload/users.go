@@ -38,8 +38,8 @@ func (u *Users) Set(text string) error {
 	return nil
 }
 
-// may checks that a command may be the user that it asks to be.
-func (u Users) may(s api.InstanceSpec) error {
+// checkUser checks that a command may be the user that it asks to be.
+func (u Users) checkUser(s api.InstanceSpec) error {
 	if s.Root && !slices.Contains(u.Root, s.Tenant) {
 		return fmt.Errorf("spec.root: this host lets no commands of %s be root: expected no spec.root, or that "+
 			"the agent of the host is started with --root %[1]s", s.Tenant)
@@ -50,8 +50,8 @@ func (u Users) may(s api.InstanceSpec) error {
 // usersFile has the user of each tenant that was ever here. It stays, because files of that user may be left.
 const usersFile = "users"
 
-// of returns the user of a tenant.
-func (u Users) of(dir, tenant string) (uint32, error) {
+// userOf returns the user of a tenant.
+func (u Users) userOf(dir, tenant string) (uint32, error) {
 	file := filepath.Join(dir, usersFile)
 	all, given := map[string]uint32{}, map[uint32]bool{}
 	data, err := os.ReadFile(file)
@@ -81,15 +81,15 @@ func (u Users) of(dir, tenant string) (uint32, error) {
 	return next, err
 }
 
-// as returns the user of an Instance's command and, unless that is root, a folder of its own.
-func (p *Instances) as(name string, s api.InstanceSpec) (with lanes.With, err error) {
-	if err = p.users.may(s); err != nil || s.Root {
+// runAs returns the user of an Instance's command and, unless that is root, a folder of its own.
+func (p *Instances) runAs(name string, s api.InstanceSpec) (with lanes.With, err error) {
+	if err = p.users.checkUser(s); err != nil || s.Root {
 		return with, err
 	}
-	if with.User, err = p.users.of(p.dir, s.Tenant); err != nil {
+	if with.User, err = p.users.userOf(p.dir, s.Tenant); err != nil {
 		return with, err
 	}
-	with.Private = p.private(name)
+	with.Private = p.privateDir(name)
 	switch info, serr := os.Stat(with.Private); {
 	case serr == nil && info.Sys().(*syscall.Stat_t).Uid == with.User:
 		return with, nil
@@ -105,5 +105,5 @@ func (p *Instances) as(name string, s api.InstanceSpec) (with lanes.With, err er
 	return with, err
 }
 
-// private returns the folder that an Instance has as /tmp and /var/tmp while it is on this host.
-func (p *Instances) private(name string) string { return filepath.Join(p.dir, name+".tmp") }
+// privateDir returns the folder that an Instance has as /tmp and /var/tmp while it is on this host.
+func (p *Instances) privateDir(name string) string { return filepath.Join(p.dir, name+".tmp") }

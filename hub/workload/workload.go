@@ -18,17 +18,17 @@ import (
 
 // workload is how an Instance runs in its lane.
 type workload interface {
-	// possible says why this host cannot run it. ours: this agent has begun it.
-	possible(ctx context.Context, ours bool) error
-	// runs reports whether it runs, given the processes in its lane.
-	runs(ctx context.Context, pids []int) (bool, error)
+	// checkPossible says why this host cannot run it. ours: this agent has begun it.
+	checkPossible(ctx context.Context, ours bool) error
+	// isRunning reports whether it runs, given the processes in its lane.
+	isRunning(ctx context.Context, pids []int) (bool, error)
 	// begin starts it in its lane, which must be in force.
 	begin(ctx context.Context, l *lanes.Lanes) error
 	// end ends it and everything else in its lane. It does not wait for that: the error is an api.NotYet while
 	// something is left.
 	end(ctx context.Context) error
-	// said says where to find its output.
-	said() string
+	// whereOutput says where to find its output.
+	whereOutput() string
 }
 
 func (p *Instances) workload(name string, spec api.InstanceSpec) workload {
@@ -51,12 +51,12 @@ type command struct {
 	spec api.InstanceSpec
 }
 
-func (command) possible(context.Context, bool) error { return nil }
+func (command) checkPossible(context.Context, bool) error { return nil }
 
-func (command) runs(_ context.Context, pids []int) (bool, error) { return len(pids) > 0, nil }
+func (command) isRunning(_ context.Context, pids []int) (bool, error) { return len(pids) > 0, nil }
 
 func (c command) begin(_ context.Context, l *lanes.Lanes) error {
-	with, err := c.as(c.name, c.spec)
+	with, err := c.runAs(c.name, c.spec)
 	if err != nil {
 		return err
 	}
@@ -64,24 +64,24 @@ func (c command) begin(_ context.Context, l *lanes.Lanes) error {
 }
 
 func (c command) end(ctx context.Context) error {
-	left, err := c.left()
+	left, err := c.remainingProcesses()
 	if err != nil {
 		return err
 	}
-	return c.aside(ctx, func(context.Context) (bool, error) {
+	return c.endInBackground(ctx, func(context.Context) (bool, error) {
 		pids, perr := left()
 		return len(pids) > 0, perr
 	}, func(ctx context.Context) error { return kill(ctx, left) })
 }
 
-// left returns a function that lists the processes in the lane, and those that the command had started before
-// a person released the lane.
-func (c command) left() (func() ([]int, error), error) {
-	began, err := readSession(c.session(c.name))
+// remainingProcesses returns a function that lists the processes in the lane, and those that the command had
+// started before a person released the lane.
+func (c command) remainingProcesses() (func() ([]int, error), error) {
+	began, err := readSession(c.sessionFile(c.name))
 	if err != nil {
 		return nil, err
 	}
-	g, _, err := c.group(c.name)
+	g, _, err := c.laneGroup(c.name)
 	if err != nil && !isNoLane(err) {
 		return nil, err
 	}
@@ -96,9 +96,9 @@ func (c command) left() (func() ([]int, error), error) {
 	}, nil
 }
 
-// aside ends what is left of a workload in the background, because that may take long and other Instances
-// must be looked after.
-func (c command) aside(ctx context.Context, left func(context.Context) (bool, error),
+// endInBackground ends what is left of a workload in the background, because that may take long and other
+// Instances must be looked after.
+func (c command) endInBackground(ctx context.Context, left func(context.Context) (bool, error),
 	end func(context.Context) error) error {
 	if goes, is := c.ending[c.name]; is {
 		select {
@@ -117,7 +117,7 @@ func (c command) aside(ctx context.Context, left func(context.Context) (bool, er
 	if !some {
 		// Another session may get its id. If the disk cannot be written, what has ended is nevertheless begun
 		// again.
-		_ = os.RemoveAll(c.session(c.name))
+		_ = os.RemoveAll(c.sessionFile(c.name))
 		return nil
 	}
 	goes := make(chan error, 1)
@@ -129,12 +129,12 @@ func (c command) aside(ctx context.Context, left func(context.Context) (bool, er
 	return api.NotYet("it is ending")
 }
 
-func (c command) said() string { return c.log(c.name) }
+func (c command) whereOutput() string { return c.logFile(c.name) }
 
 // launch starts a program in a lane, where it is from its first instruction on. It does so even if the
 // program's output cannot be kept.
 func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
-	out, unkept := os.OpenFile(c.log(c.name), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
+	out, unkept := os.OpenFile(c.logFile(c.name), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
 	if unkept != nil {
 		unkept = fmt.Errorf("what it prints is not kept: %w", unkept)
 		var err error
@@ -147,7 +147,7 @@ func (c command) launch(l *lanes.Lanes, with lanes.With, argv []string) error {
 	if err != nil {
 		return err
 	}
-	c.unkept[c.name] = errors.Join(unkept, writeSession(c.session(c.name), cmd.Process.Pid))
+	c.storeErrors[c.name] = errors.Join(unkept, writeSession(c.sessionFile(c.name), cmd.Process.Pid))
 	go func() {
 		_ = cmd.Wait() // it is started again, however it ended
 		c.Wake()
@@ -161,7 +161,7 @@ type container struct{ command }
 
 const podman = "podman"
 
-func (c container) possible(ctx context.Context, _ bool) error {
+func (c container) checkPossible(ctx context.Context, _ bool) error {
 	out, err := exec.CommandContext(ctx, podman, "image", "exists", "--", c.spec.Image).CombinedOutput()
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	switch {
@@ -178,10 +178,10 @@ func (c container) possible(ctx context.Context, _ bool) error {
 // Podman itself needs more capabilities than programs usually do. The container gets those that Podman gives
 // by default, or none.
 func (c container) begin(_ context.Context, l *lanes.Lanes) error {
-	argv := []string{podman, "run", "--rm", "--replace", "--name=" + c.container(), "--pull=never",
+	argv := []string{podman, "run", "--rm", "--replace", "--name=" + c.containerName(), "--pull=never",
 		"--cgroups=disabled", "--runtime=crun", "--network=host", "--log-driver=none", "--env=ISOLANE_*"}
 	if !c.spec.Root {
-		user, err := c.users.of(c.dir, c.spec.Tenant)
+		user, err := c.users.userOf(c.dir, c.spec.Tenant)
 		if err != nil {
 			return err
 		}
@@ -197,15 +197,15 @@ func (c container) begin(_ context.Context, l *lanes.Lanes) error {
 // end has Podman end the container. It then ends and removes without Podman what is left, as happens when
 // Podman's monitor of the container is gone.
 func (c container) end(ctx context.Context) error {
-	left, err := c.left()
+	left, err := c.remainingProcesses()
 	if err != nil {
 		return err
 	}
-	return c.aside(ctx, func(ctx context.Context) (bool, error) {
+	return c.endInBackground(ctx, func(ctx context.Context) (bool, error) {
 		if pids, perr := left(); len(pids) > 0 || perr != nil {
 			return true, perr
 		}
-		return c.there(ctx)
+		return c.exists(ctx)
 	}, func(ctx context.Context) error {
 		failed := c.remove(ctx)
 		kerr := kill(ctx, left)
@@ -216,33 +216,33 @@ func (c container) end(ctx context.Context) error {
 	})
 }
 
-// there reports whether Podman has the container, even if it has ended.
-func (c container) there(ctx context.Context) (bool, error) {
-	out, err := exec.CommandContext(ctx, podman, "container", "exists", "--", c.container()).CombinedOutput()
+// exists reports whether Podman has the container, even if it has ended.
+func (c container) exists(ctx context.Context) (bool, error) {
+	out, err := exec.CommandContext(ctx, podman, "container", "exists", "--", c.containerName()).CombinedOutput()
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	switch {
 	case errors.Is(err, exec.ErrNotFound), ended && exit.ExitCode() == 1:
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("podman container exists %s: %w: %s", c.container(), err, out)
+		return false, fmt.Errorf("podman container exists %s: %w: %s", c.containerName(), err, out)
 	}
 	return true, nil
 }
 
 func (c container) remove(ctx context.Context) error {
-	rm := exec.CommandContext(ctx, podman, "rm", "--force", "--time=5", "--ignore", "--", c.container())
+	rm := exec.CommandContext(ctx, podman, "rm", "--force", "--time=5", "--ignore", "--", c.containerName())
 	out, err := rm.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil // nothing can be there
 	}
 	if err != nil {
-		return fmt.Errorf("podman rm %s: %w: %s", c.container(), err, out)
+		return fmt.Errorf("podman rm %s: %w: %s", c.containerName(), err, out)
 	}
 	return nil
 }
 
-// container returns the container's name.
-func (c container) container() string { return "isolane-" + c.name }
+// containerName returns the container's name.
+func (c container) containerName() string { return "isolane-" + c.name }
 
 // kill asks processes to end, and kills those that have not after five seconds, with those started meanwhile:
 // a program may start others in order to end.

@@ -73,13 +73,13 @@ func TestKill(t *testing.T) {
 // A session of which nothing is left is forgotten, because its id may become a stranger's.
 func TestSessionForgotten(t *testing.T) {
 	p := newInstances(t.TempDir())
-	if err := os.WriteFile(p.session("web"), []byte(`{"boot":"other","id":1,"start":1}`), 0o600); err != nil {
+	if err := os.WriteFile(p.sessionFile("web"), []byte(`{"boot":"other","id":1,"start":1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := (command{Instances: p, name: "web"}).end(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(p.session("web")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(p.sessionFile("web")); !errors.Is(err, os.ErrNotExist) {
 		t.Error("it is known still:", err)
 	}
 }
@@ -89,10 +89,10 @@ func TestLack(t *testing.T) {
 	of := func(s enforce.Subject, c enforce.Cause, name string) enforce.RefusedStep {
 		return enforce.RefusedStep{Subject: s, Cause: c, Name: name, Reason: "why"}
 	}
-	got := placed{Applied: lanes.Applied{Refused: []enforce.RefusedStep{of(enforce.Thread, enforce.Bound, "kworker"), of(enforce.Interrupt, enforce.Bound, "7"),
+	got := putResult{Applied: lanes.Applied{Refused: []enforce.RefusedStep{of(enforce.Thread, enforce.Bound, "kworker"), of(enforce.Interrupt, enforce.Bound, "7"),
 		of(enforce.AnySetting, enforce.Errno, "governor")}, Warnings: []string{"lane a: slow", "lane ab: slow"},
 		Waiting: []enforce.Waiting{{Lanes: []string{"b", "a"}, Settings: []string{"x"}, Reason: "r"}, {Lanes: []string{"b"}}}}}
-	got.lack("a", []enforce.RefusedStep{of(enforce.Partition, enforce.NotExclusive, "p"), of(enforce.Partition, enforce.OldKernel, "q")}, []string{"pages"})
+	got.sortRefused("a", []enforce.RefusedStep{of(enforce.Partition, enforce.NotExclusive, "p"), of(enforce.Partition, enforce.OldKernel, "q")}, []string{"pages"})
 	if want := []string{"pages", "p: why"}; !slices.Equal(got.missing, want) {
 		t.Errorf("missing: %q, expected %q", got.missing, want)
 	}
@@ -111,7 +111,7 @@ func running(t *testing.T, p *Instances, i desired.Instance, program string, wan
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
 		err := p.Ensure(t.Context(), "u", i)
 		if _, starts := errors.AsType[api.NotYet](err); err != nil && !starts {
-			said, _ := os.ReadFile(p.log(i.Name)) // a service has none
+			said, _ := os.ReadFile(p.logFile(i.Name)) // a service has none
 			t.Fatalf("%v: %s", err, said)
 		}
 		cpus := cpusOf(t, p, i)
@@ -240,7 +240,7 @@ func TestContainer(t *testing.T) {
 	const two = "/bin/busybox yes for-the-test > /dev/null & echo $ISOLANE_CPUS; exec /bin/busybox yes for-the-test > /dev/null"
 	i := instance(t, api.InstanceSpec{Workload: api.Workload{Image: image, Command: []string{"/bin/busybox", "sh", "-c", two}}, Tenant: "acme"})
 	t.Cleanup(func() {
-		if err := ended(p, "u", i); err != nil {
+		if err := endResult(p, "u", i); err != nil {
 			t.Error(err)
 		}
 	})
@@ -249,14 +249,14 @@ func TestContainer(t *testing.T) {
 		t.Errorf("users of the container: %v", users)
 	}
 	cpus := cpusOf(t, p, i)
-	if said, rerr := os.ReadFile(p.log(i.Name)); rerr != nil || strings.TrimSpace(string(said)) != cpus.String() {
+	if said, rerr := os.ReadFile(p.logFile(i.Name)); rerr != nil || strings.TrimSpace(string(said)) != cpus.String() {
 		t.Errorf("it printed %q, expected its CPUs %s, %v", said, cpus, rerr)
 	}
-	_, in, err := p.group(i.Name)
+	_, in, err := p.laneGroup(i.Name)
 	if err != nil || !slices.Contains(in, pids[0]) || !slices.Contains(in, pids[1]) {
 		t.Errorf("processes %v are not among those of the lane, %v, %v", pids, in, err)
 	}
-	p.began = map[string]time.Time{} // long ago
+	p.beganAt = map[string]time.Time{} // long ago
 	if err = syscall.Kill(pids[0], syscall.SIGKILL); err == nil {
 		err = syscall.Kill(pids[1], syscall.SIGKILL)
 	}
@@ -268,14 +268,14 @@ func TestContainer(t *testing.T) {
 	}
 	i = instance(t, api.InstanceSpec{Workload: api.Workload{Image: image}, Tenant: "acme"})
 	running(t, p, i, "sleep 98765", 1)
-	if err = ended(p, "u", i); err != nil {
+	if err = endResult(p, "u", i); err != nil {
 		t.Fatal(err)
 	}
 	left, err := exec.CommandContext(t.Context(), "podman", "ps", "--all", "--quiet").CombinedOutput()
 	if err != nil || len(left) > 0 {
 		t.Errorf("containers are left: %s, %v", left, err)
 	}
-	if _, _, err = p.group(i.Name); !isNoLane(err) {
+	if _, _, err = p.laneGroup(i.Name); !isNoLane(err) {
 		t.Errorf("the lane is still in force: %v", err)
 	}
 }
@@ -320,14 +320,14 @@ func TestService(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := ended(p, "u", i); err != nil {
+		if err := endResult(p, "u", i); err != nil {
 			t.Error(err)
 		}
 	})
 	running(t, p, i, "yes for-the-test", 2)
 	cpus := cpusOf(t, p, i)
 	systemctl("kill", "--signal=KILL", name) // it ends, and the agent starts it
-	p.began = map[string]time.Time{}
+	p.beganAt = map[string]time.Time{}
 	running(t, p, i, "yes for-the-test", 2)
 	systemctl("restart", name) // by a person
 	running(t, p, i, "yes for-the-test", 2)
@@ -344,7 +344,7 @@ func TestService(t *testing.T) {
 	if len(began) != 6 {
 		t.Errorf("it began %d times, expected 3", len(began)/2)
 	}
-	if err = ended(p, "u", i); err != nil {
+	if err = endResult(p, "u", i); err != nil {
 		t.Fatal(err)
 	}
 	if state := systemctl("show", "-P", "ActiveState", name); state != "inactive" {
@@ -353,7 +353,7 @@ func TestService(t *testing.T) {
 	if _, err = os.Stat("/run/systemd/system/" + name + ".d"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the drop-in is left, %v", err)
 	}
-	if _, _, err = p.group(i.Name); !isNoLane(err) {
+	if _, _, err = p.laneGroup(i.Name); !isNoLane(err) {
 		t.Errorf("the lane is still in force: %v", err)
 	}
 }
@@ -362,11 +362,11 @@ func TestService(t *testing.T) {
 // running.
 func TestServiceNotYet(t *testing.T) {
 	s := unit.Service{Name: "web.service", State: "activating", SubState: "auto-restart"}
-	err := started(s)
+	err := checkStarted(s)
 	if _, notYet := errors.AsType[api.NotYet](err); !notYet || !strings.Contains(err.Error(), "is activating (auto-restart): expected active") {
 		t.Error(err)
 	}
-	if s.State = "active"; started(s) != nil {
-		t.Error(started(s))
+	if s.State = "active"; checkStarted(s) != nil {
+		t.Error(checkStarted(s))
 	}
 }

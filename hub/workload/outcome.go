@@ -21,21 +21,21 @@ type Outcome struct {
 	starting   bool   // it may still come up by itself
 }
 
-// own is an error that contains only what the Instance's tenant has declared and what came of that.
-type own struct{ error }
+// tenantError is an error that contains only what the Instance's tenant has declared and what came of that.
+type tenantError struct{ error }
 
-func (o own) Unwrap() error { return o.error }
+func (o tenantError) Unwrap() error { return o.error }
 
-// ownOf makes an error an own; nil stays nil.
-func ownOf(err error) error {
+// asTenantError makes an error a tenantError; nil stays nil.
+func asTenantError(err error) error {
 	if err != nil {
-		err = own{err}
+		err = tenantError{err}
 	}
 	return err
 }
 
-// goesOn begins the message why a change is not carried out.
-const goesOn = "what ran before goes on: "
+// goesOnPrefix begins the message why a change is not carried out.
+const goesOnPrefix = "what ran before goes on: "
 
 // outcomeOf records an error. The tenant may read only what is known to contain nothing of others: refusals
 // name lanes, and errors of the kernel name cgroups and devices.
@@ -48,25 +48,25 @@ func outcomeOf(i desired.Instance, err error) Outcome {
 	if _, is := errors.AsType[*plan.Refusal](err); is {
 		p.brief = "this host has no room for the lane as it is declared"
 	}
-	if of, is := errors.AsType[own](err); is {
+	if of, is := errors.AsType[tenantError](err); is {
 		p.brief = of.Error()
 	}
 	notYet, is := errors.AsType[api.NotYet](err)
 	if p.starting = is; is {
 		p.brief = notYet.Error()
 	}
-	if strings.HasPrefix(p.text, goesOn) {
-		p.brief = goesOn + p.brief
+	if strings.HasPrefix(p.text, goesOnPrefix) {
+		p.brief = goesOnPrefix + p.brief
 	}
 	return p
 }
 
 // Outcome returns the outcome of an Instance; zero if it has not been looked at.
-func (p *Instances) Outcome(uid string) Outcome { return p.problem[uid] }
+func (p *Instances) Outcome(uid string) Outcome { return p.outcomes[uid] }
 
 // Status returns the status of an Instance that this host is to run.
 func (p *Instances) Status(uid string, i desired.Instance, l *lanes.Lanes) api.InstanceStatus {
-	is, tried := p.problem[uid]
+	is, tried := p.outcomes[uid]
 	tried = tried && is.generation == i.Generation // only if the present spec was looked at
 	s := api.InstanceStatus{Phase: "Running", Generation: max(i.Generation, 0)}
 	switch {
@@ -83,7 +83,7 @@ func (p *Instances) Status(uid string, i desired.Instance, l *lanes.Lanes) api.I
 		s.Message, s.Brief = is.text, is.brief
 	}
 	placed, err := l.Lane(i.Name)
-	if there, seen := p.seen[i.Name]; seen {
+	if there, seen := p.inCluster[i.Name]; seen {
 		placed, err = there.lane, nil
 	}
 	if err == nil {
@@ -94,8 +94,8 @@ func (p *Instances) Status(uid string, i desired.Instance, l *lanes.Lanes) api.I
 
 // Lacks says what a lane lacks, and what about its workload is not stored; "": nothing.
 func (p *Instances) Lacks(name string) string {
-	lacks, err := p.lacking(name)
-	if err = errors.Join(err, p.unkept[name]); err != nil {
+	lacks, err := p.readLacks(name)
+	if err = errors.Join(err, p.storeErrors[name]); err != nil {
 		lacks = strings.TrimPrefix(lacks+"; "+err.Error(), "; ")
 	}
 	return lacks
@@ -108,8 +108,8 @@ func (p *Instances) Line(ctx context.Context, i desired.Instance) (string, error
 		return "", err
 	}
 	state := "does not run"
-	if g, pids, err := p.group(i.Name); err == nil {
-		runs, why := p.workload(i.Name, spec).runs(ctx, pids)
+	if g, pids, err := p.laneGroup(i.Name); err == nil {
+		runs, why := p.workload(i.Name, spec).isRunning(ctx, pids)
 		switch {
 		case why != nil:
 			state += ": " + why.Error()

@@ -14,11 +14,11 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// aside keeps others off the CPUs of lanes that are in the workload's own cgroup and no partition (Alone),
-// with cgroup v2. Next to each cgroup on the way to such a lane, it takes the CPUs of all lanes out of the
-// sibling cgroups, which limits those below them too. The cgroups on the way keep the CPUs, because the lane
-// needs them; so do processes in the root cgroup.
-func (v View) aside(root string, p plan.Placement) ([]journal.Step, error) {
+// keepOthersOff keeps others off the CPUs of lanes that are in the workload's own cgroup and no partition
+// (Alone), with cgroup v2. Next to each cgroup on the way to such a lane, it takes the CPUs of all lanes out
+// of the sibling cgroups, which limits those below them too. The cgroups on the way keep the CPUs, because
+// the lane needs them; so do processes in the root cgroup.
+func (v View) keepOthersOff(root string, p plan.Placement) ([]journal.Step, error) {
 	var lanes []string
 	for _, l := range p.Lanes {
 		if dir := v.Own[l.Name]; dir != "" && slices.Contains(v.Alone, l.Name) {
@@ -38,7 +38,8 @@ func (v View) aside(root string, p plan.Placement) ([]journal.Step, error) {
 			return err
 		case dir == root, slices.ContainsFunc(lanes, func(l string) bool { return strings.HasPrefix(l, dir+"/") }):
 			return nil
-		case strings.HasPrefix(e.Name(), change.GroupPrefix), slices.Contains(lanes, dir), v.told(root, dir):
+		case strings.HasPrefix(e.Name(), change.GroupPrefix), slices.Contains(lanes, dir),
+			v.isSetInSystemd(root, dir):
 			return fs.SkipDir
 		}
 		list, _ := fs.ReadFile(v.Root, path.Join(name, "cpuset.cpus")) // empty: not enabled yet, or gone
@@ -54,15 +55,15 @@ func (v View) aside(root string, p plan.Placement) ([]journal.Step, error) {
 			to = p.Housekeeping
 		}
 		if to != has {
-			steps = append(steps, optional(file(path.Join(dir, "cpuset.cpus"), to.String())))
+			steps = append(steps, optional(fileStep(path.Join(dir, "cpuset.cpus"), to.String())))
 		}
 		return fs.SkipDir
 	})
 	return steps, err
 }
 
-// told reports whether systemd is told the CPUs of a cgroup (see units).
-func (v View) told(root, dir string) bool {
+// isSetInSystemd reports whether systemd is told the CPUs of a cgroup (see units).
+func (v View) isSetInSystemd(root, dir string) bool {
 	return path.Dir(dir) == root && slices.Contains(ManagedUnits(), path.Base(dir)) &&
 		exists(v.Root, "/run/systemd/system") // sd_booted(3)
 }

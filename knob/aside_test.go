@@ -30,7 +30,7 @@ func TestAside(t *testing.T) {
 	own := map[string]string{"edge": "/" + top + "kubepods/burstable/pod1/edge"}
 	for _, alone := range [][]string{nil, {"edge"}} {
 		v := View{Root: root, Host: h, Own: own, Alone: alone}
-		steps, err := v.aside("/sys/fs/cgroup", p)
+		steps, err := v.keepOthersOff("/sys/fs/cgroup", p)
 		if err != nil {
 			t.Fatal(err)
 		}

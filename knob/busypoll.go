@@ -16,8 +16,8 @@ const (
 	busyReadFile = "proc/sys/net/core/busy_read" // gives the option to new sockets
 )
 
-// polls reports whether the sockets of a lane are to poll, and the kernel can.
-func (v View) polls(l plan.Lane) bool {
+// isPolling reports whether the sockets of a lane are to poll, and the kernel can.
+func (v View) isPolling(l plan.Lane) bool {
 	_, err := fs.Stat(v.Root, busyPollFile)
 	return l.BusyPoll && err == nil
 }
@@ -26,8 +26,8 @@ func (v View) polls(l plan.Lane) bool {
 // (EPIOCSPARAMS, Linux 6.9). There every epoll of the host with a device's sockets polls.
 func busyPoll(v View, p plan.Placement) ([]journal.Step, error) {
 	for _, l := range p.Lanes {
-		if v.polls(l) && !v.Host.Kernel.AtLeast(6, 9) {
-			return []journal.Step{file("/"+busyPollFile, busyPollMicroseconds)}, nil
+		if v.isPolling(l) && !v.Host.Kernel.AtLeast(6, 9) {
+			return []journal.Step{fileStep("/"+busyPollFile, busyPollMicroseconds)}, nil
 		}
 	}
 	return nil, nil

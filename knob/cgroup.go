@@ -78,8 +78,8 @@ func (v View) Place(l plan.Lane) (Place, error) {
 		return Place{}, err
 	}
 	p := Place{Dir: v.laneDir(root, v2, l), Own: v.Own[l.Name] != "", Balance: v.describeBalance(l),
-		Spread: v.spreads(l)}
-	if p.PartitionDir = p.Dir; v2 && shares(l) {
+		Spread: v.isSpread(l)}
+	if p.PartitionDir = p.Dir; v2 && sharesCPUs(l) {
 		p.PartitionDir = path.Dir(p.Dir)
 	}
 	return p, nil
@@ -93,7 +93,7 @@ func Groups(h host.Host, groups ...Group) ([]journal.Step, error) {
 	}
 	var steps []journal.Step
 	if v2 {
-		steps = append(steps, controller(root))
+		steps = append(steps, controllerStep(root))
 	}
 	for _, g := range groups {
 		steps = append(steps, g.steps(h, root)...)
@@ -108,23 +108,23 @@ func (g Group) steps(h host.Host, root string) []journal.Step {
 	}
 	dir := path.Join(root, change.GroupPrefix+g.Name)
 	return []journal.Step{{Kind: change.KindCgroup, Target: dir, After: change.Present},
-		attribute(dir, "cpuset.cpus", g.CPUs.String()), attribute(dir, "cpuset.mems", nodes.String())}
+		attributeStep(dir, "cpuset.cpus", g.CPUs.String()), attributeStep(dir, "cpuset.mems", nodes.String())}
 }
 
-func attribute(dir, name, value string) journal.Step {
+func attributeStep(dir, name, value string) journal.Step {
 	return journal.Step{Kind: change.KindAttribute, Target: path.Join(dir, name), After: value}
 }
 
 // housekeeping is the group of everything that is in no lane, with cgroup v1.
 const housekeeping = "housekeeping"
 
-// siblings returns the group that holds the SMT siblings of a lane's CPUs, and no process. The tilde keeps it
-// apart from lanes, whose names cannot have one.
-func siblings(lane string) string { return lane + "~siblings" }
+// siblingsGroup returns the group that holds the SMT siblings of a lane's CPUs, and no process. The tilde
+// keeps it apart from lanes, whose names cannot have one.
+func siblingsGroup(lane string) string { return lane + "~siblings" }
 
-// others returns the CPUs that cpusets beside the lanes' may have: housekeeping, and what boot isolated, for
-// workloads that ask for that.
-func (v View) others(p plan.Placement) cpuset.Set {
+// otherCPUs returns the CPUs that cpusets beside the lanes' may have: housekeeping, and what boot isolated,
+// for workloads that ask for that.
+func (v View) otherCPUs(p plan.Placement) cpuset.Set {
 	return p.Housekeeping.Union(v.Host.BootIsolated().Difference(p.CPUs()))
 }
 
@@ -139,9 +139,9 @@ func Cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 		return nil, err
 	}
 	if v2 {
-		return partitioned(v, root, p)
+		return partitionSteps(v, root, p)
 	}
-	groups := []Group{{Name: housekeeping, CPUs: v.others(p)}}
+	groups := []Group{{Name: housekeeping, CPUs: v.otherCPUs(p)}}
 	balance := map[string]string{}
 	for _, l := range p.Lanes {
 		groups = append(groups, Group{Name: l.Name, CPUs: l.CPUs, MemoryNodes: l.MemoryNodes})
@@ -149,7 +149,7 @@ func Cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 			balance[l.Name] = "1"
 		}
 		if !l.Idle.IsEmpty() {
-			groups = append(groups, Group{Name: siblings(l.Name), CPUs: l.Idle, MemoryNodes: l.MemoryNodes})
+			groups = append(groups, Group{Name: siblingsGroup(l.Name), CPUs: l.Idle, MemoryNodes: l.MemoryNodes})
 		}
 	}
 	steps, err := Groups(v.Host, groups...)
@@ -163,20 +163,20 @@ func Cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 	steps = append(steps, swap...)
 	for _, g := range groups[1:] {
 		dir := path.Join(root, change.GroupPrefix+g.Name)
-		steps = append(steps, attribute(dir, "cpuset.memory_migrate", "1"),
-			attribute(dir, "cpuset.sched_load_balance", cmp.Or(balance[g.Name], "0")))
+		steps = append(steps, attributeStep(dir, "cpuset.memory_migrate", "1"),
+			attributeStep(dir, "cpuset.sched_load_balance", cmp.Or(balance[g.Name], "0")))
 	}
-	others, err := v.otherCpusets(root, p.CPUs())
+	others, err := v.narrowOtherCpusets(root, p.CPUs())
 	steps = append(steps, others...)
 	return append(steps, journal.Step{Kind: change.KindTasks, Target: root,
 		After: path.Join(root, change.GroupPrefix+housekeeping)},
-		file(path.Join(root, "cpuset.sched_load_balance"), "0")), err
+		fileStep(path.Join(root, "cpuset.sched_load_balance"), "0")), err
 }
 
-// otherCpusets takes cpus out of other people's cpusets of cgroup v1, the deepest first, because a cpuset's
-// CPUs must be its parent's too. It fails if a cpuset with processes would have none left: they would be in
-// the lanes. A cpuset that is attached to a lane keeps the lane's CPUs, and so do those above it.
-func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error) {
+// narrowOtherCpusets takes cpus out of other people's cpusets of cgroup v1, the deepest first, because a
+// cpuset's CPUs must be its parent's too. It fails if a cpuset with processes would have none left: they
+// would be in the lanes. A cpuset that is attached to a lane keeps the lane's CPUs, and so do those above it.
+func (v View) narrowOtherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error) {
 	var steps, wider []journal.Step
 	top := strings.TrimPrefix(mount, "/")
 	above := map[string]cpuset.Set{} // by name, the CPUs of cpusets above attached ones
@@ -190,8 +190,8 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 			return fs.SkipDir
 		case slices.ContainsFunc(v.Attached, func(dir string) bool { return strings.HasPrefix(dir, "/"+name+"/") }):
 			// If it stayed balanced, the scheduler would balance it together with the lane below it.
-			steps = append(steps, optional(file("/"+path.Join(name, "cpuset.sched_load_balance"), "0")))
-			more, has := v.madeWithout(name, above, cpus)
+			steps = append(steps, optional(fileStep("/"+path.Join(name, "cpuset.sched_load_balance"), "0")))
+			more, has := v.cpusAboveAttached(name, above, cpus)
 			above[name], wider = has, append(wider, more...)
 			return nil
 		}
@@ -215,16 +215,16 @@ func (v View) otherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error
 			return fmt.Errorf("/%s: has processes and only CPUs %s, which are to be the lanes': give it others, or "+
 				"end them", name, now)
 		}
-		steps = append(steps, optional(file("/"+path.Join(name, "cpuset.cpus"), to.String())))
+		steps = append(steps, optional(fileStep("/"+path.Join(name, "cpuset.cpus"), to.String())))
 		return nil
 	})
 	slices.Reverse(steps)
 	return append(steps, wider...), err
 }
 
-// madeWithout returns the CPUs of a cpuset above an attached one. If all that it lacks of its parent's CPUs
-// is the lanes', it was made while they were in force, as a pod's cgroup is: a step then adds them.
-func (v View) madeWithout(name string, above map[string]cpuset.Set, lanes cpuset.Set) (
+// cpusAboveAttached returns the CPUs of a cpuset above an attached one. If all that it lacks of its parent's
+// CPUs is the lanes', it was made while they were in force, as a pod's cgroup is: a step then adds them.
+func (v View) cpusAboveAttached(name string, above map[string]cpuset.Set, lanes cpuset.Set) (
 	[]journal.Step, cpuset.Set,
 ) {
 	has, err := cpuset.Read(v.Root, path.Join(name, "cpuset.cpus"))
@@ -233,7 +233,8 @@ func (v View) madeWithout(name string, above map[string]cpuset.Set, lanes cpuset
 	if err != nil || !is || lacks.IsEmpty() || !lacks.IsSubsetOf(lanes) {
 		return nil, has
 	}
-	return []journal.Step{file("/"+path.Join(name, "cpuset.cpus"), has.Union(lacks).String())}, has.Union(lacks)
+	all := has.Union(lacks)
+	return []journal.Step{fileStep("/"+path.Join(name, "cpuset.cpus"), all.String())}, all
 }
 
 // cpusetDefaults ends the partitions of Isolane's cgroups. A partition in another cgroup may be a lane in its
@@ -245,7 +246,7 @@ func cpusetDefaults(u *Unrecorded) error {
 		return err
 	}
 	if !v2 {
-		u.set(file(path.Join(root, "cpuset.sched_load_balance"), "1"))
+		u.addStep(fileStep(path.Join(root, "cpuset.sched_load_balance"), "1"))
 	}
 	online := u.Host.Online()
 	return fs.WalkDir(u.Root, root[1:], func(name string, e fs.DirEntry, err error) error {
@@ -265,12 +266,12 @@ func cpusetDefaults(u *Unrecorded) error {
 		partition := v2 && kerr == nil && !strings.HasPrefix(trim(kind), Member)
 		switch {
 		case partition && own:
-			u.set(file("/"+path.Join(name, PartitionFile), Member))
+			u.addStep(fileStep("/"+path.Join(name, PartitionFile), Member))
 		case partition:
-			u.unknown("/"+path.Join(name, PartitionFile),
+			u.addUnknown("/"+path.Join(name, PartitionFile),
 				"if a lane was in this cgroup, write member there, then empty its "+ExclusiveFile)
-		case !v2 && perr == nil && cpus == u.without(online):
-			u.set(file("/"+path.Join(name, "cpuset.cpus"), online.String()))
+		case !v2 && perr == nil && cpus == u.withoutLanes(online):
+			u.addStep(fileStep("/"+path.Join(name, "cpuset.cpus"), online.String()))
 		}
 		return nil
 	})

@@ -63,11 +63,11 @@ func LanesOf(root fs.FS, groups []string) (cpuset.Set, error) {
 	return all, nil
 }
 
-// without returns the CPUs that lanes leave to others.
-func (u *Unrecorded) without(cpus cpuset.Set) cpuset.Set { return cpus.Difference(u.Lanes) }
+// withoutLanes returns the CPUs that lanes leave to others.
+func (u *Unrecorded) withoutLanes(cpus cpuset.Set) cpuset.Set { return cpus.Difference(u.Lanes) }
 
-// possible returns all CPUs, offline ones included.
-func (u *Unrecorded) possible() cpuset.Set {
+// possibleCPUs returns all CPUs, offline ones included.
+func (u *Unrecorded) possibleCPUs() cpuset.Set {
 	var all cpuset.Set
 	for _, c := range u.Host.CPUs {
 		all = all.Union(cpuset.Of(c.ID))
@@ -75,28 +75,30 @@ func (u *Unrecorded) possible() cpuset.Set {
 	return all
 }
 
-// tickless returns the CPUs of nohz_full=.
-func (u *Unrecorded) tickless() cpuset.Set {
+// ticklessCPUs returns the CPUs of nohz_full=.
+func (u *Unrecorded) ticklessCPUs() cpuset.Set {
 	if u.Host.Kernel.NohzFull == nil {
 		return cpuset.Set{}
 	}
 	return *u.Host.Kernel.NohzFull
 }
 
-// mask sets a cpumask to its default.
-func (u *Unrecorded) mask(name string, to cpuset.Set) {
+// resetMask sets a cpumask to its default.
+func (u *Unrecorded) resetMask(name string, to cpuset.Set) {
 	if _, text, ok := readMask(u.Root, name); ok {
-		u.set(file("/"+name, widen(to.Mask(), text)))
+		u.addStep(fileStep("/"+name, padMask(to.Mask(), text)))
 	}
 }
 
-func (u *Unrecorded) set(s journal.Step) { u.Steps = append(u.Steps, s) }
+func (u *Unrecorded) addStep(s journal.Step) { u.Steps = append(u.Steps, s) }
 
-func (u *Unrecorded) unknown(name, note string) { u.Unknown = append(u.Unknown, Unknown{name, note}) }
+func (u *Unrecorded) addUnknown(name, note string) {
+	u.Unknown = append(u.Unknown, Unknown{name, note})
+}
 
 // resetSysctl sets a file to usual, its default, if lanes have set it to ours; with ours "" always.
 func (u *Unrecorded) resetSysctl(name, ours, usual string) {
 	if text, err := fs.ReadFile(u.Root, name); err == nil && (ours == "" || host.Chosen(trim(text)) == ours) {
-		u.set(file("/"+name, usual))
+		u.addStep(fileStep("/"+name, usual))
 	}
 }

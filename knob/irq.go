@@ -43,7 +43,7 @@ func interrupts(v View, p plan.Placement) ([]journal.Step, error) {
 		case to.IsEmpty():
 			to = others
 		}
-		steps = append(steps, affinity(irq.IRQ, to))
+		steps = append(steps, affinityStep(irq.IRQ, to))
 	}
 	return append(steps, maskStep(v.Root, defaultAffinity, cpus, others)...), nil
 }
@@ -72,7 +72,7 @@ func balancers(v View, p plan.Placement) ([]journal.Step, error) {
 
 // balancerDefaults leaves irqbalance to its own configuration alone.
 func balancerDefaults(u *Unrecorded) error {
-	u.set(journal.Step{Kind: systemd.KindIrqbalance, Target: systemd.BalancerTarget})
+	u.addStep(journal.Step{Kind: systemd.KindIrqbalance, Target: systemd.BalancerTarget})
 	return nil
 }
 
@@ -98,12 +98,12 @@ func CameLater(v View, mask string, masks []string, known []int) ([]journal.Step
 	online := v.Host.Online()
 	var steps []journal.Step
 	for _, irq := range v.Host.Interrupts {
-		s := affinity(irq.IRQ, cpuset.Set{})
-		_, has := v.was[[2]string{s.Kind, s.Target}]
+		s := affinityStep(irq.IRQ, cpuset.Set{})
+		_, has := v.valuesBefore[[2]string{s.Kind, s.Target}]
 		if has || irq.Affinity == nil || slices.Contains(known, irq.IRQ) {
 			continue
 		}
-		near := v.near(irq.IRQ)
+		near := v.nodeCPUs(irq.IRQ)
 		given := func(set cpuset.Set) string {
 			if set = set.Intersection(online); set.Intersects(near) {
 				set = set.Intersection(near)
@@ -120,8 +120,8 @@ func CameLater(v View, mask string, masks []string, known []int) ([]journal.Step
 	return steps, nil
 }
 
-// near returns the CPUs of the NUMA node of an interrupt's device; none if the node is not known.
-func (v View) near(irq int) cpuset.Set {
+// nodeCPUs returns the CPUs of the NUMA node of an interrupt's device; none if the node is not known.
+func (v View) nodeCPUs(irq int) cpuset.Set {
 	text, err := fs.ReadFile(v.Root, "proc/irq/"+strconv.Itoa(irq)+"/node")
 	if err != nil {
 		return cpuset.Set{}
@@ -134,9 +134,9 @@ func (v View) near(irq int) cpuset.Set {
 	return cpuset.Set{}
 }
 
-// affinity returns the step that sets the CPUs of an interrupt. The kernel may refuse it.
-func affinity(irq int, cpus cpuset.Set) journal.Step {
-	return optional(file("/proc/irq/"+strconv.Itoa(irq)+"/smp_affinity_list", cpus.String()))
+// affinityStep returns the step that sets the CPUs of an interrupt. The kernel may refuse it.
+func affinityStep(irq int, cpus cpuset.Set) journal.Step {
+	return optional(fileStep("/proc/irq/"+strconv.Itoa(irq)+"/smp_affinity_list", cpus.String()))
 }
 
 const defaultAffinity = "proc/irq/default_smp_affinity"
@@ -221,13 +221,13 @@ func maskStep(root fs.FS, name string, cpus, others cpuset.Set) []journal.Step {
 	if to.IsEmpty() {
 		to = others
 	}
-	return []journal.Step{file("/"+name, widen(to.Mask(), text))}
+	return []journal.Step{fileStep("/"+name, padMask(to.Mask(), text))}
 }
 
 // interruptDefaults lets interrupts whose CPUs look as lanes leave them fire on all CPUs again, or on those
 // of irqaffinity= (Documentation/admin-guide/kernel-parameters.txt).
 func interruptDefaults(u *Unrecorded) error {
-	to, everywhere := u.Host.Online(), u.possible()
+	to, everywhere := u.Host.Online(), u.possibleCPUs()
 	if list, ok := u.Host.Kernel.Parameters().Get("irqaffinity"); ok {
 		if set, err := cpuset.ParseWithin(list, everywhere); err == nil {
 			to, everywhere = set, set
@@ -235,22 +235,23 @@ func interruptDefaults(u *Unrecorded) error {
 	}
 	for _, irq := range u.Host.Interrupts {
 		now := irq.Affinity
-		if now != nil && (*now == u.without(u.Host.Online()) || now.IsSubsetOf(u.Lanes)) {
-			u.set(file("/proc/irq/"+strconv.Itoa(irq.IRQ)+"/smp_affinity_list", to.String()))
+		if now != nil && (*now == u.withoutLanes(u.Host.Online()) || now.IsSubsetOf(u.Lanes)) {
+			u.addStep(fileStep("/proc/irq/"+strconv.Itoa(irq.IRQ)+"/smp_affinity_list", to.String()))
 		}
 	}
-	u.mask(defaultAffinity, everywhere)
+	u.resetMask(defaultAffinity, everywhere)
 	return nil
 }
 
 // workqueueDefaults gives unbound queues the mask that boot leaves to the kernel's own work (isolcpus=,
 // nohz_full=), and a queue with its own mask all CPUs.
 func workqueueDefaults(u *Unrecorded) error {
-	u.mask(workqueueDir+"/cpumask", u.possible().Difference(u.Host.BootIsolated()).Difference(u.tickless()))
+	u.resetMask(workqueueDir+"/cpumask",
+		u.possibleCPUs().Difference(u.Host.BootIsolated()).Difference(u.ticklessCPUs()))
 	own, err := fs.Glob(u.Root, workqueueDir+"/*/cpumask")
 	for _, name := range own {
-		if now, _, ok := readMask(u.Root, name); ok && now == u.without(u.possible()) {
-			u.mask(name, u.possible())
+		if now, _, ok := readMask(u.Root, name); ok && now == u.withoutLanes(u.possibleCPUs()) {
+			u.resetMask(name, u.possibleCPUs())
 		}
 	}
 	return err
@@ -267,7 +268,7 @@ func packetSteeringDefaults(u *Unrecorded) error {
 		received, _ := fs.Glob(u.Root, dir+"/queues/rx-*/rps_cpus") // fails only for a bad pattern
 		for _, mask := range received {
 			if now, _, ok := readMask(u.Root, mask); ok && !now.IsEmpty() && !now.Intersects(u.Lanes) {
-				u.mask(mask, cpuset.Set{})
+				u.resetMask(mask, cpuset.Set{})
 			}
 		}
 	}

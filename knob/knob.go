@@ -89,12 +89,12 @@ func Ops(root string) map[string]journal.Op {
 }
 
 func affinityDefaults(u *Unrecorded) error {
-	u.unknown("CPUs of other threads",
+	u.addUnknown("CPUs of other threads",
 		"what a program or taskset chose among CPUs "+u.Lanes.String()+" before the lanes is not known")
 	return nil
 }
 
-func file(path, value string) journal.Step {
+func fileStep(path, value string) journal.Step {
 	return journal.Step{Kind: change.KindFile, Target: path, After: value}
 }
 

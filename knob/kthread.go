@@ -33,10 +33,10 @@ func kernelThreads(v View, p plan.Placement) ([]journal.Step, error) {
 }
 
 func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
-	t, err := movable(v.Root, pid)
+	t, err := readMovable(v.Root, pid)
 	target := change.TaskTarget(pid, t.Start)
 	var allowed cpuset.Set
-	if known, is := v.before(change.KindTask, target); is && err == nil {
+	if known, is := v.recordedBefore(change.KindTask, target); is && err == nil {
 		allowed = known
 	} else if err == nil {
 		allowed, err = task.ReadAllowed(v.Root, task.Dir(pid))
@@ -55,8 +55,8 @@ func (v View) kernelThread(pid int, cpus cpuset.Set) ([]journal.Step, error) {
 	return []journal.Step{{Kind: change.KindTask, Target: target, After: to.String(), Optional: true}}, nil
 }
 
-// movable reads a kernel thread that may be moved. It fails with fs.ErrNotExist for any other task.
-func movable(root fs.FS, pid int) (task.Stat, error) {
+// readMovable reads a kernel thread that may be moved. It fails with fs.ErrNotExist for any other task.
+func readMovable(root fs.FS, pid int) (task.Stat, error) {
 	t, err := task.ReadStat(root, task.Dir(pid))
 	if err == nil && (!t.Kernel || !t.Movable()) {
 		err = fs.ErrNotExist
@@ -66,8 +66,8 @@ func movable(root fs.FS, pid int) (task.Stat, error) {
 
 func trim(data []byte) string { return strings.TrimSpace(string(data)) }
 
-// widen pads a cpumask with zeros to the width in which the kernel prints it.
-func widen(mask, like string) string {
+// padMask pads a cpumask with zeros to the width in which the kernel prints it.
+func padMask(mask, like string) string {
 	for len(mask) < len(like) {
 		if like[len(like)-len(mask)-1] == ',' {
 			mask = "," + mask
@@ -91,18 +91,18 @@ func kernelThreadDefaults(u *Unrecorded) error {
 		return err
 	}
 	for _, pid := range pids {
-		t, terr := movable(u.Root, pid)
+		t, terr := readMovable(u.Root, pid)
 		now, aerr := task.ReadAllowed(u.Root, task.Dir(pid))
 		if errors.Join(terr, aerr) != nil {
 			continue
 		}
 		here := now.Intersection(online)
 		at := slices.IndexFunc(usual, func(cpus cpuset.Set) bool {
-			return cpus.Intersects(u.Lanes) && here == u.without(cpus).Intersection(online)
+			return cpus.Intersects(u.Lanes) && here == u.withoutLanes(cpus).Intersection(online)
 		})
 		if at >= 0 {
 			target := change.TaskTarget(pid, t.Start)
-			u.set(journal.Step{Kind: change.KindTask, Target: target, After: now.Union(usual[at]).String()})
+			u.addStep(journal.Step{Kind: change.KindTask, Target: target, After: now.Union(usual[at]).String()})
 		}
 	}
 	return nil

@@ -31,21 +31,21 @@ func hugepages(v View, p plan.Placement) ([]journal.Step, error) {
 	}
 	var steps []journal.Step
 	for _, name := range names {
-		now, err := pages(v.Root, name)
+		now, err := readPages(v.Root, name)
 		if err != nil {
 			return nil, err
 		}
-		surplus, err := pages(v.Root, path.Join(path.Dir(name), "surplus_hugepages"))
+		surplus, err := readPages(v.Root, path.Join(path.Dir(name), "surplus_hugepages"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		now -= min(now, surplus) // surplus pages, which the kernel frees, are in the count
-		steps = append(steps, file("/"+name, strconv.FormatUint(now+reserve[name], 10)))
+		steps = append(steps, fileStep("/"+name, strconv.FormatUint(now+reserve[name], 10)))
 	}
 	return steps, nil
 }
 
-func pages(root fs.FS, name string) (uint64, error) {
+func readPages(root fs.FS, name string) (uint64, error) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {
 		return 0, err
@@ -82,7 +82,7 @@ func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 			if *c.MemoryV1 != root {
 				steps = append(steps, journal.Step{Kind: change.KindCgroup, Target: dir, After: change.Present})
 			}
-			steps = append(steps, attribute(dir, "memory.swappiness", "0"))
+			steps = append(steps, attributeStep(dir, "memory.swappiness", "0"))
 		}
 	case c.CpusetV1 == nil && slices.Contains(c.UnifiedControllers, "memory"):
 		steps = append(steps, journal.Step{Kind: change.KindController,
@@ -90,15 +90,15 @@ func noSwap(v View, root string, p plan.Placement) ([]journal.Step, error) {
 		for _, l := range p.Lanes {
 			if v.Own[l.Name] != "" { // if the workload's cgroup has the controller
 				if name := path.Join(v.Own[l.Name], swapFile); exists(v.Root, name) {
-					steps = append(steps, file(name, "0"))
+					steps = append(steps, fileStep(name, "0"))
 				}
 				continue
 			}
 			dir := v.laneDir(root, true, l)
-			if shares(l) { // set it once, for all lanes that share CPUs
+			if sharesCPUs(l) { // set it once, for all lanes that share CPUs
 				dir = path.Dir(dir)
 			}
-			if s := attribute(dir, swapFile, "0"); !slices.Contains(steps, s) {
+			if s := attributeStep(dir, swapFile, "0"); !slices.Contains(steps, s) {
 				steps = append(steps, s)
 			}
 		}
@@ -124,7 +124,7 @@ func hugepageDefaults(u *Unrecorded) error {
 	pools, err := fs.Glob(u.Root, "sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages")
 	for _, name := range pools {
 		if text, rerr := fs.ReadFile(u.Root, name); rerr == nil && trim(text) != "0" {
-			u.unknown("/"+name, trim(text)+" pages stay: how many of them were the lanes' is not known")
+			u.addUnknown("/"+name, trim(text)+" pages stay: how many of them were the lanes' is not known")
 		}
 	}
 	return err

@@ -29,13 +29,13 @@ const PartitionFile = "cpuset.cpus.partition"
 // ExclusiveFile is the file with the CPUs that a cgroup has exclusively, or passes on to partitions below it.
 const ExclusiveFile = "cpuset.cpus.exclusive"
 
-// shared is the group of lanes that share CPUs, with cgroup v2. Partitions cannot overlap, so these lanes are
-// plain cpusets within one partition that has the CPUs of all of them. The tilde keeps it apart from lanes,
-// whose names cannot have one.
-const shared = "shared~"
+// sharedGroup is the group of lanes that share CPUs, with cgroup v2. Partitions cannot overlap, so these
+// lanes are plain cpusets within one partition that has the CPUs of all of them. The tilde keeps it apart
+// from lanes, whose names cannot have one.
+const sharedGroup = "shared~"
 
-// shares reports whether a lane may have CPUs that other lanes have too.
-func shares(l plan.Lane) bool { return l.Spec.CPUs.Share > 1 }
+// sharesCPUs reports whether a lane may have CPUs that other lanes have too.
+func sharesCPUs(l plan.Lane) bool { return l.Spec.CPUs.Share > 1 }
 
 // Partition is a cgroup whose CPUs are to be exclusive. Equal values ask the same of the kernel.
 type Partition struct {
@@ -53,8 +53,8 @@ func (v View) laneDir(root string, v2 bool, l plan.Lane) string {
 	switch own := v.Own[l.Name]; {
 	case own != "":
 		return own
-	case v2 && shares(l):
-		return path.Join(root, change.GroupPrefix+shared, change.GroupPrefix+l.Name)
+	case v2 && sharesCPUs(l):
+		return path.Join(root, change.GroupPrefix+sharedGroup, change.GroupPrefix+l.Name)
 	}
 	return path.Join(root, change.GroupPrefix+l.Name)
 }
@@ -79,7 +79,7 @@ func (v View) Partitions(p plan.Placement) []Partition {
 	var pool plan.Lane
 	balanced := false
 	for _, l := range p.Lanes {
-		if shares(l) {
+		if sharesCPUs(l) {
 			pool.CPUs, balanced = pool.CPUs.Union(l.CPUs), balanced || l.Spec.Balanced()
 			continue
 		}
@@ -88,19 +88,19 @@ func (v View) Partitions(p plan.Placement) []Partition {
 		}
 		parts = append(parts, Partition{l.Name, v.laneDir(root, true, l), l.CPUs, kind[l.Spec.Balanced()]})
 		if !l.Idle.IsEmpty() {
-			name := siblings(l.Name)
+			name := siblingsGroup(l.Name)
 			parts = append(parts, Partition{name, path.Join(root, change.GroupPrefix+name), l.Idle, Isolated})
 		}
 	}
 	if !pool.CPUs.IsEmpty() {
-		dir := path.Join(root, change.GroupPrefix+shared)
-		parts = append(parts, Partition{shared, dir, pool.CPUs, kind[balanced]})
+		dir := path.Join(root, change.GroupPrefix+sharedGroup)
+		parts = append(parts, Partition{sharedGroup, dir, pool.CPUs, kind[balanced]})
 	}
 	return parts
 }
 
-// partitioned returns the steps for the cgroups of all lanes, with cgroup v2.
-func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) {
+// partitionSteps returns the steps for the cgroups of all lanes, with cgroup v2.
+func partitionSteps(v View, root string, p plan.Placement) ([]journal.Step, error) {
 	var groups, sharing []Group
 	var pool Group
 	var own []plan.Lane
@@ -109,19 +109,19 @@ func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) 
 		switch {
 		case v.Own[l.Name] != "":
 			own = append(own, l)
-		case shares(l):
-			g.Name = path.Join(shared, change.GroupPrefix+l.Name)
+		case sharesCPUs(l):
+			g.Name = path.Join(sharedGroup, change.GroupPrefix+l.Name)
 			sharing = append(sharing, g)
 			pool.CPUs, pool.MemoryNodes = pool.CPUs.Union(g.CPUs), pool.MemoryNodes.Union(g.MemoryNodes)
 		default:
 			groups = append(groups, g)
 		}
 		if !l.Idle.IsEmpty() {
-			groups = append(groups, Group{Name: siblings(l.Name), CPUs: l.Idle, MemoryNodes: l.MemoryNodes})
+			groups = append(groups, Group{Name: siblingsGroup(l.Name), CPUs: l.Idle, MemoryNodes: l.MemoryNodes})
 		}
 	}
 	if len(sharing) > 0 {
-		pool.Name = shared
+		pool.Name = sharedGroup
 		groups = append(groups, pool)
 	}
 	steps, err := Groups(v.Host, groups...)
@@ -129,15 +129,15 @@ func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) 
 		return nil, err
 	}
 	if len(sharing) > 0 {
-		steps = append(steps, controller(path.Join(root, change.GroupPrefix+shared)))
+		steps = append(steps, controllerStep(path.Join(root, change.GroupPrefix+sharedGroup)))
 		for _, g := range sharing {
 			steps = append(steps, g.steps(v.Host, root)...)
 		}
 	}
 	for _, l := range own {
-		steps = append(steps, v.ownGroup(root, l, own)...)
+		steps = append(steps, v.ownGroupSteps(root, l, own)...)
 	}
-	others, err := v.aside(root, p)
+	others, err := v.keepOthersOff(root, p)
 	if err != nil {
 		return nil, err
 	}
@@ -152,12 +152,12 @@ func partitioned(v View, root string, p plan.Placement) ([]journal.Step, error) 
 		if !HasPartitions(v.Host) {
 			level = Member
 		}
-		steps = append(steps, optional(file(part.File(), level)))
+		steps = append(steps, optional(fileStep(part.File(), level)))
 	}
 	return steps, nil
 }
 
-func controller(group string) journal.Step {
+func controllerStep(group string) journal.Step {
 	return journal.Step{Kind: change.KindController, Target: change.ControllerTarget(group, "cpuset"),
 		After: "cpuset"}
 }
@@ -174,13 +174,13 @@ func OwnGroups(h host.Host, spec lane.Spec) bool {
 	return err == nil && v2 && (h.Kernel.AtLeast(6, 7) || spec.Cgroup.Partition == Member)
 }
 
-// ownGroup makes a partition of the workload's own cgroup, which may be below any other cgroups: each on the
-// way passes the lane's CPUs on for exclusive use. The workload's limits and statistics and the runtime's
+// ownGroupSteps makes a partition of the workload's own cgroup, which may be below any other cgroups: each on
+// the way passes the lane's CPUs on for exclusive use. The workload's limits and statistics and the runtime's
 // view of it stay as they are. So does its cpuset.cpus: the kernel would not empty it again while it has
 // processes, and a value left there keeps sibling cgroups from becoming partitions (seen with 6.12). If
 // systemd manages the cgroup, its unit gets memory nodes, so that systemd keeps the cpuset controller there.
 // others are all lanes in workloads' own cgroups.
-func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.Step {
+func (v View) ownGroupSteps(root string, l plan.Lane, others []plan.Lane) []journal.Step {
 	dir, partition := v.Own[l.Name], l.Spec.Cgroup.Partition != Member
 	nodes := l.MemoryNodes
 	if nodes.IsEmpty() {
@@ -201,20 +201,20 @@ func (v View) ownGroup(root string, l plan.Lane, others []plan.Lane) []journal.S
 	}
 	slices.Reverse(above)
 	for _, at := range append([]string{root}, above...) {
-		steps = append(steps, controller(at))
+		steps = append(steps, controllerStep(at))
 	}
-	steps = append(steps, file(path.Join(dir, "cpuset.mems"), nodes.String()))
+	steps = append(steps, fileStep(path.Join(dir, "cpuset.mems"), nodes.String()))
 	if !partition {
-		return append(steps, file(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
+		return append(steps, fileStep(path.Join(dir, "cpuset.cpus"), l.CPUs.String()))
 	}
 	for _, at := range above { // other lanes may pass their CPUs on by the same cgroup
-		steps = append(steps, file(path.Join(at, ExclusiveFile), v.exclusive(at, others).String()))
+		steps = append(steps, fileStep(path.Join(at, ExclusiveFile), v.exclusiveCPUs(at, others).String()))
 	}
-	return append(steps, file(path.Join(dir, ExclusiveFile), l.CPUs.String()))
+	return append(steps, fileStep(path.Join(dir, ExclusiveFile), l.CPUs.String()))
 }
 
-// exclusive returns the CPUs that a cgroup passes on: what it had before, and those of all lanes below it.
-func (v View) exclusive(dir string, lanes []plan.Lane) cpuset.Set {
+// exclusiveCPUs returns the CPUs that a cgroup passes on: what it had, and those of all lanes below it.
+func (v View) exclusiveCPUs(dir string, lanes []plan.Lane) cpuset.Set {
 	var cpus cpuset.Set
 	if text, err := fs.ReadFile(v.Root, path.Join(dir, ExclusiveFile)[1:]); err == nil {
 		if had, perr := cpuset.Parse(trim(text)); perr == nil {

@@ -37,7 +37,7 @@ func Awake(v View, cpus cpuset.Set) ([]journal.Step, error) {
 		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d", c)
 		latency := dir + "/power/pm_qos_resume_latency_us"
 		if _, err := fs.Stat(v.Root, latency); err == nil {
-			steps = append(steps, file("/"+latency, "n/a"))
+			steps = append(steps, fileStep("/"+latency, "n/a"))
 			continue
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -47,7 +47,7 @@ func Awake(v View, cpus cpuset.Set) ([]journal.Step, error) {
 			return nil, err
 		}
 		for _, s := range states {
-			steps = append(steps, file("/"+s, "1"))
+			steps = append(steps, fileStep("/"+s, "1"))
 		}
 	}
 	return steps, nil
@@ -65,7 +65,7 @@ func governors(v View, p plan.Placement) ([]journal.Step, error) {
 	var steps []journal.Step
 	for _, name := range slices.Sorted(maps.Keys(policies)) {
 		if policies[name].Intersects(p.CPUs()) {
-			steps = append(steps, optional(file("/"+name, "performance")))
+			steps = append(steps, optional(fileStep("/"+name, "performance")))
 		}
 	}
 	return steps, err
@@ -112,7 +112,7 @@ func idleStateDefaults(u *Unrecorded) error {
 		usual, _ := fs.ReadFile(u.Root, path.Join(path.Dir(s.Target), "default_status")[1:])
 		if trim(usual) != "disabled" {
 			s.After = "0"
-			u.set(s)
+			u.addStep(s)
 		}
 	}
 	return err
@@ -138,10 +138,10 @@ func governorDefaults(u *Unrecorded) error {
 	slices.Sort(others)
 	for _, name := range ours {
 		if len(others) == 0 || others[0] != others[len(others)-1] {
-			u.unknown("/"+name, "performance, and what it was before is not known")
+			u.addUnknown("/"+name, "performance, and what it was before is not known")
 			continue
 		}
-		u.set(file("/"+name, others[0]))
+		u.addStep(fileStep("/"+name, others[0]))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func watchdogs(v View, p plan.Placement) ([]journal.Step, error) {
 	if err != nil || !now.Intersects(p.CPUs()) {
 		return nil, err
 	}
-	return []journal.Step{optional(file("/"+watchdogMask, now.Difference(p.CPUs()).String()))}, nil
+	return []journal.Step{optional(fileStep("/"+watchdogMask, now.Difference(p.CPUs()).String()))}, nil
 }
 
 func watchdogFiles() []string { return []string{"/" + watchdogMask} }
@@ -42,25 +42,25 @@ func realTime(v View, p plan.Placement) ([]journal.Step, error) {
 			cpus = cpus.Union(l.CPUs)
 		}
 	}
-	if cpus.IsEmpty() || v.Host.Kernel.AtLeast(6, 12) || !quiet(v.Host, cpus) {
+	if cpus.IsEmpty() || v.Host.Kernel.AtLeast(6, 12) || !isQuiet(v.Host, cpus) {
 		return nil, nil
 	}
 	if _, err := fs.Stat(v.Root, rtRuntime); err != nil {
 		return nil, nil
 	}
-	return []journal.Step{optional(file("/"+rtRuntime, "-1"))}, nil
+	return []journal.Step{optional(fileStep("/"+rtRuntime, "-1"))}, nil
 }
 
 func realTimeFiles() []string { return []string{"/" + rtRuntime} }
 
-// quiet reports whether the kernel has no work of its own on CPUs that a task never leaves.
-func quiet(h host.Host, cpus cpuset.Set) bool {
+// isQuiet reports whether the kernel has no work of its own on CPUs that a task never leaves.
+func isQuiet(h host.Host, cpus cpuset.Set) bool {
 	tickless := h.Kernel.NohzFull
 	return tickless != nil && cpus.IsSubsetOf(*tickless) && !cpus.Contains(h.CPUs[0].ID)
 }
 
 func watchdogDefaults(u *Unrecorded) error {
-	u.resetSysctl(watchdogMask, "", u.possible().Difference(u.tickless()).String())
+	u.resetSysctl(watchdogMask, "", u.possibleCPUs().Difference(u.ticklessCPUs()).String())
 	return nil
 }
 

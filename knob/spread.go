@@ -13,18 +13,18 @@ import (
 // (package runtime/busypoll). The program supplies its operation, see change.Daemon.
 const Spreader = "spreader"
 
-// spreader is the group of that process. The tilde keeps it apart from lanes, whose names cannot have one.
-const spreader = "spreader~"
+// spreaderGroup is the group of that process. The tilde keeps it apart from lanes, whose names have none.
+const spreaderGroup = "spreader~"
 
-// spreads reports whether Isolane spreads the threads of a lane: the kernel balances neither the CPUs of
+// isSpread reports whether Isolane spreads the threads of a lane: the kernel balances neither the CPUs of
 // isolcpus= nor those of isolated partitions. If roles have all CPUs, it spreads only unbound threads.
-func (v View) spreads(l plan.Lane) bool {
+func (v View) isSpread(l plan.Lane) bool {
 	if l.CPUs.Len() == 1 || !l.Spec.Spread() {
 		return false
 	}
 	name := l.Name
-	if shares(l) {
-		name = shared
+	if sharesCPUs(l) {
+		name = sharedGroup
 	}
 	return !l.Spec.Balanced() || l.CPUs.Intersects(v.Host.BootIsolated()) || v.Levels[name] == Isolated
 }
@@ -32,18 +32,18 @@ func (v View) spreads(l plan.Lane) bool {
 // spreaders starts one process for all lanes that need it, on housekeeping CPUs.
 func spreaders(v View, p plan.Placement) ([]journal.Step, error) {
 	for _, l := range p.Lanes {
-		if !v.spreads(l) && !v.polls(l) {
+		if !v.isSpread(l) && !v.isPolling(l) {
 			continue
 		}
 		root, v2, err := cpusetRoot(v.Host)
 		if err != nil {
 			return nil, err
 		}
-		dir := path.Join(root, change.GroupPrefix+spreader)
+		dir := path.Join(root, change.GroupPrefix+spreaderGroup)
 		// With cgroup v2 it gets the root's CPUs. CPUs of its own could not become a partition later.
 		steps := []journal.Step{{Kind: change.KindCgroup, Target: dir, After: change.Present}}
 		if !v2 {
-			steps, err = Groups(v.Host, Group{Name: spreader, CPUs: p.Housekeeping})
+			steps, err = Groups(v.Host, Group{Name: spreaderGroup, CPUs: p.Housekeeping})
 		}
 		return append(steps, journal.Step{Kind: Spreader, Target: dir, After: change.Running}), err
 	}
@@ -60,7 +60,7 @@ func (v View) describeBalance(l plan.Lane) string {
 	case !l.Spec.Balanced():
 		return "not balanced: its roles have all CPUs; isolane spreads threads that wait and are not bound, ten " +
 			"times a second"
-	case v.spreads(l):
+	case v.isSpread(l):
 		return "spread by isolane, ten times a second: the kernel balances no isolated CPUs"
 	}
 	return "balanced by the kernel over its own CPUs"

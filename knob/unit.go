@@ -27,7 +27,7 @@ func units(v View, p plan.Placement) ([]journal.Step, error) {
 		return nil, nil // no systemd
 	}
 	var steps []journal.Step
-	others := v.others(p)
+	others := v.otherCPUs(p)
 	// This includes units that do not exist yet: a slice that is started with a lane's CPUs would make the
 	// lane's partition invalid. And a slice that was set before it starts shows no drift when it does.
 	for _, name := range ManagedUnits() {
@@ -68,7 +68,7 @@ func ManagedUnits() []string {
 func unitDefaults(u *Unrecorded) error {
 	for _, name := range ManagedUnits() {
 		if exists(u.Root, path.Join("run/systemd/system.control", name+".d", "50-AllowedCPUs.conf")) {
-			u.set(journal.Step{Kind: systemd.KindUnit, Target: systemd.UnitTarget(name, "AllowedCPUs")})
+			u.addStep(journal.Step{Kind: systemd.KindUnit, Target: systemd.UnitTarget(name, "AllowedCPUs")})
 		}
 	}
 	return nil

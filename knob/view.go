@@ -17,9 +17,9 @@ import (
 // View is a host as it was before Isolane changed it. Knobs plan from it, so the same placement always gives
 // the same steps, whatever is in force.
 type View struct {
-	Root fs.FS                // shows the values from before Isolane
-	Host host.Host            // read from Root
-	was  map[[2]string]string // the values before, by kind and target of the steps
+	Root         fs.FS                // shows the values from before Isolane
+	Host         host.Host            // read from Root
+	valuesBefore map[[2]string]string // the values before, by kind and target of the steps
 	// Levels are the kinds of partition that the kernel has granted, by lane or group, if not those asked for.
 	Levels map[string]string
 	// Attached are cgroups of others whose processes have been moved to a lane.
@@ -32,10 +32,10 @@ type View struct {
 
 // Before returns the view of a host on which steps have been done. It has no Host yet.
 func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
-	v := View{was: map[[2]string]string{}}
+	v := View{valuesBefore: map[[2]string]string{}}
 	files := map[string]string{}
 	for _, s := range done {
-		v.was[[2]string{s.Kind, s.Target}] = s.Before
+		v.valuesBefore[[2]string{s.Kind, s.Target}] = s.Before
 		op, isFile := ops[s.Kind].(interface{ File(s journal.Step) string })
 		with, depends := ops[s.Kind].(interface{ UndoneWithOther(s journal.Step) bool })
 		if isFile && op.File(s) != "" && (!depends || !with.UndoneWithOther(s)) {
@@ -46,7 +46,7 @@ func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
 			}
 		}
 	}
-	v.Root = before{root, files}
+	v.Root = earlierFS{root, files}
 	return v
 }
 
@@ -71,66 +71,66 @@ func (v *View) SetHost(h host.Host, placed plan.Placement) {
 
 // cpusBefore returns the CPUs that the target of a step had before; if no such step was done, now.
 func (v View) cpusBefore(kind, target string, now cpuset.Set) cpuset.Set {
-	if set, is := v.before(kind, target); is {
+	if set, is := v.recordedBefore(kind, target); is {
 		return set
 	}
 	return now
 }
 
-// before returns the CPUs that a step has recorded as those before it, if there is such a step.
-func (v View) before(kind, target string) (cpus cpuset.Set, is bool) {
-	list, is := v.was[[2]string{kind, target}]
+// recordedBefore returns the CPUs that a step has recorded as those before it, if there is such a step.
+func (v View) recordedBefore(kind, target string) (cpus cpuset.Set, is bool) {
+	list, is := v.valuesBefore[[2]string{kind, target}]
 	cpus, err := cpuset.Parse(list)
 	return cpus, is && err == nil
 }
 
-// before is a file system in which some files have their earlier content.
-type before struct {
+// earlierFS is a file system in which some files have their earlier content.
+type earlierFS struct {
 	fs.FS
 	files map[string]string
 }
 
-func (b before) ReadFile(name string) ([]byte, error) {
+func (b earlierFS) ReadFile(name string) ([]byte, error) {
 	if text, ok := b.files[name]; ok {
 		return []byte(text + "\n"), nil
 	}
 	return fs.ReadFile(b.FS, name)
 }
 
-func (b before) Open(name string) (fs.File, error) {
+func (b earlierFS) Open(name string) (fs.File, error) {
 	text, ok := b.files[name]
 	if !ok {
 		return b.FS.Open(name)
 	}
-	return &content{Reader: bytes.NewReader([]byte(text + "\n")), name: path.Base(name)}, nil
+	return &earlierFile{Reader: bytes.NewReader([]byte(text + "\n")), name: path.Base(name)}, nil
 }
 
 // Live has what is before a live machine read as one.
-func (b before) Live() bool { return host.IsLive(b.FS) }
+func (b earlierFS) Live() bool { return host.IsLive(b.FS) }
 
-func (b before) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(b.FS, name) }
-func (b before) ReadLink(name string) (string, error)       { return fs.ReadLink(b.FS, name) }
-func (b before) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(b.FS, name) }
+func (b earlierFS) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(b.FS, name) }
+func (b earlierFS) ReadLink(name string) (string, error)       { return fs.ReadLink(b.FS, name) }
+func (b earlierFS) Stat(name string) (fs.FileInfo, error)      { return fs.Stat(b.FS, name) }
 
 // Lstat implements fs.ReadLinkFS.
-func (b before) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(b.FS, name) }
+func (b earlierFS) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(b.FS, name) }
 
-// content is an open file with such a content.
-type content struct {
+// earlierFile is an open file with such a content.
+type earlierFile struct {
 	*bytes.Reader
 	name string
 }
 
-func (c *content) Stat() (fs.FileInfo, error) { return info{c}, nil }
-func (*content) Close() error                 { return nil }
+func (c *earlierFile) Stat() (fs.FileInfo, error) { return earlierInfo{c}, nil }
+func (*earlierFile) Close() error                 { return nil }
 
-type info struct{ *content }
+type earlierInfo struct{ *earlierFile }
 
-func (i info) Name() string     { return i.name }
-func (info) Mode() fs.FileMode  { return 0o444 }
-func (info) ModTime() time.Time { return time.Time{} }
-func (info) IsDir() bool        { return false }
-func (info) Sys() any           { return nil }
+func (i earlierInfo) Name() string     { return i.name }
+func (earlierInfo) Mode() fs.FileMode  { return 0o444 }
+func (earlierInfo) ModTime() time.Time { return time.Time{} }
+func (earlierInfo) IsDir() bool        { return false }
+func (earlierInfo) Sys() any           { return nil }
 
 // readMask reads a cpumask; ok is false where there is none.
 func readMask(root fs.FS, name string) (mask cpuset.Set, text string, ok bool) {

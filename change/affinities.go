@@ -30,16 +30,16 @@ type affinities struct{ kernel }
 // AffinitiesTarget is the only target of steps of kind affinities.
 const AffinitiesTarget = "threads"
 
-// recorded begins the value before. The start time of the youngest recorded thread follows, as in TaskTarget:
-// a younger thread gets what its parents had.
-const recorded = "noted "
+// recordedPrefix begins the value before. The start time of the youngest recorded thread follows, as in
+// TaskTarget: a younger thread gets what its parents had.
+const recordedPrefix = "noted "
 
 func parseRecorded(value string) (youngest uint64, keep pins, err error) {
 	head, keep, err := parsePins(value)
 	if err != nil {
 		return 0, nil, err
 	}
-	born, ok := strings.CutPrefix(head, recorded)
+	born, ok := strings.CutPrefix(head, recordedPrefix)
 	if youngest, err = strconv.ParseUint(born, 10, 64); err != nil || !ok {
 		return 0, nil, fmt.Errorf("%q: expected the CPUs of threads", head)
 	}
@@ -69,8 +69,8 @@ func (a affinities) Read(_ context.Context, s journal.Step) (string, error) {
 	if s.Before != "" {
 		return s.After, nil
 	}
-	if !a.live() {
-		return recorded + "0", nil
+	if !a.isLive() {
+		return recordedPrefix + "0", nil
 	}
 	keep, youngest := pins{}, uint64(0)
 	every, err := host.Online(host.Live())
@@ -79,14 +79,14 @@ func (a affinities) Read(_ context.Context, s journal.Step) (string, error) {
 	}
 	err = eachThread(func(t thread, all func() cpuset.Set) error {
 		youngest = max(youngest, t.start)
-		if !every.IsSubsetOf(t.may) && !all().IsSubsetOf(t.may) {
-			if own, there := t.allowed(); there {
+		if !every.IsSubsetOf(t.cpus) && !all().IsSubsetOf(t.cpus) {
+			if own, there := t.allowedCPUs(); there {
 				keep[t.target()] = pin{cpus: own}
 			}
 		}
 		return nil
 	})
-	return recorded + strconv.FormatUint(youngest, 10) + keep.String(), err
+	return recordedPrefix + strconv.FormatUint(youngest, 10) + keep.String(), err
 }
 
 func (a affinities) Write(ctx context.Context, s journal.Step, value string) error {
@@ -100,7 +100,7 @@ func (a affinities) Write(ctx context.Context, s journal.Step, value string) err
 // Describe describes the step without the affinity of each thread.
 func (affinities) Describe(s journal.Step) (name, from, to string) {
 	name = "CPUs of all other threads"
-	if strings.HasPrefix(s.After, recorded) {
+	if strings.HasPrefix(s.After, recordedPrefix) {
 		return name, "theirs without " + s.Before, "theirs"
 	}
 	return name, "theirs", "theirs without " + s.After
@@ -108,7 +108,7 @@ func (affinities) Describe(s journal.Step) (name, from, to string) {
 
 // Shell returns a comment: no single command does this.
 func (affinities) Shell(s journal.Step) string {
-	if strings.HasPrefix(s.After, recorded) {
+	if strings.HasPrefix(s.After, recordedPrefix) {
 		return "# threads have the CPUs again that they had"
 	}
 	return "# threads that may use only some CPUs keep to these, but for " + s.After
@@ -117,7 +117,7 @@ func (affinities) Shell(s journal.Step) string {
 // Finish sets the affinities again that the kernel has changed, of recorded threads and their descendants.
 func (a affinities) Finish(_ context.Context, s journal.Step) error {
 	youngest, keep, err := parseRecorded(s.Before)
-	if err != nil || !a.live() || len(keep) == 0 {
+	if err != nil || !a.isLive() || len(keep) == 0 {
 		return err
 	}
 	lanes, err := cpuset.Parse(s.After)
@@ -137,7 +137,7 @@ func (a affinities) Finish(_ context.Context, s journal.Step) error {
 		own := keep[t.target()].cpus
 		if own.IsEmpty() && t.start > youngest {
 			// A thread in a cpuset of its own, such as a container's, keeps what that allows.
-			own = keep.inherited(t.pid, family)
+			own = keep.inheritedCPUs(t.pid, family)
 			if !own.Difference(lanes).Intersection(online).IsSubsetOf(all()) {
 				return nil
 			}
@@ -145,11 +145,11 @@ func (a affinities) Finish(_ context.Context, s journal.Step) error {
 		if own.IsEmpty() {
 			return nil
 		}
-		may, there := t.allowed()
+		may, there := t.allowedCPUs()
 		if !there || own.Difference(lanes) == may {
 			return nil
 		}
-		to := settled(may, own.Difference(lanes), own.Difference(earlier), all(), online)
+		to := cpusToSet(may, own.Difference(lanes), own.Difference(earlier), all(), online)
 		if to.IsEmpty() || to == may {
 			return nil
 		}
@@ -168,20 +168,20 @@ func (a affinities) Finish(_ context.Context, s journal.Step) error {
 type thread struct {
 	tid, pid int
 	start    uint64
-	may      cpuset.Set // the online ones
+	cpus     cpuset.Set // the online ones
 }
 
-// allowed returns the CPUs that the thread may use, offline ones included; false if it has ended.
-func (t thread) allowed() (cpuset.Set, bool) {
+// allowedCPUs returns the CPUs that the thread may use, offline ones included; false if it has ended.
+func (t thread) allowedCPUs() (cpuset.Set, bool) {
 	all, err := task.ReadAllowed(host.Live(), task.Dir(t.tid))
 	return all, err == nil
 }
 
-// settled returns the CPUs to set for a thread with affinity own. may is what it has now, earlier what the
+// cpusToSet returns the CPUs to set for a thread with affinity own. may is what it has now, earlier what the
 // step before wanted for it, all what its cpuset has. It returns the empty set if may is neither what the
 // kernel has opened nor earlier, as somebody else set it, or if own has no CPU of the cpuset. Offline CPUs
 // stay.
-func settled(may, own, earlier, all, online cpuset.Set) cpuset.Set {
+func cpusToSet(may, own, earlier, all, online cpuset.Set) cpuset.Set {
 	wide := all.IsSubsetOf(may) || may.Intersection(online) == earlier.Intersection(online)
 	if !wide || !own.Intersects(all) {
 		return cpuset.Set{}
@@ -191,8 +191,8 @@ func settled(may, own, earlier, all, online cpuset.Set) cpuset.Set {
 
 func (t thread) target() string { return TaskTarget(t.tid, t.start) }
 
-// inherited returns the recorded CPUs of a process, or else of its nearest ancestor that has some; else none.
-func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
+// inheritedCPUs returns the recorded CPUs of a process, or of its nearest ancestor that has some; else none.
+func (p pins) inheritedCPUs(pid int, family map[int]cpuset.Set) cpuset.Set {
 	if own, known := family[pid]; known || pid <= 0 {
 		return own
 	}
@@ -203,14 +203,14 @@ func (p pins) inherited(pid int, family map[int]cpuset.Set) cpuset.Set {
 	}
 	own := p[TaskTarget(pid, f.Start)].cpus
 	if own.IsEmpty() {
-		own = p.inherited(f.Parent, family)
+		own = p.inheritedCPUs(f.Parent, family)
 	}
 	family[pid] = own
 	return own
 }
 
-// cpusets returns this host's cgroup hierarchy with the cpuset controller.
-func cpusets() (cgroup.Hierarchy, error) {
+// cpusetHierarchy returns this host's cgroup hierarchy with the cpuset controller.
+func cpusetHierarchy() (cgroup.Hierarchy, error) {
 	mounted, err := cgroup.Mounted(host.Live())
 	if err != nil {
 		return cgroup.Hierarchy{}, err
@@ -227,18 +227,18 @@ func cpusets() (cgroup.Hierarchy, error) {
 // cpuset; none if the thread has ended.
 func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	root := host.Live()
-	h, err := cpusets()
+	h, err := cpusetHierarchy()
 	if err != nil {
 		return err
 	}
-	place := places(h)
+	place := placeFinder(h)
 	processes, err := task.Processes(root)
 	if err != nil {
 		return err
 	}
 	for _, pid := range processes {
 		for _, tid := range task.Threads(root, pid) {
-			t, ok := movable(pid, tid)
+			t, ok := movableThread(pid, tid)
 			if !ok {
 				continue
 			}
@@ -252,12 +252,12 @@ func eachThread(do func(t thread, all func() cpuset.Set) error) error {
 	return nil
 }
 
-// movable returns false for a thread that has ended, that nobody may move, or that follows its interrupt.
-func movable(pid, tid int) (thread, bool) {
+// movableThread returns false for a thread that has ended, may not be moved, or follows its interrupt.
+func movableThread(pid, tid int) (thread, bool) {
 	f, err := task.ReadThread(host.Live(), tid)
 	if err != nil || !f.Movable() {
 		return thread{}, false
 	}
 	may, err := task.Affinity(tid)
-	return thread{tid: tid, pid: pid, start: f.Start, may: may}, err == nil
+	return thread{tid: tid, pid: pid, start: f.Start, cpus: may}, err == nil
 }

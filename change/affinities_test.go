@@ -74,7 +74,7 @@ func TestSettle(t *testing.T) {
 	}
 	op := affinities{kernel{"/"}}
 	s := journal.Step{Kind: KindAffinities, Target: AffinitiesTarget, After: all.Difference(first).String(),
-		Before: fmt.Sprintf("%s%d%s", recorded, born(elder), pins{TaskTarget(parent, born(parent)): {cpus: first}})}
+		Before: fmt.Sprintf("%s%d%s", recordedPrefix, born(elder), pins{TaskTarget(parent, born(parent)): {cpus: first}})}
 	if err = op.Check(s); err != nil {
 		t.Fatal(err)
 	}

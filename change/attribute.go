@@ -32,7 +32,7 @@ func checkGroupFile(name string) error {
 
 // Check lets a step name only files of Isolane's own cgroups.
 func (attribute) Check(s journal.Step) error {
-	return errors.Join(ownGroup(path.Dir(s.Target)), checkGroupFile(s.Target), checkLine(s))
+	return errors.Join(checkOwnGroup(path.Dir(s.Target)), checkGroupFile(s.Target), checkLine(s))
 }
 
 func (a attribute) Write(ctx context.Context, s journal.Step, value string) error {

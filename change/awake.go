@@ -19,7 +19,7 @@ import (
 // isolates reports whether a value may take CPUs out of the scheduler's domains: an isolated partition does,
 // and a root one of a single CPU.
 func (k kernel) isolates(name, value string) bool {
-	return k.live() && path.Base(name) == "cpuset.cpus.partition" && (value == "isolated" || value == "root")
+	return k.isLive() && path.Base(name) == "cpuset.cpus.partition" && (value == "isolated" || value == "root")
 }
 
 // keepBusy keeps the CPUs of a cgroup v2 busy until the caller calls stop.
@@ -41,11 +41,11 @@ func (k kernel) keepBusy(ctx context.Context, group, value string) (stop func())
 		}
 		runtime.UnlockOSThread()
 	}
-	cpus, err := k.list(path.Join(group, "cpuset.cpus"))
+	cpus, err := k.readList(path.Join(group, "cpuset.cpus"))
 	if err != nil || value == "root" && cpus.Len() > 1 { // these CPUs keep a domain of their own
 		return stop
 	}
-	may, err := k.list(path.Join(group, "cpuset.cpus.effective"))
+	may, err := k.readList(path.Join(group, "cpuset.cpus.effective"))
 	if err != nil {
 		return stop
 	}
@@ -76,11 +76,11 @@ func (k kernel) keepBusy(ctx context.Context, group, value string) (stop func())
 			kept = kept.Union(cpuset.Of(cpu))
 		}
 	}
-	busyTick(ctx, kept)
+	waitBusyTick(ctx, kept)
 	return stop
 }
 
-func (k kernel) list(name string) (cpuset.Set, error) {
+func (k kernel) readList(name string) (cpuset.Set, error) {
 	text, err := k.read(name)
 	if err != nil {
 		return cpuset.Set{}, err
@@ -88,8 +88,8 @@ func (k kernel) list(name string) (cpuset.Set, error) {
 	return cpuset.Parse(text)
 }
 
-// busyTick waits until each CPU has been busy at a tick.
-func busyTick(ctx context.Context, cpus cpuset.Set) {
+// waitBusyTick waits until each CPU has been busy at a tick.
+func waitBusyTick(ctx context.Context, cpus cpuset.Set) {
 	before, err := host.CPUTimes(host.Live())
 	if err != nil {
 		return

@@ -18,8 +18,8 @@ import (
 // GroupPrefix begins the name of each cgroup that Isolane makes.
 const GroupPrefix = "isolane-"
 
-// ownGroup returns an error unless a directory can be a cgroup that Isolane made.
-func ownGroup(dir string) error {
+// checkOwnGroup returns an error unless a directory can be a cgroup that Isolane made.
+func checkOwnGroup(dir string) error {
 	name, ok := strings.CutPrefix(path.Base(dir), GroupPrefix)
 	if !path.IsAbs(dir) || path.Clean(dir) != dir || !ok || name == "" {
 		return fmt.Errorf("%q: expected a cgroup %sNAME", dir, GroupPrefix)
@@ -27,9 +27,9 @@ func ownGroup(dir string) error {
 	return nil
 }
 
-// outside returns the nearest ancestor of a cgroup that is not Isolane's.
-func outside(dir string) string {
-	for ownGroup(dir) == nil {
+// foreignAncestor returns the nearest ancestor of a cgroup that is not Isolane's.
+func foreignAncestor(dir string) string {
+	for checkOwnGroup(dir) == nil {
 		dir = path.Dir(dir)
 	}
 	return dir
@@ -41,7 +41,7 @@ const KindCgroup = "cgroup"
 
 type groupDir struct{ kernel }
 
-func (groupDir) Check(s journal.Step) error { return ownGroup(s.Target) }
+func (groupDir) Check(s journal.Step) error { return checkOwnGroup(s.Target) }
 
 func (c groupDir) Read(_ context.Context, s journal.Step) (string, error) {
 	f, err := c.open(s.Target, unix.O_PATH|unix.O_DIRECTORY)
@@ -63,7 +63,7 @@ func (groupDir) Shell(s journal.Step) string {
 }
 
 func (c groupDir) Write(ctx context.Context, s journal.Step, value string) error {
-	parent, err := c.parent(s.Target)
+	parent, err := c.openParent(s.Target)
 	if err != nil {
 		return err
 	}
@@ -72,20 +72,20 @@ func (c groupDir) Write(ctx context.Context, s journal.Step, value string) error
 	if value == Present {
 		return unix.Mkdirat(int(parent.Fd()), name, 0o755)
 	}
-	if !c.live() {
-		return c.empty(s.Target, parent, name)
+	if !c.isLive() {
+		return c.removeStandIn(s.Target, parent, name)
 	}
 	// A cgroup stays busy for a moment after its last process has ended.
 	return retry(ctx, 2*time.Second, unix.EBUSY, func() error {
-		if err := c.move(ctx, s.Target, outside(s.Target), func(int) bool { return true }); err != nil {
+		if err := c.move(ctx, s.Target, foreignAncestor(s.Target), func(int) bool { return true }); err != nil {
 			return err
 		}
 		return unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
 	})
 }
 
-// empty removes a directory that stands in for a cgroup, with its files.
-func (c groupDir) empty(dir string, parent *os.File, name string) error {
+// removeStandIn removes a directory that stands in for a cgroup, with its files.
+func (c groupDir) removeStandIn(dir string, parent *os.File, name string) error {
 	d, err := c.open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func (c controller) Read(_ context.Context, s journal.Step) (string, error) {
 func (c controller) Write(_ context.Context, s journal.Step, value string) error {
 	name, controller := controllerOf(s)
 	switch {
-	case !c.live(): // in a plain directory: the kernel would add to the list or remove from it
+	case !c.isLive(): // in a plain directory: the kernel would add to the list or remove from it
 		now, err := c.read(name)
 		if err != nil {
 			return err

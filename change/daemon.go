@@ -26,8 +26,8 @@ func Daemon(root string, args ...string) journal.Op { return daemon{processes{ke
 
 // Write starts the process, or asks it to end, as it may have something to restore. Else it kills it.
 func (d daemon) Write(ctx context.Context, s journal.Step, value string) error {
-	if value != Running || !d.live() {
-		if err := d.ask(ctx, s.Target, unix.SIGTERM); err != nil {
+	if value != Running || !d.isLive() {
+		if err := d.askToEnd(ctx, s.Target, unix.SIGTERM); err != nil {
 			return err
 		}
 		return d.processes.Write(ctx, s, value)

@@ -82,7 +82,7 @@ func (f file) Read(_ context.Context, s journal.Step) (string, error) {
 
 func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 	if base := path.Base(s.Target); value == "" && (base == "cpuset.cpus" || base == "cpuset.mems") {
-		return f.inherit(s.Target)
+		return f.inheritParent(s.Target)
 	}
 	if value == s.Before && isPool(s) {
 		now, err := f.Read(ctx, s)
@@ -121,14 +121,14 @@ func (offlineError) Is(target error) bool { return target == fs.ErrNotExist }
 // chooses among them; but not on exactly those of the step before, which nobody chose. And a pool may have
 // hugepages that somebody else has added.
 func (file) InForce(_ context.Context, s journal.Step, now string) (bool, error) {
-	return now == s.After || now != s.Replaced && (narrowed(s, now) || Added(s, now) > 0), nil
+	return now == s.After || now != s.Replaced && (isNarrowed(s, now) || Added(s, now) > 0), nil
 }
 
 // MayOverwrite reports whether the kernel may have set the value: it marks a partition as invalid, whoever is
 // the cause, and may have found only some of the hugepages asked for.
 func (file) MayOverwrite(s journal.Step, now string) bool {
 	invalid := path.Base(s.Target) == "cpuset.cpus.partition" && strings.HasPrefix(now, s.After+" invalid")
-	return invalid || narrowed(s, now) || isPool(s) && pages(now) >= pages(s.Before)
+	return invalid || isNarrowed(s, now) || isPool(s) && pages(now) >= pages(s.Before)
 }
 
 func isPool(s journal.Step) bool { return path.Base(s.Target) == "nr_hugepages" }
@@ -151,8 +151,8 @@ func pages(value string) uint64 {
 	return n
 }
 
-// narrowed reports whether an interrupt is on some of the CPUs that a step gives it.
-func narrowed(s journal.Step, now string) bool {
+// isNarrowed reports whether an interrupt is on some of the CPUs that a step gives it.
+func isNarrowed(s journal.Step, now string) bool {
 	some, err := cpuset.Parse(now)
 	all, aerr := cpuset.Parse(s.After)
 	return path.Base(s.Target) == "smp_affinity_list" && errors.Join(err, aerr) == nil &&
@@ -163,4 +163,4 @@ func narrowed(s journal.Step, now string) bool {
 func (file) File(s journal.Step) string { return s.Target }
 
 // Shell returns a command that writes the file.
-func (file) Shell(s journal.Step) string { return echo(s.After, s.Target) }
+func (file) Shell(s journal.Step) string { return echoCommand(s.After, s.Target) }

@@ -12,10 +12,10 @@ import (
 	"isolane.dev/isolane/journal"
 )
 
-// frozen is an extended attribute (xattr(7)) that marks a cgroup as frozen by Isolane while its processes are
-// moved. If the mover is killed, the next one finds the mark and thaws the cgroup; one that somebody else has
-// frozen has no mark, and stays frozen.
-const frozen = "trusted.isolane.frozen"
+// frozenMark is an extended attribute (xattr(7)) that marks a cgroup as frozen by Isolane while its processes
+// are moved. If the mover is killed, the next one finds the mark and thaws the cgroup; one that somebody else
+// has frozen has no mark, and stays frozen.
+const frozenMark = "trusted.isolane.frozen"
 
 // freeze stops the processes of a cgroup v2. It returns false if it cannot, or if the cgroup is frozen
 // already.
@@ -27,7 +27,7 @@ func (k kernel) freeze(group string) bool {
 	}
 	defer dir.Close()
 	now, err := k.read(file)
-	return err == nil && now == "0" && unix.Fsetxattr(int(dir.Fd()), frozen, nil, 0) == nil &&
+	return err == nil && now == "0" && unix.Fsetxattr(int(dir.Fd()), frozenMark, nil, 0) == nil &&
 		k.write(file, "1") == nil
 }
 
@@ -45,14 +45,14 @@ func (k kernel) thaw(group string) error {
 		return nil
 	}
 	if err = k.write(path.Join(group, "cgroup.freeze"), "0"); err == nil {
-		err = unix.Fremovexattr(int(dir.Fd()), frozen)
+		err = unix.Fremovexattr(int(dir.Fd()), frozenMark)
 	}
 	return err
 }
 
 // isFrozen reports whether freeze has stopped the cgroup.
 func isFrozen(dir *os.File) bool {
-	_, err := unix.Fgetxattr(int(dir.Fd()), frozen, nil)
+	_, err := unix.Fgetxattr(int(dir.Fd()), frozenMark, nil)
 	return err == nil
 }
 

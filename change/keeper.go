@@ -55,7 +55,7 @@ func (k keeper) Check(s journal.Step) error {
 		return fmt.Errorf("%q: expected a process that was not there", s.Before)
 	}
 	group, moved := keeperOf(s)
-	return errors.Join(k.processes.Check(group), ownGroup(moved))
+	return errors.Join(k.processes.Check(group), checkOwnGroup(moved))
 }
 
 func (k keeper) Read(ctx context.Context, s journal.Step) (string, error) {
@@ -63,26 +63,27 @@ func (k keeper) Read(ctx context.Context, s journal.Step) (string, error) {
 	return k.processes.Read(ctx, group)
 }
 
-// fetchBack is the keeper's script. It waits for the end of the unit. Then it sends SIGTERM to the processes
-// of $1, as systemd has sent it to the keeper, and moves them to $2, its own cgroup; new children too. The
-// signal comes first: a process with a pending fatal signal cannot fork (copy_process in kernel/fork.c), and
-// a child born in $2 would get none. On SIGUSR1 it tells the guard that the lane lets the workload go on.
-const fetchBack = `end() { kill -KILL $!; for round in 1 2 3 4 5 6 7 8 9 10; do
+// keeperScript is the keeper's script. It waits for the end of the unit. Then it sends SIGTERM to the
+// processes of $1, as systemd has sent it to the keeper, and moves them to $2, its own cgroup; new children
+// too. The signal comes first: a process with a pending fatal signal cannot fork (copy_process in
+// kernel/fork.c), and a child born in $2 would get none. On SIGUSR1 it tells the guard that the lane lets the
+// workload go on.
+const keeperScript = `end() { kill -KILL $!; for round in 1 2 3 4 5 6 7 8 9 10; do
 for p in $(cat "$1/cgroup.procs"); do kill $p; echo $p > "$2/cgroup.procs"; done; done 2> /dev/null; exit 0; }
 trap 'echo released >&3; kill -KILL $!; exit 0' USR1
 trap 'end "$1" "$2"' TERM HUP INT; echo ready; exec > /dev/null
 while :; do sleep 2147483647 3>&- & wait $!; done`
 
-// guard is the guard's script. It waits for the keeper to end, by reading from a pipe that the keeper holds,
-// and then for $1, the keeper's cgroup, to go, which happens when the unit has ended. Then it kills what is
-// left in its working directory, the cgroup that the unit's processes have moved to.
-const guard = `read released && exit; while [ -d "$1" ]; do sleep 1; done
+// guardScript is the guard's script. It waits for the keeper to end, by reading from a pipe that the keeper
+// holds, and then for $1, the keeper's cgroup, to go, which happens when the unit has ended. Then it kills
+// what is left in its working directory, the cgroup that the unit's processes have moved to.
+const guardScript = `read released && exit; while [ -d "$1" ]; do sleep 1; done
 for round in 1 2 3 4 5 6 7 8 9 10; do kill -KILL $(cat cgroup.procs) || exit 0; done 2> /dev/null`
 
 // startGuard starts the guard of a keeper, and returns the end of the pipe that the keeper is to hold.
 func (k keeper) startGuard(group, moved string) (*os.File, error) {
 	// There nobody ends what a unit has started.
-	top, err := k.open(outside(moved), unix.O_RDONLY|unix.O_DIRECTORY)
+	top, err := k.open(foreignAncestor(moved), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +93,10 @@ func (k keeper) startGuard(group, moved string) (*os.File, error) {
 		return nil, err
 	}
 	defer ended.Close()
-	cmd := script(top, guard, "isolane-guard", group)
+	cmd := script(top, guardScript, "isolane-guard", group)
 	cmd.Dir, cmd.Stdin = moved, ended
 	if err = cmd.Run(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", outside(moved), err), hold.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", foreignAncestor(moved), err), hold.Close())
 	}
 	return hold, nil
 }
@@ -113,7 +114,7 @@ func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 	s, moved := keeperOf(s)
 	if value != Running {
 		// The keeper ends by itself, so that its guard lets go, unless it is stopped or an earlier isolane's.
-		if err := k.ask(ctx, s.Target, unix.SIGUSR1); err != nil {
+		if err := k.askToEnd(ctx, s.Target, unix.SIGUSR1); err != nil {
 			return err
 		}
 		return k.processes.Write(ctx, s, value)
@@ -126,7 +127,7 @@ func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	parent, err := k.parent(s.Target)
+	parent, err := k.openParent(s.Target)
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (k keeper) Write(ctx context.Context, s journal.Step, value string) error {
 		return err
 	}
 	defer hold.Close()
-	cmd := script(dir, fetchBack, "isolane-keeper", moved, s.Target)
+	cmd := script(dir, keeperScript, "isolane-keeper", moved, s.Target)
 	cmd.Dir, cmd.ExtraFiles = "/", []*os.File{hold}
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
 	if err = runReady(cmd); err != nil {

@@ -22,26 +22,26 @@ import (
 // kernel's own file systems. Which of these a step may name is up to the Check of its kind.
 type kernel struct{ root string }
 
-func (k kernel) live() bool { return k.root == "/" }
+func (k kernel) isLive() bool { return k.root == "/" }
 
 // open opens a file or directory without following symbolic links (openat2(2)).
 func (k kernel) open(name string, flags uint64) (*os.File, error) {
-	fd, err := k.descriptor(name, flags)
+	fd, err := k.openDescriptor(name, flags)
 	if err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// descriptor is open without a finalizer, for the many that are read.
-func (k kernel) descriptor(name string, flags uint64) (int, error) {
+// openDescriptor is open without a finalizer, for the many that are read.
+func (k kernel) openDescriptor(name string, flags uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
 	if flags&unix.O_CREAT != 0 {
 		how.Mode = 0o644
 	}
 	from, to := unix.AT_FDCWD, path.Join("/", name)
-	if !k.live() {
+	if !k.isLive() {
 		root, err := unix.Open(k.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return -1, &os.PathError{Op: "open", Path: k.root, Err: err}
@@ -53,15 +53,15 @@ func (k kernel) descriptor(name string, flags uint64) (int, error) {
 	if err != nil {
 		return -1, &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	if err = k.onKernelFS(fd, name); err != nil {
+	if err = k.checkKernelFS(fd, name); err != nil {
 		return -1, errors.Join(err, unix.Close(fd))
 	}
 	return fd, nil
 }
 
-// onKernelFS returns an error unless a file lies on one of the kernel's own file systems.
-func (k kernel) onKernelFS(fd int, name string) error {
-	if !k.live() {
+// checkKernelFS returns an error unless a file lies on one of the kernel's own file systems.
+func (k kernel) checkKernelFS(fd int, name string) error {
+	if !k.isLive() {
 		return nil
 	}
 	var st unix.Statfs_t
@@ -78,8 +78,8 @@ func (k kernel) onKernelFS(fd int, name string) error {
 // read returns a file's content without trailing white space. In a directory that stands in for a cgroup, a
 // missing file reads as empty, because the kernel makes such files and a directory does not.
 func (k kernel) read(name string) (string, error) {
-	fd, err := k.descriptor(name, unix.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) && !k.live() && slices.Contains(groupFiles(), path.Base(name)) {
+	fd, err := k.openDescriptor(name, unix.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) && !k.isLive() && slices.Contains(groupFiles(), path.Base(name)) {
 		return "", nil
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func (k kernel) read(name string) (string, error) {
 
 func (k kernel) write(name, value string) error {
 	flags := uint64(unix.O_WRONLY | unix.O_TRUNC)
-	if !k.live() {
+	if !k.isLive() {
 		flags |= unix.O_CREAT // as in read
 	}
 	f, err := k.open(name, flags)
@@ -103,9 +103,10 @@ func (k kernel) write(name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// inherit makes a cpuset use what its parent has, by emptying its list. The kernel refuses that for a cgroup
-// v2 with processes (kernel/cgroup/cpuset.c, validate_change). It gets all there is, which means the same.
-func (k kernel) inherit(name string) error {
+// inheritParent makes a cpuset use what its parent has, by emptying its list. The kernel refuses that for a
+// cgroup v2 with processes (kernel/cgroup/cpuset.c, validate_change). It gets all there is, which means the
+// same.
+func (k kernel) inheritParent(name string) error {
 	err := k.write(name, "")
 	if errors.Is(err, unix.ENOSPC) {
 		all := "/sys/devices/system/cpu/possible"
@@ -120,7 +121,7 @@ func (k kernel) inherit(name string) error {
 	return err
 }
 
-// parent opens the directory that holds name.
-func (k kernel) parent(name string) (*os.File, error) {
+// openParent opens the directory that holds name.
+func (k kernel) openParent(name string) (*os.File, error) {
 	return k.open(filepath.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
 }

@@ -28,7 +28,7 @@ type member struct{ kernel }
 // them.
 func (member) Check(s journal.Step) error {
 	dir, p, err := parsePins(s.Before)
-	top := outside(s.After)
+	top := foreignAncestor(s.After)
 	if dir != "" {
 		err = errors.Join(err, checkGroup(dir, top))
 	}
@@ -37,7 +37,7 @@ func (member) Check(s journal.Step) error {
 			err = errors.Join(err, checkGroup(own.group, top))
 		}
 	}
-	return errors.Join(err, checkTask(s.Target), ownGroup(s.After))
+	return errors.Join(err, checkTask(s.Target), checkOwnGroup(s.After))
 }
 
 func checkGroup(dir, top string) error {
@@ -54,7 +54,7 @@ func (member) Ends(journal.Step) bool { return true }
 func (member) Name(s journal.Step) string { return taskName("cgroup of process", s.Target) }
 
 func (member) Read(_ context.Context, s journal.Step) (string, error) {
-	pid, err := find(host.Live(), s.Target)
+	pid, err := findTask(host.Live(), s.Target)
 	if err != nil {
 		return "", err
 	}
@@ -84,7 +84,7 @@ func placeOfProcess(root fs.FS, h cgroup.Hierarchy, pid int) (string, error) {
 }
 
 func (m member) Write(_ context.Context, s journal.Step, value string) error {
-	pid, err := find(host.Live(), s.Target)
+	pid, err := findTask(host.Live(), s.Target)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (m member) Write(_ context.Context, s journal.Step, value string) error {
 			err = m.join(dir, pid)
 		}
 	} else if err = m.rejoin(h, dir, pid); err == nil {
-		err = m.scatter(task.Threads(root, pid), keep)
+		err = m.restoreThreadGroups(task.Threads(root, pid), keep)
 	}
 	if err != nil {
 		return err
@@ -129,13 +129,13 @@ func (m member) rejoin(h cgroup.Hierarchy, dir string, pid int) error {
 	}
 }
 
-// scatter puts threads back into the threaded cgroups that they came from. The others stay with the main
-// thread: new ones, and those whose cgroup was removed or is no longer in the same domain
+// restoreThreadGroups puts threads back into the threaded cgroups that they came from. The others stay with
+// the main thread: new ones, and those whose cgroup was removed or is no longer in the same domain
 // (Documentation/admin-guide/cgroup-v2.rst, Threads).
-func (m member) scatter(tids []int, p pins) error {
+func (m member) restoreThreadGroups(tids []int, p pins) error {
 	var errs []error
 	for _, tid := range tids {
-		own, ok := p.of(tid)
+		own, ok := p.pinOf(tid)
 		if !ok || own.group == "" {
 			continue
 		}

@@ -32,15 +32,15 @@ type pin struct {
 	group string     // "": the main thread's
 }
 
-// fits reports whether the thread has CPUs of its own, and its cpuset, all, has those of them that are
+// fitsIn reports whether the thread has CPUs of its own, and its cpuset, all, has those of them that are
 // online. Offline CPUs are in no cpuset, and are the thread's again when they are back.
-func (own pin) fits(all, online cpuset.Set) bool {
+func (own pin) fitsIn(all, online cpuset.Set) bool {
 	on := own.cpus.Intersection(online)
 	return !on.IsEmpty() && on.IsSubsetOf(all)
 }
 
-// of returns what a thread has of its own.
-func (p pins) of(tid int) (pin, bool) {
+// pinOf returns what a thread has of its own.
+func (p pins) pinOf(tid int) (pin, bool) {
 	if len(p) == 0 {
 		return pin{}, false
 	}
@@ -51,7 +51,7 @@ func (p pins) of(tid int) (pin, bool) {
 
 // pinsOf reads the pins of threads whose main thread is in the cgroup dir.
 func pinsOf(tids []int, h cgroup.Hierarchy, dir string) (pins, error) {
-	p, place := pins{}, places(h)
+	p, place := pins{}, placeFinder(h)
 	for _, tid := range tids {
 		start, err := task.StartTime(host.Live(), tid)
 		if err != nil {
@@ -82,9 +82,9 @@ func pinsOf(tids []int, h cgroup.Hierarchy, dir string) (pins, error) {
 	return p, nil
 }
 
-// places returns a function that finds the cgroup of a thread, and the CPUs of that cgroup, which it reads
-// only once. It fails with fs.ErrNotExist if the thread has ended.
-func places(h cgroup.Hierarchy) func(tid int) (string, cpuset.Set, error) {
+// placeFinder returns a function that finds the cgroup of a thread, and the CPUs of that cgroup, which it
+// reads only once. It fails with fs.ErrNotExist if the thread has ended.
+func placeFinder(h cgroup.Hierarchy) func(tid int) (string, cpuset.Set, error) {
 	known := map[string]cpuset.Set{}
 	return func(tid int) (string, cpuset.Set, error) {
 		group, err := h.Of(host.Live(), task.Dir(tid))
@@ -107,7 +107,7 @@ func (p pins) restore(tids []int, h cgroup.Hierarchy) error {
 	if err != nil {
 		return err
 	}
-	errs, place := []error(nil), places(h)
+	errs, place := []error(nil), placeFinder(h)
 	for _, tid := range tids {
 		_, all, err := place(tid)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +116,7 @@ func (p pins) restore(tids []int, h cgroup.Hierarchy) error {
 		if err != nil {
 			return err
 		}
-		if own, _ := p.of(tid); !own.fits(all, online) {
+		if own, _ := p.pinOf(tid); !own.fitsIn(all, online) {
 			err = task.ResetAffinity(tid)
 		} else {
 			err = task.SetAffinity(tid, own.cpus)

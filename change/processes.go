@@ -19,7 +19,7 @@ const KindProcesses = "processes"
 
 type processes struct{ kernel }
 
-func (processes) Check(s journal.Step) error { return ownGroup(s.Target) }
+func (processes) Check(s journal.Step) error { return checkOwnGroup(s.Target) }
 
 func (p processes) Read(_ context.Context, s journal.Step) (string, error) {
 	pids, err := p.members(s.Target)
@@ -33,13 +33,15 @@ func (p processes) Write(ctx context.Context, s journal.Step, value string) erro
 	if value != "" {
 		return errors.New("processes are started by their runtime, not by the journal")
 	}
-	return p.end(ctx, s.Target)
+	return p.endProcesses(ctx, s.Target)
 }
 
 // EndProcesses kills the processes of a cgroup of this host, until there are none.
-func EndProcesses(ctx context.Context, group string) error { return kernel{"/"}.end(ctx, group) }
+func EndProcesses(ctx context.Context, group string) error {
+	return kernel{"/"}.endProcesses(ctx, group)
+}
 
-func (k kernel) end(ctx context.Context, group string) error {
+func (k kernel) endProcesses(ctx context.Context, group string) error {
 	errAlive := errors.New("processes still there after SIGKILL")
 	return retry(ctx, 5*time.Second, errAlive, func() error {
 		pids, err := k.members(group)
@@ -55,8 +57,8 @@ func (k kernel) end(ctx context.Context, group string) error {
 	})
 }
 
-// ask sends the processes of a cgroup a signal on which they end, and waits up to a second for that.
-func (k kernel) ask(ctx context.Context, group string, sig unix.Signal) error {
+// askToEnd sends the processes of a cgroup a signal on which they end, and waits up to a second for that.
+func (k kernel) askToEnd(ctx context.Context, group string, sig unix.Signal) error {
 	pids, err := k.members(group)
 	for _, pid := range pids {
 		if kerr := unix.Kill(pid, sig); kerr != nil && !errors.Is(kerr, unix.ESRCH) {

@@ -31,9 +31,9 @@ type Scheduling struct {
 // RealTime reports whether the policy is fifo or rr.
 func (s Scheduling) RealTime() bool { return s.Policy.IsRealTime() }
 
-// settable reports whether a thread can be given a policy, and be given its old one back. Deadline is not:
+// isSettable reports whether a thread can be given a policy, and be given its old one back. Deadline is not:
 // its parameters are more than a priority.
-func settable(p sched.Policy) bool {
+func isSettable(p sched.Policy) bool {
 	return p.IsRealTime() || p == sched.Other || p == sched.Batch || p == sched.Idle
 }
 
@@ -54,7 +54,7 @@ func parseScheduling(text string) (Scheduling, error) {
 	} else {
 		_, err = fmt.Sscanf(text, "%s %d %d", &s.Policy, &s.Nice, &s.Slack)
 	}
-	if err != nil || !settable(s.Policy) || s.Nice < -20 || s.Nice > 19 || s.String() != text ||
+	if err != nil || !isSettable(s.Policy) || s.Nice < -20 || s.Nice > 19 || s.String() != text ||
 		s.RealTime() && (s.Priority < 1 || s.Priority > 99) {
 		return s, fmt.Errorf("%q: expected fifo or rr and a priority, "+
 			"or other, batch or idle, a nice value and nanoseconds", text)
@@ -72,7 +72,7 @@ func SchedulingOf(tid int) (Scheduling, error) {
 		return Scheduling{}, task.Ended(err)
 	}
 	s := Scheduling{Nice: int(attr.Nice), Priority: int(attr.Priority)}
-	if s.Policy = sched.Numbered(uint64(attr.Policy)); !settable(s.Policy) {
+	if s.Policy = sched.Numbered(uint64(attr.Policy)); !isSettable(s.Policy) {
 		return s, fmt.Errorf("thread %d: policy %d: %w", tid, attr.Policy, ErrDeadline)
 	}
 	if s.RealTime() {
@@ -106,7 +106,7 @@ func (scheduling) Ends(journal.Step) bool { return true }
 func (scheduling) Name(s journal.Step) string { return taskName("scheduling of thread", s.Target) }
 
 func (scheduling) Read(_ context.Context, s journal.Step) (string, error) {
-	tid, err := find(host.Live(), s.Target)
+	tid, err := findTask(host.Live(), s.Target)
 	if err != nil {
 		return "", err
 	}
@@ -118,7 +118,7 @@ func (scheduling) Read(_ context.Context, s journal.Step) (string, error) {
 }
 
 func (scheduling) Write(_ context.Context, s journal.Step, value string) error {
-	tid, err := find(host.Live(), s.Target)
+	tid, err := findTask(host.Live(), s.Target)
 	if err != nil {
 		return err
 	}

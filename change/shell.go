@@ -16,8 +16,8 @@ func Shell(op journal.Op, s journal.Step) string {
 	return fmt.Sprintf("# %s %s: %q, was %q", s.Kind, s.Target, s.After, s.Before)
 }
 
-// echo returns the command that writes a line to a file.
-func echo(value, file string) string { return "echo " + Quote(value) + " > " + file }
+// echoCommand returns the command that writes a line to a file.
+func echoCommand(value, file string) string { return "echo " + Quote(value) + " > " + file }
 
 const alphanumeric = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 

@@ -27,13 +27,13 @@ func (sysctl) Check(s journal.Step) error {
 	return errors.Join(netdev.CheckName(name), netdev.CheckName(s.After))
 }
 
-func (sysctl) in(target string, f func(path string) error) error {
+func (sysctl) inNamespace(target string, f func(path string) error) error {
 	name, key, _ := strings.Cut(target, ":")
 	return netdev.In(name, func() error { return f(filepath.Join("/proc/sys", key)) })
 }
 
 func (c sysctl) Read(_ context.Context, s journal.Step) (value string, err error) {
-	err = c.in(s.Target, func(path string) error {
+	err = c.inNamespace(s.Target, func(path string) error {
 		value, err = c.read(path)
 		return err
 	})
@@ -41,7 +41,7 @@ func (c sysctl) Read(_ context.Context, s journal.Step) (value string, err error
 }
 
 func (c sysctl) Write(_ context.Context, s journal.Step, value string) error {
-	return c.in(s.Target, func(path string) error { return c.write(path, value) })
+	return c.inNamespace(s.Target, func(path string) error { return c.write(path, value) })
 }
 
 // Shell returns a sysctl(8) command.

@@ -24,8 +24,8 @@ type taskCPUs struct{ root fs.FS }
 // later task with the same number is not taken for it.
 func TaskTarget(tid int, start uint64) string { return fmt.Sprintf("%d:%d", tid, start) }
 
-// find returns the ID of the task that target names, or fs.ErrNotExist if it has ended.
-func find(root fs.FS, target string) (int, error) {
+// findTask returns the ID of the task that target names, or fs.ErrNotExist if it has ended.
+func findTask(root fs.FS, target string) (int, error) {
 	id, start, _ := strings.Cut(target, ":")
 	tid, err := strconv.Atoi(id)
 	if err != nil {
@@ -61,7 +61,7 @@ func checkTask(target string) error {
 // (cpuset_cpus_allowed in kernel/cgroup/cpuset.c). Otherwise it returns all allowed CPUs with the offline
 // ones: most kernel threads may use every possible CPU.
 func (t taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
-	tid, err := find(t.root, s.Target)
+	tid, err := findTask(t.root, s.Target)
 	if err != nil {
 		return "", err
 	}
@@ -89,19 +89,20 @@ func (t taskCPUs) MayOverwrite(s journal.Step, now string) bool {
 		return false
 	}
 	return before.IsSubsetOf(has) ||
-		!has.IsEmpty() && has.IsSubsetOf(after) && t.ofKernel(s.Target) && t.forgets()
+		!has.IsEmpty() && has.IsSubsetOf(after) && t.isKernelThread(s.Target) && t.kernelForgets()
 }
 
-// forgets reports whether the kernel is older than 6.2: only later ones remember affinities (user_cpus_ptr).
-func (t taskCPUs) forgets() bool {
+// kernelForgets reports whether the kernel is older than 6.2: only later ones remember affinities
+// (user_cpus_ptr).
+func (t taskCPUs) kernelForgets() bool {
 	var major, minor int
 	text, _ := fs.ReadFile(t.root, "proc/sys/kernel/osrelease") // an unknown kernel forgets nothing
 	_, err := fmt.Sscanf(string(text), "%d.%d", &major, &minor)
 	return err == nil && (major < 6 || major == 6 && minor < 2)
 }
 
-func (t taskCPUs) ofKernel(target string) bool {
-	tid, err := find(t.root, target)
+func (t taskCPUs) isKernelThread(target string) bool {
+	tid, err := findTask(t.root, target)
 	if err != nil {
 		return false
 	}
@@ -112,7 +113,7 @@ func (t taskCPUs) ofKernel(target string) bool {
 // Write resets the affinity of a program's thread if it had all CPUs of its cpuset before. So it follows
 // later changes of the cpuset, which an affinity that is set would outlast, see pins.
 func (t taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
-	tid, err := find(t.root, s.Target)
+	tid, err := findTask(t.root, s.Target)
 	if err != nil {
 		return err
 	}
@@ -120,9 +121,9 @@ func (t taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	if value == s.Before && !t.ofKernel(s.Target) {
-		h, herr := cpusets()
-		_, all, perr := places(h)(tid)
+	if value == s.Before && !t.isKernelThread(s.Target) {
+		h, herr := cpusetHierarchy()
+		_, all, perr := placeFinder(h)(tid)
 		if errors.Join(herr, perr) == nil && !all.IsEmpty() && all.IsSubsetOf(set) {
 			return task.Ended(task.ResetAffinity(tid))
 		}

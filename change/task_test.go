@@ -58,17 +58,17 @@ func TestSettledAndOfflineCPUs(t *testing.T) {
 		{"0-7", "0-3", ""},   // its cpuset has none
 		{"0-7", "", ""},      // it has ended
 	} {
-		got := settled(set(c.may), own, set("4-6"), set(c.all), online)
+		got := cpusToSet(set(c.may), own, set("4-6"), set(c.all), online)
 		if got != set(c.want) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
 	for all, want := range map[string]bool{"0-3,6": true, "0-3": false} {
-		if got := (pin{cpus: own}).fits(set(all), online); got != want {
+		if got := (pin{cpus: own}).fitsIn(set(all), online); got != want {
 			t.Errorf("5-6 in %s: %v", all, got)
 		}
 	}
-	if (pin{cpus: cpuset.Of(5)}).fits(online, online) || (pin{}).fits(online, online) {
+	if (pin{cpus: cpuset.Of(5)}).fitsIn(online, online) || (pin{}).fitsIn(online, online) {
 		t.Error("CPUs that are offline, or none, fit")
 	}
 }

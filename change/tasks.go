@@ -27,7 +27,7 @@ func (tasks) Check(s journal.Step) error {
 	if !path.IsAbs(s.Target) || path.Clean(s.Target) != s.Target || path.Dir(s.After) != s.Target {
 		return fmt.Errorf("%q to %q: expected a cgroup and one in it", s.Target, s.After)
 	}
-	return ownGroup(s.After)
+	return checkOwnGroup(s.After)
 }
 
 // Read returns After if a killed process has left the cgroup frozen: the move had begun, and undo thaws it.
@@ -48,18 +48,18 @@ func (t tasks) Read(_ context.Context, s journal.Step) (string, error) {
 // InForce reports whether all processes have left. Others may have come after the move.
 func (t tasks) InForce(_ context.Context, s journal.Step, _ string) (bool, error) {
 	pids, err := t.members(s.Target)
-	return !slices.ContainsFunc(pids, func(pid int) bool { return !kernelThread(pid) }), err
+	return !slices.ContainsFunc(pids, func(pid int) bool { return !isKernelThread(pid) }), err
 }
 
 func (t tasks) Write(ctx context.Context, s journal.Step, to string) error {
 	if to == s.Target {
 		return t.move(ctx, s.After, to, func(int) bool { return true })
 	}
-	return t.move(ctx, s.Target, to, func(pid int) bool { return !kernelThread(pid) })
+	return t.move(ctx, s.Target, to, func(pid int) bool { return !isKernelThread(pid) })
 }
 
-// kernelThread reports whether a process is the kernel's, or has ended: those do not move.
-func kernelThread(pid int) bool {
+// isKernelThread reports whether a process is the kernel's, or has ended: those do not move.
+func isKernelThread(pid int) bool {
 	t, err := task.ReadStat(host.Live(), task.Dir(pid))
 	return errors.Is(err, fs.ErrNotExist) || err == nil && (t.Kernel || t.Dead())
 }
@@ -102,7 +102,7 @@ func (k kernel) move(ctx context.Context, from, to string, which func(pid int) b
 	}
 	stopped := false
 	err := retry(ctx, movingTime, errLeft, func() error {
-		if !stopped && k.live() && time.Since(begun) > movingTime/2 {
+		if !stopped && k.isLive() && time.Since(begun) > movingTime/2 {
 			stopped = k.freeze(from) // whoever is moved out continues
 		}
 		var err error

@@ -299,7 +299,7 @@ type Released struct {
 	Kind       string   `json:"kind"` // Released
 	Lanes      []string `json:"lanes"`
 	TakenBack  int      `json:"takenBack"` // settings that are as before the lanes again
-	Settings   int      `json:"settings"`  // settings restored to what they were before the lanes
+	Settings   int      `json:"settings"`  // settings that are still changed, for lanes that stay
 	Left       []Left   `json:"left"`
 	// Waiting may concern other lanes too.
 	Waiting []enforce.Waiting `json:"waiting"`

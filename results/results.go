@@ -28,7 +28,7 @@ type Session struct {
 	Kind        string      `json:"kind"`
 	Schema      int         `json:"schema"`
 	Scenario    Scenario    `json:"scenario"`
-	Factors     []Factor    `json:"factors"` // what differs between cells, in the order of cell names
+	Factors     []Factor    `json:"factors"` // what differs between cells, in the order of words in their names
 	Metrics     []Metric    `json:"metrics"` // what the runs measure, in that order
 	Environment Environment `json:"environment"`
 	// Boots has the environment of each boot, if the session went on after a reboot. The first is Environment.

@@ -335,7 +335,13 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 
 // briefOf returns what a tenant may read of a decision, with fields named as in an App.
 func briefOf(d place.Decision) string {
-	return strings.ReplaceAll(d.Brief(), "; cheapest change: spec.", "; cheapest change: spec.lane.")
+	d.Verdicts = slices.Clone(d.Verdicts)
+	for i, v := range d.Verdicts {
+		if field, is := strings.CutPrefix(v.Change, "spec."); is {
+			d.Verdicts[i].Change = "spec.lane." + field
+		}
+	}
+	return d.Brief()
 }
 
 // refuse reports that an App can get no more Instances. Those that run go on.

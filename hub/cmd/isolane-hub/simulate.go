@@ -75,7 +75,7 @@ func simulateCommand() *cobra.Command {
 	}
 	a.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&file, "snapshot", "", "archive of a machine (isolane snapshot): all hosts are like it")
+	f.StringVar(&file, "snapshot", "", "archive of a machine (isolane host snapshot): all hosts are like it")
 	f.IntVar(&load.apps, "apps", 20, "how many Apps of one CPU to declare, one after another")
 	f.IntVar(&load.changes, "changes", 0, "how many Instances to declare one by one, each for another host")
 	f.BoolVar(&load.change, "change", false, "declare an Instance for each host, all at once")

@@ -209,7 +209,7 @@ func holdCommand(lo lanes.Options) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "hold {DURATION | 0}",
-		Short: "Put the hub's changes off for so much time in which this host is up, such as 2h; 0: no longer",
+		Short: "Postpone the hub's changes, such as 2h, in which downtime does not count; 0: no longer",
 		Args:  cobra.ExactArgs(1),
 	}
 	o := agentFlags(cmd, lo)

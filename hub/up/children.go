@@ -41,7 +41,8 @@ func newChildren(dir string, log *slog.Logger) *children {
 	return c
 }
 
-// keep runs a program, and restarts it when it ends, until close. Its output goes to a file.
+// keep runs a program, and restarts it when it ends, until close: after a second, and after longer and longer
+// if it ends by itself soon after each start. Its output goes to a file.
 func (c *children) keep(log, program string, args ...string) error {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -76,14 +77,20 @@ func (c *children) keep(log, program string, args ...string) error {
 	go func() {
 		defer close(one.ended)
 		defer out.Close()
+		const least, most = time.Second, 30 * time.Second
+		pause, began := least, time.Now()
 		for !c.wait(ctx, cmd) {
 			c.tell(ending{filepath.Base(program), lastWord(log, from)}, cmd.ProcessState.String())
+			if !cmd.ProcessState.Exited() || time.Since(began) > most { // killed, or it ran for a while
+				pause = least
+			}
 			for cmd = nil; cmd == nil; {
 				select {
 				case <-ctx.Done():
 					return
-				case <-time.After(time.Second):
+				case <-time.After(pause):
 				}
+				pause, began = min(2*pause, most), time.Now()
 				next, err := start()
 				if err != nil { // its file is gone, or there is no memory: that may pass
 					c.log.Error("a program was not started", "program", program, "error", err)
@@ -98,7 +105,11 @@ func (c *children) keep(log, program string, args ...string) error {
 
 // tell reports the end of a program, to the log and to whoever waits for the hub to be ready.
 func (c *children) tell(e ending, state string) {
-	c.log.Warn("a program has ended, and is started again", "program", e.program, "state", state, "said", e.said)
+	said := e.said
+	if said == "" { // as where its disk is full
+		said = "nothing that could be written"
+	}
+	c.log.Warn("a program has ended, and is started again", "program", e.program, "state", state, "said", said)
 	select {
 	case c.endings <- e:
 	default: // nobody waits any more

@@ -42,9 +42,15 @@ type fleet struct {
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{bench: newBench(t)}
+	f.begin(t)
+	return f
+}
+
+// begin starts the hub.
+func (f *fleet) begin(t *testing.T) {
+	t.Helper()
 	f.up, f.join = f.hub(t, "hub")
 	f.administer(t, filepath.Join(f.file("hub"), "admin.kubeconfig"))
-	return f
 }
 
 // administer makes the clients of an administrator.

@@ -38,8 +38,10 @@ import (
 // bench is a hub and a host, both on this machine.
 type bench struct {
 	dir, binary, programs string
+	address               string // of the hub
 	port                  int
 	more                  []string // flags of up
+	netns                 string   // where the agent runs, if not beside the hub
 }
 
 func newBench(t *testing.T) *bench {
@@ -62,7 +64,7 @@ func withoutHost(t *testing.T) *bench {
 	if programs == "" {
 		t.Skip("skipped: needs etcd and kube-apiserver: make test-hub")
 	}
-	b := &bench{dir: t.TempDir(), programs: programs, port: 20000 + 3*rand.IntN(4000)}
+	b := &bench{dir: t.TempDir(), programs: programs, address: "127.0.0.1", port: 20000 + 3*rand.IntN(4000)}
 	b.binary = b.file("isolane-hub")
 	if out, err := exec.Command("go", "build", "-o", b.binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -114,6 +116,14 @@ func left(t *testing.T) {
 
 func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
 
+// command returns a command of isolane-hub, at the host's site if it is one of a host.
+func (b *bench) command(args ...string) *exec.Cmd {
+	if b.netns == "" || args[0] != "agent" && args[0] != "join" {
+		return exec.Command(b.binary, args...)
+	}
+	return exec.Command("nsenter", append([]string{"--net=/run/netns/" + b.netns, b.binary}, args...)...)
+}
+
 // start starts a command of isolane-hub, whose output goes to a file.
 func (b *bench) start(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
@@ -121,7 +131,7 @@ func (b *bench) start(t *testing.T, name string, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(b.binary, args...)
+	cmd := b.command(args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(os.Environ(), "ISOLANE_SOCKET="+b.file("agent.sock"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -151,7 +161,7 @@ func (b *bench) end(t *testing.T, cmd *exec.Cmd, with syscall.Signal) {
 // hub starts the hub, and returns the command with which hosts join.
 func (b *bench) hub(t *testing.T, name string) (*exec.Cmd, []string) {
 	t.Helper()
-	cmd := b.start(t, name, append([]string{"up", "--dir", b.file("hub"), "--programs", b.programs, "--address", "127.0.0.1",
+	cmd := b.start(t, name, append([]string{"up", "--dir", b.file("hub"), "--programs", b.programs, "--address", b.address,
 		"--port", fmt.Sprint(b.port)}, b.more...)...)
 	return cmd, b.joining(t, name)
 }

@@ -19,6 +19,7 @@ import (
 	local "isolane.dev/isolane/agent"
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/history"
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/hub/agent"
 	"isolane.dev/isolane/hub/pods"
 	"isolane.dev/isolane/hub/sites"
@@ -147,6 +148,12 @@ func agentCommand(lo lanes.Options) *cobra.Command {
 				return err
 			}
 			o.Cluster = &c
+			h, err := host.Read(host.Live())
+			if err != nil {
+				return err
+			}
+			// As isolane-kube: its own container may be kept off the CPUs of lanes.
+			o.Lanes.CPUs, o.Lanes.MemoryNodes = h.Online(), h.MemoryNodes()
 			return agent.Run(cmd.Context(), *o)
 		}
 		return alone(cmd.Context(), *o)

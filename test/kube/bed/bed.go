@@ -201,6 +201,9 @@ func (b *Bed) log(name string) string  { return filepath.Join(b.logs(), name+".l
 func (b *Bed) file(name string) string { return filepath.Join(b.Dir, name) }
 func (b *Bed) server() string          { return fmt.Sprintf("https://%s:%d", address(b.number, 1), apiPort) }
 
+// HostAddress returns the address by which nodes and pods reach this machine.
+func (b *Bed) HostAddress() string { return address(b.number, hostNumber).String() }
+
 // credentials makes certificates and kubeconfigs for all clients of the API server.
 func (b *Bed) credentials() error {
 	if err := os.MkdirAll(b.file("pki"), 0o700); err != nil {

@@ -14,14 +14,14 @@ import (
 
 	"isolane.dev/isolane/test/kube"
 	"isolane.dev/isolane/test/kube/bed"
+	"isolane.dev/isolane/test/kube/image"
 )
 
 // hub is a hub on this machine, which the node of a cluster has joined.
 type hub struct {
 	*cluster
 	binary, dir string
-	of          string // kubeconfig of the agent's service account
-	up, agent   *exec.Cmd
+	up          *exec.Cmd
 }
 
 // start starts a command of isolane-hub, whose output goes to a file.
@@ -69,7 +69,7 @@ func startHub(t *testing.T, c *cluster) *hub {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.up = h.start(t, "up", "up", "--dir", h.file("hub"), "--programs", programs, "--address", "127.0.0.1", "--port",
+	h.up = h.start(t, "up", "up", "--dir", h.file("hub"), "--programs", programs, "--address", h.HostAddress(), "--port",
 		fmt.Sprint(20000+3*rand.IntN(4000)))
 	var join []string
 	h.until(t, "the hub is ready", func() error {
@@ -82,24 +82,47 @@ func startHub(t *testing.T, c *cluster) *hub {
 		}
 		return errors.Join(errors.New("no command to join"), rerr)
 	})
-	join = append(join, "--dir", h.file("agent"), "--name", "node")
-	if out, jerr := exec.Command(h.binary, join...).CombinedOutput(); jerr != nil {
+	manifest := root + "/deploy/kube/hub-agent.yaml"
+	err = h.Load(t.Context(), image.Image{Name: "docker.io/library/isolane-hub:latest", Programs: []string{h.binary},
+		Entrypoint: []string{"/isolane-hub"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.kubectl(t, "", "apply", "-f", manifest)
+	h.kubectl(t, "", "config", "set-context", "--current", "--namespace=isolane-hub") // that of the pods
+	h.until(t, "the agent says that its node has not joined", func() error {
+		said, lerr := h.tryKubectl(t, "", "logs", "daemonset/isolane-hub")
+		if lerr == nil && !strings.Contains(said, "isolane-hub join") {
+			lerr = errors.New(said)
+		}
+		return lerr
+	})
+	out, jerr := h.node.Command(t.Context(), h.binary, append(join, "--name", "node")...).CombinedOutput()
+	if jerr != nil {
 		t.Fatalf("join: %v: %s", jerr, out)
 	}
-	// Its own rights, and no pods of its own: they need an image. The node's name stands for its pod.
-	h.kubectl(t, "", "apply", "-f", root+"/deploy/kube/hub-agent.yaml")
-	h.kubectl(t, "", "delete", "daemonset", "isolane-hub", "-n", "isolane-hub")
-	h.of = h.credentials(t, h.node, "isolane-hub", "isolane-hub")
-	h.kubectl(t, "", "config", "set-context", "--current", "--namespace=isolane-hub") // that of the pods
-	h.follow(t)
+	h.restart(t) // the kubelet would do it, after longer and longer
 	return h
 }
 
-// follow starts the agent.
-func (h *hub) follow(t *testing.T) {
+// restart ends the pod of the agent, and waits for the next one.
+func (h *hub) restart(t *testing.T) {
 	t.Helper()
-	h.agent = h.start(t, "agent", "agent", "--dir", h.file("agent"), "--node", h.node.Name, "--kubeconfig",
-		h.of)
+	const selector = "app=isolane-hub"
+	h.kubectl(t, "", "delete", "pods", "-l", selector, "--grace-period=0", "--force")
+	h.until(t, "the agent runs", func() error {
+		state, err := h.tryKubectl(t, "", "get", "pods", "-l", selector, "-o", "jsonpath={.items[*].status.containerStatuses[*].state}")
+		if err == nil && !strings.HasPrefix(state, `{"running":`) {
+			err = errors.New(state)
+		}
+		return err
+	})
+	t.Cleanup(func() {
+		if t.Failed() {
+			said, err := h.tryKubectl(t, "", "logs", "daemonset/isolane-hub")
+			t.Logf("daemonset/isolane-hub: %v\n%s", err, said)
+		}
+	})
 }
 
 func (h *hub) file(name string) string { return filepath.Join(h.dir, name) }
@@ -116,9 +139,9 @@ metadata: {name: %s}
 spec: {lane: %s, image: "kubebed.test/%s:1", command: ["%d"], replicas: 1}
 `
 
-func (h *hub) apply(t *testing.T, name, lane, image string, threads int) {
+func (h *hub) apply(t *testing.T, name, lane, program string, threads int) {
 	t.Helper()
-	h.ask(t, fmt.Sprintf(app, name, lane, image, threads), "apply", "-f", "-")
+	h.ask(t, fmt.Sprintf(app, name, lane, program, threads), "apply", "-f", "-")
 }
 
 // is waits until an App has this phase, with a message that says something.
@@ -133,7 +156,7 @@ func (h *hub) is(t *testing.T, name, phase, says string) {
 	})
 }
 
-// A cluster's node is a host of a hub: an App is a pod there with a claim, whose lane the node's planner has
+// A cluster's node is a host of a hub, by the DaemonSet of deploy/kube/hub-agent.yaml: an App is a pod there with a claim, whose lane the node's planner has
 // placed before the hub confirms it. It goes on without hub and agent, comes back when somebody deletes it,
 // and ends with its App. What has no room is refused with the planner's reason, and leaves nothing.
 func TestHub(t *testing.T) {
@@ -155,7 +178,7 @@ func TestHub(t *testing.T) {
 	c.apart(t, cpus, pod)
 	h.ask(t, "", "delete", "app", "web", "--wait", "--timeout=100s")
 	c.until(t, "nothing is left", func() error {
-		left, err := c.tryKubectl(t, "", "get", "pods,resourceclaims", "-o", "name")
+		left, err := c.tryKubectl(t, "", "get", "pods,resourceclaims", "-l", "app!=isolane-hub", "-o", "name")
 		if err == nil && left != "" {
 			err = errors.New(left)
 		}
@@ -177,10 +200,9 @@ func TestHub(t *testing.T) {
 	h.is(t, "web", "Running", "")
 	c.ready(t, pod)
 
-	h.end(h.agent, syscall.SIGKILL)
 	h.end(h.up, syscall.SIGKILL)
 	was := c.processes(t, pod)
-	h.follow(t) // without a hub
+	h.restart(t) // without a hub
 	c.kubectl(t, "", "delete", "pod", pod)
 	h.until(t, "another pod runs", func() error {
 		if now := c.processesNow(pod); len(now) == 0 || now[0] == was[0] {
@@ -198,7 +220,7 @@ func TestHub(t *testing.T) {
 	})
 	t.Logf("the hub answered after %v", time.Since(began))
 	h.ask(t, "", "delete", "app", "web", "--wait", "--timeout=100s")
-	if left := c.kubectl(t, "", "get", "pods,resourceclaims", "-o", "name"); left != "" {
+	if left := c.kubectl(t, "", "get", "pods,resourceclaims", "-l", "app!=isolane-hub", "-o", "name"); left != "" {
 		t.Errorf("left: %s", left)
 	}
 }

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// site is a network namespace on this machine, with one cable to the hub.
+const (
+	site   = "isolane-test-site"
+	cable  = "isl-test-hub" // the hub's end
+	hubAt  = "198.18.43.1"
+	siteAt = "198.18.43.2"
+)
+
+// withSite returns a hub with a host at a site of its own.
+func withSite(t *testing.T) *fleet {
+	t.Helper()
+	ip := func(args string) {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %s%v", args, out, err)
+		}
+	}
+	f := &fleet{bench: newBench(t)}
+	ip("netns add " + site)
+	t.Cleanup(func() { ip("netns del " + site) }) // and the cable with it
+	ip("link add " + cable + " type veth peer name eth0 netns " + site)
+	ip("addr add " + hubAt + "/24 dev " + cable)
+	ip("link set " + cable + " up")
+	ip("-n " + site + " addr add " + siteAt + "/24 dev eth0")
+	ip("-n " + site + " link set eth0 up")
+	f.address, f.netns = hubAt, site
+	f.begin(t)
+	return f
+}
+
+// A cable that is pulled says nothing to either end: connections stay open, and no packet is refused. The host goes
+// on alone, and what was declared meanwhile is done once the cable is back.
+func TestCablePulled(t *testing.T) {
+	long(t)
+	f := withSite(t)
+	join := append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")
+	if out, err := f.command(join...).CombinedOutput(); err != nil {
+		t.Fatalf("join: %s%v", out, err)
+	}
+	f.agent(t)
+	busy := map[string]any{"lane": map[string]any{"cpus": map[string]any{"count": 1}},
+		"command": []any{"sh", "-c", "while :; do :; done & while :; do :; done & wait"}}
+	f.make(t, "apps", "App", "default", "first", busy)
+	f.app(t, "default", "first", "Running")
+	const first = "default.first"
+
+	pull := func(how string) time.Time {
+		if out, err := exec.Command("ip", "link", "set", cable, how).CombinedOutput(); err != nil {
+			t.Fatalf("%s%v", out, err)
+		}
+		return time.Now()
+	}
+	before := running(t, first)
+	pulled := pull("down")
+	for _, pid := range before {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "it is started again without the hub", func() error {
+		if now := running(t, first); len(now) != 3 || slices.Contains(before, now[0]) {
+			return fmt.Errorf("processes %v", now)
+		}
+		return nil
+	})
+	after := running(t, first)
+	t.Logf("started again after %.1f s", time.Since(pulled).Seconds())
+
+	f.make(t, "apps", "App", "default", "second", busy)
+	if err := f.resource("apps", "default").Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.app(t, "default", "second", "Pending")
+	if now := running(t, first); !slices.Equal(now, after) {
+		t.Errorf("processes %v while the cable was pulled, expected still %v", now, after)
+	}
+
+	back := pull("up")
+	f.app(t, "default", "second", "Running")
+	t.Logf("what was declared meanwhile runs %.1f s after the cable is back", time.Since(back).Seconds())
+	f.gone(t, "first", func() error {
+		_, err := f.resource("apps", "default").Get(t.Context(), "first", metav1.GetOptions{})
+		return err
+	})
+	if now := running(t, first); len(now) > 0 {
+		t.Errorf("processes %v, expected none", now)
+	}
+	if log, err := os.ReadFile(f.file("agent.log")); err == nil {
+		t.Logf("the agent said:\n%s", log)
+	}
+	f.deleteApp(t, "second")
+}

@@ -75,6 +75,8 @@ func TestParseRefuses(t *testing.T) {
 		{"isolane.dev/v1alpha1", "isolane.dev/v1", `1: apiVersion: expected isolane.dev/v1alpha1, found "isolane.dev/v1"`},
 		{"outer: 100", "outer: 4095", "7: spec.network.vlan.outer: expected 1-4094, found 4095"},
 		{"vlan: {outer: 100, inner: 17}", "sources: [10.0.0.1/8]", "7: spec.network.sources[0]: expected the first address of a range and the length of its prefix, such as 10.0.0.0/8"},
+		{"vlan: {outer: 100, inner: 17}", "rate: 0", `7: spec.network.rate: expected a rate above 0, found "0"`},
+		{"vlan: {outer: 100, inner: 17}", "rate: 0Gbit", `7: spec.network.rate: expected a rate above 0, found "0Gbit"`},
 		{"vlan: {outer: 100, inner: 17}", "rate: 100kbit", "7: spec.network.rate: 100kbit/s: expected at least 1Mbit/s"},
 		{"vlan: {outer: 100, inner: 17}", "addresses: [192.0.2.10]", "7: spec.network.addresses[0]: expected an address and the length of its prefix, such as 192.0.2.10/24 or 2001:db8::10/64, found \"192.0.2.10\""},
 		{"vlan: {outer: 100, inner: 17}", "addresses: [192.0.2.0/24]", "7: spec.network.addresses: 192.0.2.0/24: expected an address of one host, this is the network"},

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -111,7 +112,7 @@ func (d *Display) Show(r Reading) error {
 // DriftText says in one line what was not as the lanes want it, who caused it, and what was done about it.
 func DriftText(at time.Time, d enforce.Drift) string {
 	text := fmt.Sprintf("%s drift: %s: expected %s, found %s", at.Local().Format(time.TimeOnly), d.Name,
-		d.Expected, d.Found)
+		d.Expected, cmp.Or(d.Found, "nothing"))
 	if d.By != "" {
 		text += ", by " + d.By
 	}

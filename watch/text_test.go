@@ -91,3 +91,12 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 }
+
+// A device that somebody has deleted was found as nothing, which is said.
+func TestDriftOfWhatIsGone(t *testing.T) {
+	at := time.Date(2026, 11, 22, 10, 0, 1, 0, time.Local)
+	want := "10:00:01 drift: device eth0: expected veth, found nothing"
+	if got := DriftText(at, enforce.Drift{Name: "device eth0", Expected: "veth"}); got != want {
+		t.Errorf("got %q, expected %q", got, want)
+	}
+}

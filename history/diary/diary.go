@@ -2,6 +2,7 @@
 package diary
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -108,7 +109,8 @@ func (d *Diary) Repaired(all []enforce.Drift) {
 	for _, drift := range all {
 		if drift.Repaired {
 			d.Add(history.Event{Kind: history.PutBack, Settings: 1, By: drift.By,
-				What: fmt.Sprintf("%s: expected %s, found %s", drift.Name, drift.Expected, drift.Found)})
+				What: fmt.Sprintf("%s: expected %s, found %s", drift.Name, drift.Expected,
+					cmp.Or(drift.Found, "nothing"))})
 		}
 	}
 }

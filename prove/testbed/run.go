@@ -384,14 +384,6 @@ func (r *Bed) stopNeighbours(p *programs.Process, scratch string, run *results.R
 	return delivered(scratch, run)
 }
 
-// died makes a run void for what neighbours said, such as an unknown option, if the witness saw that they had
-// ended before they were told to.
-func died(run *results.Run, err error) {
-	if err != nil && run.Witness.Source != "" && !run.Witness.Neighbours.Alive {
-		run.Void = append(run.Void, "neighbours: "+err.Error())
-	}
-}
-
 // noiseReport is the file in which neighbours report their work.
 const noiseReport = "noise.yaml"
 

@@ -256,7 +256,7 @@ prove/balance          250        5  segments at both ends, and who dropped some
 prove/drivers          100        5  out of cmd/isolane: what a scenario may name, also for programs that use the library; the paths of scenarios
 prove/layout           350       10  distances of the application from the client
 prove/programs         300       10  out of prove/testbed: programs of a run, and commands
-prove/scenario        1750       23  what of a scenario can be in pods; rows of published tables; several instances; cells that only longer modes have
+prove/scenario        1810       23  what of a scenario can be in pods; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove

@@ -2,7 +2,9 @@ package prove
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"isolane.dev/isolane/prove/scenario"
@@ -25,8 +27,8 @@ func newSession(o Options, around scenario.Scenario, now results.Environment) (r
 	}
 	mode, ok := o.Scenario.Spec.Modes[o.Mode]
 	if !ok {
-		return results.Session{}, fmt.Errorf("%w: scenario %s has no mode %s", ErrInput, o.Scenario.Metadata.Name,
-			o.Mode)
+		return results.Session{}, fmt.Errorf("%w: scenario %s has no mode %s, only %s", ErrInput,
+			o.Scenario.Metadata.Name, o.Mode, strings.Join(slices.Sorted(maps.Keys(o.Scenario.Spec.Modes)), ", "))
 	}
 	cells, err := around.Cells(around.Named(o.Cells, o.Mode))
 	if err != nil {

@@ -192,7 +192,7 @@ func fromJSON(data []byte, into encoding.TextUnmarshaler) error {
 	return into.UnmarshalText(data)
 }
 
-// Percent is a part of 1: 0.05 is written "5%".
+// Percent is a part of 1: 0.05 is written "5%". 0 is an absent one, and is never read.
 type Percent float64
 
 // ParsePercent reads a percentage.
@@ -201,6 +201,9 @@ func ParsePercent(s string) (Percent, error) {
 	v, err := strconv.ParseFloat(number, 64)
 	if err != nil || !ok || math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0, fmt.Errorf("%q: expected a percentage such as 5%%", s)
+	}
+	if v == 0 {
+		return 0, fmt.Errorf("%q: expected more than 0%%", s)
 	}
 	return Percent(v / 100), nil
 }

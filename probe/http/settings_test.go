@@ -30,7 +30,7 @@ func TestSettings(t *testing.T) {
 	for settings, want := range map[string]string{
 		"{server: apache}": "server", "{workers: -1}": "workers", "{workers: 100000}": "workers", "{size: 2Mi}": "size",
 		"{size: 0}": "size", "{rate: 0}": "rate", "{rate: -5}": "rate", "{rate: 1e9}": "rate", "{rate: .nan}": "",
-		"{share: 0.5}": "percentage", "{share: -1%}": "share", "{share: 2000%}": "share", "{share: 50%, rate: 5}": "share, rate", "{share: 50%, rate: max}": "share, rate", "{rate: fast}": "rate", "{rate: 5, arrivals: burst}": "arrivals", "{arrivals: paced}": "arrivals", "{seed: 3}": "seed",
+		"{share: 0.5}": "percentage", "{share: -1%}": "share", "{share: 0%}": "expected more than 0%", "{share: 2000%}": "share", "{share: 50%, rate: 5}": "share, rate", "{share: 50%, rate: max}": "share, rate", "{rate: fast}": "rate", "{rate: 5, arrivals: burst}": "arrivals", "{arrivals: paced}": "arrivals", "{seed: 3}": "seed",
 		"{rate: 5, arrivals: paced, seed: 3}": "seed", "{connections: 0}": "connections", "{connections: 20000}": "connections",
 		"{wait: nap}": "wait", "{conections: 4}": "conections", "[1]": "",
 	} {

@@ -107,8 +107,7 @@ func (s Scenario) Cells(names []string) ([]results.Cell, error) {
 		if i < 0 {
 			return nil, s.noCell(name)
 		}
-		if slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Name == name }) &&
-			name != s.Spec.Baseline {
+		if slices.ContainsFunc(cells, func(c results.Cell) bool { return c.Name == name }) {
 			return nil, fmt.Errorf("%q is listed twice", name)
 		}
 		cells = append(cells, all[i])
@@ -126,6 +125,14 @@ func (s Scenario) Named(asked []string, mode string) []string {
 		return asked
 	}
 	return slices.Concat(s.Spec.Cells, s.Spec.Modes[mode].MoreCells)
+}
+
+// has returns an error unless there is a cell of that name.
+func (s Scenario) has(name string) error {
+	if slices.ContainsFunc(s.AllCells(), func(c results.Cell) bool { return c.Name == name }) {
+		return nil
+	}
+	return s.noCell(name)
 }
 
 // noCell says why there is no cell of that name.

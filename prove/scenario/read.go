@@ -212,6 +212,9 @@ func (s Scenario) Metrics() ([]results.Metric, error) {
 	}
 	ordered := []results.Metric{}
 	for i, name := range primary {
+		if slices.Contains(primary[:i], name) {
+			return nil, fmt.Errorf("spec.primary[%d]: %q is listed twice", i, name)
+		}
 		k := slices.IndexFunc(all, func(m results.Metric) bool { return m.Name == name })
 		if k < 0 {
 			return nil, fmt.Errorf("spec.primary[%d]: %q: expected one of %s", i, name, namesOf(all))

@@ -182,6 +182,7 @@ func TestParseRefuses(t *testing.T) {
 		{"        - quiet\n", "        - {name: quiet, neighbours: [{name: cpu}]}\n", "levels[0] (quiet): neighbours: expected none"},
 		{"neighbours:", "neighbors:", `levels[1] (noisy): unknown field "neighbors"`},
 		{"    - quiet-floating-bridge\n", "", "the baseline"},
+		{"    - noisy-floating-bridge\n", "    - quiet-floating-bridge\n", `spec.cells: "quiet-floating-bridge" is listed twice`},
 		{"moreCells: [quiet-lane-direct]", "moreCells: [quiet-lane-express]", `spec.modes.standard.moreCells: "quiet-lane-express" is listed twice`},
 		{"mode: open", "mode: open, gap: 5us", "mode open"},
 		{"rate: 1000", "rate: -1", "mode open: rate -1"},
@@ -200,6 +201,7 @@ func TestParseRefuses(t *testing.T) {
 		{"name: throughput,", "name: throughput-tcp-up,", `two metrics have the name "throughput-tcp-up"`},
 		{"of: [throughput-tcp-up,", "of: [rtt-udp-64-open,", `spec.means[0].of: "rtt-udp-64-open": expected a metric in ns with one value`},
 		{"primary: [throughput,", "primary: [power,", `spec.primary[0]: "power": expected one of rtt-udp-64-pingpong`},
+		{"primary: [throughput,", "primary: [rtt-udp-64-pingpong,", `spec.primary[1]: "rtt-udp-64-pingpong" is listed twice`},
 		{"{name: malloc", "{name: --exec", "neighbours[1].name"},
 		{"percent: 60, qualifier", "statistic: median, percent: 60, qualifier", "spec.published[0].figures[1].statistic: expected none"},
 		{"against: quiet-lane-express, qualifier", "against: quiet-lane, qualifier", "spec.published[0].figures[9].against:"},
@@ -313,6 +315,34 @@ func TestCells(t *testing.T) {
 	}
 	if f := s.Factors(); f[1].Levels[1].Words != "both" || f[2].Quiet != "quiet" || f[0].Quiet != "" {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A level that does nothing is refused: one that another factor's level replaces, and one of the way to a client
+// that there is not. What is nested or sets something else may stand.
+func TestLevelsThatDoNothing(t *testing.T) {
+	const quieter = "{name: noise, levels: [quiet, {name: noisy, neighbours: [{name: cpu}]}]}, {name: disk, kind: noise, levels: [quiet, {name: writes, neighbours: [{name: hdd}]}]}"
+	const slower = "{name: a, kind: setting, levels: [{name: 1, probes: {p: {gap: 1us}}}]}, {name: b, kind: setting, levels: [{name: 1, probes: {p: {gap: 2us}}}]}"
+	const other = "{name: a, kind: setting, levels: [{name: 1, probes: {p: {gap: 1us}}}]}, {name: b, kind: setting, levels: [{name: 1, probes: {p: {wait: spin}}}]}"
+	const nested = "{name: a, kind: cpus, levels: [1]}, {name: b, kind: cpus, where: {a: [1]}, levels: [1, 2]}"
+	const commands = "{name: a, kind: command, levels: [{name: 1, before: [a], after: [b]}]}, {name: b, kind: command, levels: [{name: 1, before: [c], after: [d]}]}"
+	for _, c := range []struct{ factors, baseline, probe, want string }{
+		{quieter, "quiet-quiet", "echo", "spec.factors[1] (disk): level quiet sets what noisy of noise sets too, in cell noisy-quiet:"},
+		{slower, "1-1", "echo", "spec.factors[1] (b): level 1 sets what 1 of a sets too, in cell 1-1:"},
+		{other, "1-1", "echo", ""},
+		{nested, "1-1", "echo", ""},
+		{commands, "1-1", "echo", ""},
+		{"{name: path, levels: [bridge, express]}", "bridge", "echo", ""},
+		{"{name: path, levels: [bridge, express]}", "bridge", "wakeup", "spec.factors[0] (path): level bridge is about the way to the client, and no probe has a client"},
+		{"{name: distance, levels: [same-cpu, siblings]}", "same-cpu", "wakeup", "spec.factors[0] (distance): level same-cpu is about the way to the client"},
+	} {
+		text := "apiVersion: isolane.dev/v1alpha3\nkind: Scenario\nmetadata: {name: own}\nspec: {factors: [" + c.factors +
+			"], baseline: " + c.baseline + ", lane: {cpus: {count: 1}}, probes: [{name: p, kind: " + c.probe +
+			"}], modes: {quick: {blocks: 2, windows: {" + c.probe + ": {measure: 1s}}}}}\n"
+		_, err := Parse("own", strings.NewReader(text), kinds())
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.factors, err, c.want)
+		}
 	}
 }
 

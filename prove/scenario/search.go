@@ -107,7 +107,7 @@ func (s *Scenario) readSearch(q *Search, kinds Drivers) error {
 		return errors.New("cells: at least one is needed")
 	}
 	for _, name := range q.Cells {
-		if _, err := s.Cells([]string{name, s.Spec.Baseline}); err != nil {
+		if err := s.has(name); err != nil {
 			return fmt.Errorf("cells: %w", err)
 		}
 	}

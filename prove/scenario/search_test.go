@@ -130,6 +130,7 @@ func TestSearchesRefused(t *testing.T) {
 		{"kind: bounds", "kind: bounds, factor: cpus", "(limits).factor: bounds varies the setting of a probe"},
 		{"from: 0.5", "from: 64000", "(limits).from: expected more than 0, less than to"},
 		{"from: 0.5", "from: -1", "(limits).from: expected more than 0, less than to"},
+		{"width: 20%", "width: 0%", "spec.searches[2].width: \"0%\": expected more than 0%"},
 		{"width: 20%", "width: 20", "expected a percentage such as 5%"},
 		{"width: 20%", "width: 0.01%", "(limits).width: expected 0.1% to 1000%, found 0.01%"},
 		{"kind: bounds, probe: open", "kind: bounds, probe: closed", "(limits).setting: probe closed: mode pingpong: rate 0.5"},

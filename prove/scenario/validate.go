@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -22,7 +23,8 @@ func (s *Scenario) validate(kinds Drivers) error {
 	if strings.Contains(s.Metadata.Name, "/") { // it is part of a directory's name
 		return fmt.Errorf("metadata.name: expected no /, found %q", s.Metadata.Name)
 	}
-	for _, check := range []func() error{s.validateCells, s.validateFigures, s.validateLane} {
+	for _, check := range []func() error{s.validateCells, s.independent, s.wired, s.validateFigures,
+		s.validateLane} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -122,6 +124,53 @@ func (s Scenario) reached() error {
 	return nil
 }
 
+// independent rejects two factors that set the same condition to different values: the cell would be named by
+// both and have one of them. A factor may refine an earlier one that its where names.
+func (s Scenario) independent() error {
+	for _, c := range s.AllCells() {
+		for i, f := range s.Spec.Factors {
+			for _, before := range s.Spec.Factors[:i] {
+				_, both := c.Levels[before.Name]
+				_, refines := f.Where[before.Name]
+				if _, ok := c.Levels[f.Name]; ok && both && !refines && !s.commute(before, f, c) {
+					return fmt.Errorf("spec.factors[%d] (%s): level %s sets what %s of %s sets too, in cell %s: expected "+
+						"factors that set different things", i, f.Name, c.Levels[f.Name], c.Levels[before.Name],
+						before.Name, c.Name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// commute reports whether two factors make the same conditions of a cell in either order. Commands run in the
+// order of their factors, and do not count.
+func (s Scenario) commute(a, b Factor, cell results.Cell) bool {
+	set := func(first, second Factor) factor.Conditions {
+		c := factor.Conditions{Lane: s.Spec.Lane}
+		first.Set(&c, cell.Levels[first.Name])
+		second.Set(&c, cell.Levels[second.Name])
+		c.Before, c.After, c.Needs = nil, nil, nil
+		return c
+	}
+	return reflect.DeepEqual(set(a, b), set(b, a))
+}
+
+// wired rejects a level of the way to the client if no probe has a client: it would change nothing.
+func (s Scenario) wired() error {
+	for i, f := range s.Spec.Factors {
+		for _, l := range f.Levels() {
+			var c factor.Conditions
+			f.Set(&c, l.Name)
+			if (c.Path != "" || c.Distance != factor.AnyDistance) && !s.Networked() {
+				return fmt.Errorf("spec.factors[%d] (%s): level %s is about the way to the client, and no probe has a "+
+					"client: it would change nothing", i, f.Name, l.Name)
+			}
+		}
+	}
+	return nil
+}
+
 // validateFigures checks what refers to metrics.
 func (s Scenario) validateFigures() error {
 	metrics, err := s.Metrics()
@@ -141,7 +190,7 @@ func (s Scenario) validateFigures() error {
 	if s.Spec.Aims == nil {
 		return nil
 	}
-	if _, err := s.Cells([]string{s.Spec.Aims.Cell, s.Spec.Baseline}); err != nil {
+	if err := s.has(s.Spec.Aims.Cell); err != nil {
 		return fmt.Errorf("spec.aims.cell: %w", err)
 	}
 	if len(s.Spec.Aims.Goals) == 0 {
@@ -149,7 +198,7 @@ func (s Scenario) validateFigures() error {
 	}
 	for i, g := range s.Spec.Aims.Goals {
 		m, err := find(g.Metric)
-		_, unknown := s.Cells([]string{cmp.Or(g.Against, s.Spec.Baseline), s.Spec.Baseline})
+		unknown := s.has(cmp.Or(g.Against, s.Spec.Baseline))
 		switch {
 		case err != nil:
 			return fmt.Errorf("spec.aims.goals[%d].%w", i, err)
@@ -181,7 +230,7 @@ func (s Scenario) validatePublished(find func(string) (results.Metric, error)) e
 			if (u.Cell == "") == (u.Row == "") || u.Row != "" && !isRow(u.Row) || strings.TrimSpace(u.Because) == "" {
 				return fmt.Errorf("%s: expected row or cell, and because: the reason, which is printed", where)
 			}
-			if _, err := s.Cells([]string{u.Cell, s.Spec.Baseline}); u.Cell != "" && err != nil {
+			if err := s.has(u.Cell); u.Cell != "" && err != nil {
 				return fmt.Errorf("%s.cell: %w", where, err)
 			}
 		}
@@ -191,14 +240,14 @@ func (s Scenario) validatePublished(find func(string) (results.Metric, error)) e
 
 // validateFigure checks a published figure. An error begins with the field.
 func (s Scenario) validateFigure(f PublishedFigure, find func(string) (results.Metric, error)) error {
-	if _, err := s.Cells([]string{f.Cell, s.Spec.Baseline}); err != nil {
+	if err := s.has(f.Cell); err != nil {
 		return fmt.Errorf("cell: %w", err)
 	}
 	m, err := find(f.Metric)
 	if err != nil {
 		return err
 	}
-	_, unknown := s.Cells([]string{cmp.Or(f.Against, s.Spec.Baseline), s.Spec.Baseline})
+	unknown := s.has(cmp.Or(f.Against, s.Spec.Baseline))
 	switch {
 	case unknown != nil:
 		return fmt.Errorf("against: %w", unknown)

@@ -379,6 +379,8 @@ func (r *Bed) stopNeighbours(p *programs.Process, scratch string, run *results.R
 	if err := p.Stop(syscall.SIGINT, patience); err != nil {
 		return err
 	}
+	_, err := p.Wait()
+	died(run, err)
 	return delivered(scratch, run)
 }
 

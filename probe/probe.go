@@ -115,8 +115,8 @@ const Behind = "eth1"
 // Validate checks warm-up and window. It does not check the address, which is known later.
 func (c Conditions) Validate() error {
 	switch {
-	case c.Window <= 0 || c.Window > 24*time.Hour:
-		return fmt.Errorf("measure: %s: expected more than 0 and at most 24h", c.Window)
+	case c.Window < time.Millisecond || c.Window > 24*time.Hour:
+		return fmt.Errorf("measure: %s: expected 1ms to 24h", c.Window)
 	case c.Warmup < 0 || c.Warmup > time.Hour:
 		return fmt.Errorf("warmup: %s: expected at least 0 and at most 1h", c.Warmup)
 	}

@@ -229,6 +229,8 @@ func TestParseRefuses(t *testing.T) {
 		{"where: {noise: [noisy], path: [direct]}", "where: {placement: []}", "spec.exclude[0].where: no combination of the factors is so"},
 		{"because: what the machine can do at most is asked of a quiet one", "because: ' '", "spec.exclude[0]: expected where, and because"},
 		{"name: path,", "name: path, where: {placement: []},", "spec.factors[2] (path).where: no combination of the factors before it is so"},
+		{"measure: 400ms", "measure: 1ns", `windows.echo: measure: 1ns: expected 1ms to 24h`},
+		{"blocks: 3,", "blocks: 3, searches: {trial: 1s},", "quick.searches: expected none, or spec.searches that it makes"},
 		{"measure: 400ms", "measure: soon", `edge.yaml: spec.modes.quick.windows.echo.measure: duration "soon": expected a number and ns`},
 		{"measure: 400ms", "measure: 400", `windows.echo.measure: duration "400": expected a number and ns`},
 		{"blocks: 3", "blocks: 3, boots: 4", `edge.yaml: spec.modes.quick.boots: expected 1-3, one block a boot at least, found 4`},

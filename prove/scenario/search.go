@@ -72,6 +72,9 @@ func (s *Scenario) readSearches(kinds Drivers) error {
 		if m.Searches == nil {
 			continue
 		}
+		if len(s.Spec.Searches) == 0 {
+			return fmt.Errorf("spec.modes.%s.searches: expected none, or spec.searches that it makes", name)
+		}
 		made = true
 		t := *m.Searches
 		t.Trial, t.Sum = cmp.Or(t.Trial, usualTrial), cmp.Or(t.Sum, usualSum)

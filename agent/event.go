@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -45,8 +43,7 @@ type Event struct {
 
 // ofDrift returns the event of a drift: whether the setting drifted or was repaired.
 func ofDrift(d enforce.Drift) Event {
-	text := fmt.Sprintf("%s: expected %s, found %s", d.Name, d.Expected, cmp.Or(d.Found, "nothing"))
-	e := Event{What: Drifted, Text: text, By: d.By}
+	e := Event{What: Drifted, Text: d.Text(), By: d.By}
 	if d.Repaired {
 		e.What = Repaired
 	}

@@ -154,8 +154,7 @@ func (l *Lanes) journals() attached.Journals {
 }
 
 // Running returns the attached workloads that have not ended and are not leaving their lanes.
-func (l *Lanes) Running(ctx context.Context) ([]attached.Workload, error) {
-	var running []attached.Workload
+func (l *Lanes) Running(ctx context.Context) (running []attached.Workload, _ error) {
 	for _, at := range l.Attached {
 		ended, err := l.journals().Ended(ctx, at)
 		if err != nil {

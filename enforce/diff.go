@@ -63,8 +63,7 @@ func (l *Lanes) Diff(ctx context.Context, p plan.Placement) (Difference, error) 
 	}
 	d.Units = append(d.Units, units...)
 	missing, err := l.Missing(ctx, p)
-	var unread *journal.UnreadError
-	if errors.As(err, &unread) {
+	if unread, is := errors.AsType[*journal.UnreadError](err); is {
 		d.Unread, err = unread.Targets, nil
 	}
 	if err != nil {

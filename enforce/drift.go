@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,11 @@ type Drift struct {
 	Step journal.Step `json:"-"`
 }
 
+// Text says in one line what is not as it should be.
+func (d Drift) Text() string {
+	return fmt.Sprintf("%s: expected %s, found %s", d.Name, d.Expected, cmp.Or(d.Found, "nothing"))
+}
+
 // Wanted is all that lanes want of the host. It is planned once, and compared with the host repeatedly.
 type Wanted struct {
 	lanes     *Lanes
@@ -43,9 +49,8 @@ type Wanted struct {
 // Wanted returns what the lanes in force want.
 func (l *Lanes) Wanted() (*Wanted, error) { return l.planWanted(l.Placement) }
 
-func (l *Lanes) planWanted(p plan.Placement) (*Wanted, error) {
-	w := &Wanted{lanes: l, placement: p}
-	var err error
+func (l *Lanes) planWanted(p plan.Placement) (w *Wanted, err error) {
+	w = &Wanted{lanes: l, placement: p}
 	if w.view, err = l.View(); err != nil {
 		return nil, err
 	}
@@ -107,9 +112,8 @@ func (l *Lanes) Missing(ctx context.Context, p plan.Placement) ([]journal.Step, 
 	if err != nil {
 		return nil, err
 	}
-	var unread *journal.UnreadError
 	missing, merr := l.journal.Missing(ctx, w.steps)
-	if merr != nil && !errors.As(merr, &unread) {
+	if _, unread := errors.AsType[*journal.UnreadError](merr); merr != nil && !unread {
 		return nil, merr
 	}
 	more, err := w.attachedMissing(ctx)

@@ -330,12 +330,11 @@ type LaneGroup struct {
 }
 
 // Groups returns the cgroups of the lanes in force.
-func (l *Lanes) Groups() ([]LaneGroup, error) {
+func (l *Lanes) Groups() (groups []LaneGroup, _ error) {
 	v, err := l.View()
 	if err != nil {
 		return nil, err
 	}
-	var groups []LaneGroup
 	for _, lane := range l.Placement.Lanes {
 		g := LaneGroup{Lane: lane, Memory: knob.MemoryGroup(l.root, v.Host, lane.Name)}
 		if g.Place, err = v.Place(lane); err != nil {

@@ -84,8 +84,7 @@ func (o operations) describeRefused(s journal.Step, err error) RefusedStep {
 	case r.Subject == Thread && errors.Is(err, unix.EINVAL): // PF_NO_SETAFFINITY, kernel/sched/syscalls.c
 		r.Cause, r.Reason = Bound, "bound to its CPU: isolane watch shows what it costs"
 	}
-	var other *journal.ReadBackError
-	if r.Subject == Partition && errors.As(err, &other) {
+	if other, is := errors.AsType[*journal.ReadBackError](err); is && r.Subject == Partition {
 		r.Cause = invalidCause(other.Reads)
 	}
 	return r

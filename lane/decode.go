@@ -92,12 +92,7 @@ func (d *decoder) quantity(n *yaml.Node, text encoding.TextUnmarshaler, path str
 	if n.Kind != yaml.ScalarNode || !slices.Contains([]string{tagText, tagInt, tagReal}, n.ShortTag()) {
 		return d.unexpected(n, path)
 	}
-	err := text.UnmarshalText([]byte(n.Value))
-	f, _ := field(d.table, path)
-	if f.Form == "RATE" && (n.Value == "0" || err == nil && reflect.ValueOf(text).Elem().IsZero()) {
-		return wrong(path, "expected a rate above 0, found %s", quoted(n.Value)) // 0 would mean: absent
-	}
-	if err != nil {
+	if err := text.UnmarshalText([]byte(n.Value)); err != nil {
 		if reason := errors.Unwrap(err); reason != nil { // without the value, which the message repeats
 			err = reason
 		}

@@ -124,7 +124,7 @@ func (l Lane) CheckedUplink() (Uplink, error) {
 func (u Uplink) Check(n lane.Network) error {
 	switch {
 	case !u.Ethernet:
-		return fmt.Errorf("spec.network.device: %s is no Ethernet device: expected one, or no device", u.Name)
+		return fmt.Errorf("spec.network.device: %s is no Ethernet device", u.Name)
 	case !u.Up:
 		return fmt.Errorf("spec.network.device: %s is down: ip link set %[1]s up", u.Name)
 	case n.MTU > u.MTU:

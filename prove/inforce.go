@@ -28,8 +28,7 @@ func (r *runner) beside(ctx context.Context, o Options) error {
 		return err
 	}
 	if len(drift) > 0 {
-		return fmt.Errorf("%w: %s: expected %s, found %s", ErrDrifted, drift[0].Name, drift[0].Expected,
-			drift[0].Found)
+		return fmt.Errorf("%w: %s", ErrDrifted, drift[0].Text())
 	}
 	groups, err := r.Lanes.Groups()
 	if err != nil {
@@ -81,7 +80,7 @@ func (r *runner) unchanged(ctx context.Context, dir string, s *results.Session) 
 		return err
 	}
 	for _, d := range drift {
-		s.Lane.Drift = append(s.Lane.Drift, fmt.Sprintf("%s: expected %s, found %s", d.Name, d.Expected, d.Found))
+		s.Lane.Drift = append(s.Lane.Drift, d.Text())
 	}
 	return results.Write(dir, *s)
 }

@@ -55,7 +55,8 @@ func (b *Bytes) UnmarshalText(text []byte) (err error) {
 // UnmarshalJSON reads a size, also one without quotes: 64.
 func (b *Bytes) UnmarshalJSON(data []byte) error { return fromJSON(data, b) }
 
-// BitRate is a rate in bit/s: "1Gbit/s", "100Mbit/s", or as tc(8) has it "1Gbit".
+// BitRate is a rate in bit/s: "1Gbit/s", "100Mbit/s", or as tc(8) has it "1Gbit". 0 is an absent one,
+// and is never read.
 type BitRate uint64
 
 // ParseBitRate reads a rate.
@@ -65,6 +66,9 @@ func ParseBitRate(s string) (BitRate, error) {
 		text += "/s"
 	}
 	v, err := parse(text, rateUnits(), rateUnit)
+	if s == "0" || err == nil && v == 0 {
+		err = errors.New("expected a rate above 0")
+	}
 	if err != nil {
 		return 0, fmt.Errorf("rate %q: %w", s, err)
 	}

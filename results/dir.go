@@ -80,7 +80,7 @@ func Read(dir string) (Session, error) {
 		Schema           int
 	}{}
 	if err = json.Unmarshal(data, &head); err != nil {
-		return Session{}, fmt.Errorf("%s: expected a session, not cut off: %w", name, err)
+		return Session{}, fmt.Errorf("%s: %w", name, err)
 	}
 	var s Session
 	switch {

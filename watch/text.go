@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -111,8 +110,7 @@ func (d *Display) Show(r Reading) error {
 
 // DriftText says in one line what was not as the lanes want it, who caused it, and what was done about it.
 func DriftText(at time.Time, d enforce.Drift) string {
-	text := fmt.Sprintf("%s drift: %s: expected %s, found %s", at.Local().Format(time.TimeOnly), d.Name,
-		d.Expected, cmp.Or(d.Found, "nothing"))
+	text := fmt.Sprintf("%s drift: %s", at.Local().Format(time.TimeOnly), d.Text())
 	if d.By != "" {
 		text += ", by " + d.By
 	}

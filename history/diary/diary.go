@@ -2,7 +2,6 @@
 package diary
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,8 +108,7 @@ func (d *Diary) Repaired(all []enforce.Drift) {
 	for _, drift := range all {
 		if drift.Repaired {
 			d.Add(history.Event{Kind: history.PutBack, Settings: 1, By: drift.By,
-				What: fmt.Sprintf("%s: expected %s, found %s", drift.Name, drift.Expected,
-					cmp.Or(drift.Found, "nothing"))})
+				What: drift.Text()})
 		}
 	}
 }

@@ -245,6 +245,24 @@ func running(t *testing.T, name string) []int {
 	return nil
 }
 
+// startedAgain kills the three processes in a lane, and waits until there are three others.
+func startedAgain(t *testing.T, name string) (now []int) {
+	t.Helper()
+	before := running(t, name)
+	for _, pid := range before {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "it is started again", func() error {
+		if now = running(t, name); len(now) != 3 || slices.Contains(before, now[0]) {
+			return fmt.Errorf("processes %v", now)
+		}
+		return nil
+	})
+	return now
+}
+
 // showsAll expects the hub to show of this host what `isolane host -o json` prints here.
 func showsAll(t *testing.T, admin *rest.Config) {
 	t.Helper()
@@ -382,19 +400,7 @@ func TestHub(t *testing.T) {
 	if now := running(t, name); !slices.Equal(now, first) {
 		t.Errorf("processes %v after a kill of hub and agent, expected still %v", now, first)
 	}
-	for _, pid := range first {
-		if err = syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	until(t, "it is started again without the hub", func() error {
-		if now := running(t, name); len(now) != 3 || slices.Contains(first, now[0]) {
-			return fmt.Errorf("processes %v", now)
-		}
-		return nil
-	})
-
-	second := running(t, name)
+	second := startedAgain(t, name)
 	store := filepath.Join(b.file("hub"), "store")
 	if err = os.Rename(store, store+".kept"); err != nil {
 		t.Fatal(err)

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -64,22 +61,8 @@ func TestCablePulled(t *testing.T) {
 		}
 		return time.Now()
 	}
-	before := running(t, first)
-	pulled := pull("down")
-	for _, pid := range before {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	until(t, "it is started again without the hub", func() error {
-		if now := running(t, first); len(now) != 3 || slices.Contains(before, now[0]) {
-			return fmt.Errorf("processes %v", now)
-		}
-		return nil
-	})
-	after := running(t, first)
-	t.Logf("started again after %.1f s", time.Since(pulled).Seconds())
-
+	pull("down")
+	after := startedAgain(t, first)
 	f.make(t, "apps", "App", "default", "second", busy)
 	if err := f.resource("apps", "default").Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -98,9 +81,6 @@ func TestCablePulled(t *testing.T) {
 	})
 	if now := running(t, first); len(now) > 0 {
 		t.Errorf("processes %v, expected none", now)
-	}
-	if log, err := os.ReadFile(f.file("agent.log")); err == nil {
-		t.Logf("the agent said:\n%s", log)
 	}
 	f.deleteApp(t, "second")
 }

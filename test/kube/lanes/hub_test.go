@@ -101,28 +101,29 @@ func startHub(t *testing.T, c *cluster) *hub {
 	if jerr != nil {
 		t.Fatalf("join: %v: %s", jerr, out)
 	}
-	h.restart(t) // the kubelet would do it, after longer and longer
-	return h
-}
-
-// restart ends the pod of the agent, and waits for the next one.
-func (h *hub) restart(t *testing.T) {
-	t.Helper()
-	const selector = "app=isolane-hub"
-	h.kubectl(t, "", "delete", "pods", "-l", selector, "--grace-period=0", "--force")
-	h.until(t, "the agent runs", func() error {
-		state, err := h.tryKubectl(t, "", "get", "pods", "-l", selector, "-o", "jsonpath={.items[*].status.containerStatuses[*].state}")
-		if err == nil && !strings.HasPrefix(state, `{"running":`) {
-			err = errors.New(state)
-		}
-		return err
-	})
 	t.Cleanup(func() {
 		if t.Failed() {
 			said, err := h.tryKubectl(t, "", "logs", "daemonset/isolane-hub")
 			t.Logf("daemonset/isolane-hub: %v\n%s", err, said)
 		}
 	})
+	// The kubelet would start it again, after longer and longer.
+	h.kubectl(t, "", "delete", "pods", "-l", "app=isolane-hub", "--wait")
+	h.ready(t, h.agent(t))
+	return h
+}
+
+// agent returns the name of the agent's pod.
+func (h *hub) agent(t *testing.T) (name string) {
+	t.Helper()
+	h.until(t, "the agent has a pod", func() error {
+		said, err := h.tryKubectl(t, "", "get", "pods", "-l", "app=isolane-hub", "-o", "jsonpath={.items[*].metadata.name}")
+		if name = strings.TrimSpace(said); err == nil && len(strings.Fields(name)) != 1 {
+			err = fmt.Errorf("found %q", name)
+		}
+		return err
+	})
+	return name
 }
 
 func (h *hub) file(name string) string { return filepath.Join(h.dir, name) }
@@ -156,8 +157,8 @@ func (h *hub) is(t *testing.T, name, phase, says string) {
 	})
 }
 
-// A cluster's node is a host of a hub, by the DaemonSet of deploy/kube/hub-agent.yaml: an App is a pod there with a claim, whose lane the node's planner has
-// placed before the hub confirms it. It goes on without hub and agent, comes back when somebody deletes it,
+// A cluster's node is a host of a hub, by the DaemonSet of deploy/kube/hub-agent.yaml: an App is a pod there with
+// a claim, whose lane the node's planner has placed before the hub confirms it. It goes on without hub and agent, comes back when somebody deletes it,
 // and ends with its App. What has no room is refused with the planner's reason, and leaves nothing.
 func TestHub(t *testing.T) {
 	c := start(t, bed.Options{})
@@ -202,7 +203,7 @@ func TestHub(t *testing.T) {
 
 	h.end(h.up, syscall.SIGKILL)
 	was := c.processes(t, pod)
-	h.restart(t) // without a hub
+	h.restart(t, h.agent(t)) // without a hub, by SIGKILL
 	c.kubectl(t, "", "delete", "pod", pod)
 	h.until(t, "another pod runs", func() error {
 		if now := c.processesNow(pod); len(now) == 0 || now[0] == was[0] {

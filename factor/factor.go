@@ -61,6 +61,9 @@ type Conditions struct {
 	Path       string           // of the packets; "": the first available
 	VLAN       lane.VLAN        // tags of the packets on the wire
 	Guest      guest.Guest      // in which the program of a probe inside the application runs
+	// Process means that the application and its neighbours are processes in a session whose other cells have
+	// pods, and Pod that they are pods. Without both they are what the session has.
+	Process, Pod bool
 	// Probes override settings of the scenario's probes: by name of the probe, then by field.
 	Probes map[string]map[string]any
 	// Instances is how many instances of the application run, each with a lane like Lane; 0: one.

@@ -55,6 +55,7 @@ func (r Request) Options() (Options, error) {
 		if r.Static != "" {
 			return o, errors.New("--static-node: expected --runtime " + testbed.Pod)
 		}
+		o.Scenario = o.Scenario.WithoutPods()
 	case testbed.Pod:
 		if o.Scenario, err = o.Scenario.InPods(r.Static != ""); err == nil {
 			err = testbed.PodsCan(o.Scenario)

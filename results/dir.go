@@ -1,16 +1,22 @@
 package results
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// File is the name of the document in a results directory.
-const File = "results.json"
+// File is the name of the document in a results directory. Packed is its name once it is compressed by gzip(1),
+// to be kept; it is read where there is no File.
+const (
+	File   = "results.json"
+	Packed = File + ".gz"
+)
 
 // ErrHasResults says that a directory already holds results.
 var ErrHasResults = errors.New("already holds results")
@@ -18,10 +24,12 @@ var ErrHasResults = errors.New("already holds results")
 // Create makes dir, with its parents, for a new session. It fails with ErrHasResults rather than mix two
 // sessions.
 func Create(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, File)); err == nil {
-		return fmt.Errorf("%s %w", dir, ErrHasResults)
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for _, name := range []string{File, Packed} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("%s %w", dir, ErrHasResults)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return os.MkdirAll(dir, 0o755)
 }
@@ -68,10 +76,30 @@ func WriteFile(name string, data []byte) (err error) {
 	return os.Rename(f.Name(), name)
 }
 
+// document returns the document in dir and the name of its file.
+func document(dir string) (name string, data []byte, err error) {
+	name = filepath.Join(dir, File)
+	if data, err = os.ReadFile(name); !errors.Is(err, fs.ErrNotExist) {
+		return name, data, err
+	}
+	f, perr := os.Open(filepath.Join(dir, Packed))
+	if perr != nil {
+		return name, nil, err // of File, which is expected
+	}
+	defer f.Close() // only read
+	z, err := gzip.NewReader(f)
+	if err == nil {
+		data, err = io.ReadAll(z)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return f.Name(), data, err
+}
+
 // Read loads the session in dir.
 func Read(dir string) (Session, error) {
-	name := filepath.Join(dir, File)
-	data, err := os.ReadFile(name)
+	name, data, err := document(dir)
 	if err != nil {
 		return Session{}, err
 	}

@@ -1,12 +1,15 @@
 package results
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,6 +66,39 @@ func TestWriteRead(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// What is kept compressed is read as it was, is not overwritten by a new session, and is named if it is cut off.
+func TestReadsPacked(t *testing.T) {
+	dir := t.TempDir()
+	want := sample(t)
+	if err := Write(dir, want); err != nil {
+		t.Fatal(err)
+	}
+	file, packed := filepath.Join(dir, File), filepath.Join(dir, Packed)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err = z.Write(data)
+	if err = errors.Join(err, z.Close(), os.WriteFile(packed, b.Bytes(), 0o600), os.Remove(file)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(dir)
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	if err = Create(dir); !errors.Is(err, ErrHasResults) {
+		t.Errorf("a new session there: %v", err)
+	}
+	if err = os.WriteFile(packed, b.Bytes()[:b.Len()/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Read(dir); err == nil || !strings.Contains(err.Error(), packed+": ") {
+		t.Errorf("cut off: %v", err)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package runtime is the factor of what the program of a probe inside the application runs in: a plain
-// process, a container or a virtual machine.
+// process, a container, a virtual machine or, in a session with pods, a pod.
 package runtime
 
 import (
@@ -33,9 +33,12 @@ type settings struct {
 	Hugepages string `json:"hugepages,omitempty"`
 }
 
-const host = "host"
+const (
+	host = "host"
+	pod  = "pod"
+)
 
-// Read reads the levels host, container and vm, and the settings of the virtual machine.
+// Read reads the levels host, container, vm and pod, and the settings of the virtual machine.
 func (Driver) Read(text []byte) (factor.Factor, error) {
 	var all struct {
 		settings
@@ -53,6 +56,7 @@ func (Driver) Read(text []byte) (factor.Factor, error) {
 		host:            "a process of the host",
 		guest.Container: "a container with the host's programs (crun)",
 		guest.VM:        "a virtual machine (QEMU)",
+		pod:             "a pod of this node",
 	}))
 	if err != nil {
 		return nil, err
@@ -125,8 +129,8 @@ func (f runtimes) Missing(level string, root fs.FS) (what, remedy string) {
 }
 
 func (f runtimes) Set(c *factor.Conditions, level string) {
-	c.Guest = guest.Guest{}
-	if level != host {
+	c.Guest, c.Process, c.Pod = guest.Guest{}, level == host, level == pod
+	if level != host && level != pod {
 		c.Guest.Runtime = level
 	}
 	if level == guest.VM {

@@ -14,19 +14,20 @@ import (
 
 func TestLevels(t *testing.T) {
 	f, err := Driver{}.Read([]byte("{kernel: /boot/k, memoryMiB: 256, virtualCPUs: 2, hugepages: 2Mi, " +
-		"levels: [host, {name: vm, words: KVM}, container]}"))
+		"levels: [host, {name: vm, words: KVM}, container, pod]}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for level, want := range map[string]guest.Guest{
 		"host":      {},
+		"pod":       {},
 		"container": {Runtime: guest.Container},
 		"vm":        {Runtime: guest.VM, Kernel: "/boot/k", Memory: 256, CPUs: 2},
 	} {
 		var c factor.Conditions
 		f.Set(&c, level)
-		if diff := cmp.Diff(want, c.Guest); diff != "" {
-			t.Errorf("%s: %s", level, diff)
+		if diff := cmp.Diff(want, c.Guest); diff != "" || c.Process != (level == "host") || c.Pod != (level == "pod") {
+			t.Errorf("%s: process %t, pod %t: %s", level, c.Process, c.Pod, diff)
 		}
 		if got := c.Lane.Memory.Hugepages["2Mi"]; level == guest.VM && got != 256<<20 || level != guest.VM && got > 0 {
 			t.Errorf("%s: a lane with huge pages of %s", level, got)

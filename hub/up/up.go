@@ -61,8 +61,8 @@ func (o Options) PKI() string { return o.file("pki") }
 // Kubeconfig returns the file with which an administrator reaches the hub.
 func (o Options) Kubeconfig() string { return o.file("admin.kubeconfig") }
 
-// validate checks the options before anything is made.
-func (o Options) validate() error {
+// Validate checks what people give before anything is made.
+func (o Options) Validate() error {
 	for _, program := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(o.Programs, program)); err != nil {
 			return fmt.Errorf("--programs: expected a folder with etcd and kube-apiserver: %w", err)
@@ -101,7 +101,7 @@ func (o Options) free() error {
 
 // Start starts a hub, and returns when its API answers. It runs until End; the context limits only the wait.
 func Start(ctx context.Context, o Options) (*Hub, error) {
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(o.file("log")); errors.Is(err, fs.ErrNotExist) { // no hub of this folder has the ports

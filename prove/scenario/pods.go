@@ -10,9 +10,19 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// InPods returns the scenario with its application and its neighbours in pods. Their packets take the
-// cluster's network, so it leaves out factors that vary only the path, and what the scenario says about such
-// cells, aims and published figures. A cpuset and nothing else can come only from the kubelet, on a node
+// WithoutPods returns the scenario for a session without pods: levels that have pods are no cells.
+func (s Scenario) WithoutPods() Scenario {
+	s.Spec.Exclude = slices.Clone(s.Spec.Exclude)
+	for _, f := range s.Spec.Factors {
+		s.Spec.Exclude = append(s.Spec.Exclude, f.excluding(func(c factor.Conditions) bool { return c.Pod },
+			"the session has no pods: see --runtime")...)
+	}
+	return s
+}
+
+// InPods returns the scenario with its application and its neighbours in pods, except in cells whose level
+// says that they are processes. Packets of pods take the cluster's network, so it leaves out factors that vary
+// only the path, and what the scenario says about such cells, aims and published figures. A cpuset and nothing else can come only from the kubelet, on a node
 // without lanes; without a static node these cells are excluded. The error names what cannot be in pods.
 func (s Scenario) InPods(static bool) (Scenario, error) {
 	in := s
@@ -38,7 +48,8 @@ func (s Scenario) InPods(static bool) (Scenario, error) {
 		if left[f.Name] = paths; !paths {
 			in.Spec.Factors = append(in.Spec.Factors, f)
 			if !static {
-				in.Spec.Exclude = append(in.Spec.Exclude, f.confined()...)
+				in.Spec.Exclude = append(in.Spec.Exclude, f.excluding(confined, "a cpuset of its own is what the "+
+					"kubelet's CPU manager gives (policy static), on a node that offers no lanes: see --static-node")...)
 			}
 		}
 	}
@@ -68,7 +79,7 @@ func (f Factor) inPods() (paths bool, err error) {
 		f.Set(&sets, l.Name)
 		path := sets.Path
 		paths = paths && path != ""
-		sets.Path, sets.VLAN = "", none.VLAN
+		sets.Path, sets.VLAN, sets.Process, sets.Pod = "", none.VLAN, false, false
 		if path == "" {
 			sets.Place, sets.Lane, sets.Neighbours, sets.Probes = 0, none.Lane, nil, nil
 		}
@@ -79,13 +90,15 @@ func (f Factor) inPods() (paths bool, err error) {
 	return paths, nil
 }
 
-// confined excludes the levels that give the application a cpuset and nothing else.
-func (f Factor) confined() (all []Exclusion) {
+// confined reports whether the application has a cpuset and nothing else.
+func confined(c factor.Conditions) bool { return c.Place == factor.InCpuset }
+
+// excluding excludes the levels that set some conditions.
+func (f Factor) excluding(set func(factor.Conditions) bool, because string) (all []Exclusion) {
 	for _, l := range f.Levels() {
 		var sets factor.Conditions
-		if f.Set(&sets, l.Name); sets.Place == factor.InCpuset {
-			all = append(all, Exclusion{Where{f.Name: {factor.Name(l.Name)}}, "a cpuset of its own is what the " +
-				"kubelet's CPU manager gives (policy static), on a node that offers no lanes: see --static-node"})
+		if f.Set(&sets, l.Name); set(sets) {
+			all = append(all, Exclusion{Where{f.Name: {factor.Name(l.Name)}}, because})
 		}
 	}
 	return all

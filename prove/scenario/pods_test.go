@@ -49,6 +49,31 @@ func TestInPods(t *testing.T) {
 	}
 }
 
+// A lane for a process beside the same lane for a pod: both are cells where there are pods, else the process alone.
+func TestPodAndProcess(t *testing.T) {
+	s := parse(t, "[{name: place, kind: placement, levels: [floating, lane]}, {name: path, levels: [bridge, express]}, "+
+		"{name: in, kind: runtime, where: {place: [lane]}, levels: [pod, host]}]", "", "floating-bridge")
+	in, err := s.InPods(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	processes := map[string]bool{}
+	for _, c := range in.AllCells() {
+		processes[c.Name] = in.Conditions(c).Process
+	}
+	if d := cmp.Diff(map[string]bool{"floating": false, "lane-pod": false, "lane-host": true}, processes); d != "" {
+		t.Errorf("processes (-want +got):\n%s", d)
+	}
+	var without []string
+	for _, c := range s.WithoutPods().AllCells() {
+		without = append(without, c.Name)
+	}
+	want := []string{"floating-bridge", "floating-express", "lane-bridge-host", "lane-express-host"}
+	if d := cmp.Diff(want, without); d != "" {
+		t.Errorf("without pods (-want +got):\n%s", d)
+	}
+}
+
 // What a pod cannot have is refused by its name, and what need not be is left out.
 func TestNotInPods(t *testing.T) {
 	places := "[{name: place, kind: placement, levels: [floating, lane]}, "

@@ -66,16 +66,23 @@ func (r *Bed) cpusOf(c results.Cell, given factor.Conditions, instance int) cpus
 // OwnGroups returns the cgroups that a session makes, and empties when it ends.
 func (r *Bed) OwnGroups() []string {
 	var groups []string
-	if r.Pods == nil {
+	if r.Pods == nil || r.HasProcesses() {
 		groups = append(groups, neighboursGroup)
 	}
 	if r.Scenario.Networked() {
 		groups = append(groups, layout.Client)
 	}
-	if r.InForce == nil && r.Pods == nil {
+	if r.InForce == nil && (r.Pods == nil || r.HasProcesses()) {
 		groups = append(groups, layout.Application)
 	}
 	return groups
+}
+
+// HasProcesses reports whether a session with pods has cells with processes.
+func (r *Bed) HasProcesses() bool {
+	return slices.ContainsFunc(r.Scenario.AllCells(), func(c results.Cell) bool {
+		return r.Scenario.Conditions(c).Process
+	})
 }
 
 // attached returns the cgroups outside of a lane's own whose processes belong to it.

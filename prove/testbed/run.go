@@ -57,7 +57,7 @@ type Bed struct {
 	Only     *scenario.Probe                     // runs instead of the cell's probes
 	Capacity map[string]float64                  // by probe whose load is a share of it
 	LeftOut  []results.LeftOut                   // of this boot's cells and others
-	Pods     *Pods                               // nil: application and neighbours are processes
+	Pods     *Pods                               // of cells that are not of processes; nil: no cell has pods
 	Seed     uint64                              // of what is random in its measurements
 	Draw     string                              // the seed of the next run, as in probe.Conditions
 	Fault    func(context.Context, moment) error // the self-test's; nil otherwise
@@ -84,6 +84,11 @@ func (m moment) responder() (*os.Process, error) {
 // Run measures one cell and leaves the host as it was. It fails if the host could not be restored, or the
 // session cannot continue. What fails in the run alone makes it void.
 func (r *Bed) Run(ctx context.Context, c results.Cell) (results.Run, error) {
+	if r.Pods != nil && r.Scenario.Conditions(c).Process {
+		processes := *r
+		processes.Pods = nil
+		return processes.Run(ctx, c)
+	}
 	run := results.Run{Cell: c.Name, Started: time.Now(),
 		Changed: settings.Changed(r.Settings, settings.Read(r.Root))}
 	err := r.measure(ctx, c, &run)
@@ -227,7 +232,7 @@ func (r *Bed) adopt(h host.Host, given factor.Conditions) error {
 		}
 	}
 	for _, name := range r.OwnGroups() {
-		if name == layout.Application || name == neighboursGroup && len(given.Neighbours) == 0 {
+		if name == layout.Application || name == neighboursGroup && (len(given.Neighbours) == 0 || r.Pods != nil) {
 			continue
 		}
 		dir, derr := knob.GroupDir(h, name)

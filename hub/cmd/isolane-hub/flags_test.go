@@ -55,6 +55,8 @@ func TestFlagsRefused(t *testing.T) {
 		{[]string{"up", "--anew", "soon"}, `--anew "soon": `},
 		{[]string{"up", "--answer", "0s"}, "--answer: expected a time above 0, found 0s"},
 		{[]string{"up", "--site", "a b"}, `--site "a b": a lowercase`},
+		{[]string{"up", "--programs", dir}, "--programs: expected a folder with etcd and kube-apiserver: "},
+		{[]string{"up", "--kubeconfig", dir + "/none"}, "--kubeconfig " + dir + "/none: "},
 		{[]string{"up", "now"}, `up: "now": expected no argument`},
 		{[]string{"agent", "--users", "9"}, `--users "9": expected users as FIRST-LAST`},
 		{[]string{"join", "http://127.0.0.1:1", "--token", "x"}, `hub "http://127.0.0.1:1": expected https://ADDRESS:PORT`},

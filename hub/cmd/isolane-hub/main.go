@@ -118,6 +118,11 @@ func upCommand() *cobra.Command {
 			if wrong := validation.IsDNS1123Label(s.site); len(wrong) > 0 {
 				return cli.Usage(fmt.Errorf("--site %q: %s", s.site, wrong[0]))
 			}
+			if s.file == "" {
+				if err := s.Validate(); err != nil {
+					return cli.Usage(err)
+				}
+			}
 			return hub(cmd.Context(), s)
 		},
 	}
@@ -199,7 +204,7 @@ func serve(ctx context.Context, s start, from time.Time) error {
 func existing(ctx context.Context, s start, from time.Time) error {
 	c, err := clientcmd.BuildConfigFromFlags("", s.file)
 	if err != nil {
-		return fmt.Errorf("--kubeconfig %s: %w", s.file, err)
+		return cli.Usage(fmt.Errorf("--kubeconfig %s: %w", s.file, err))
 	}
 	core, _, err := clients(c)
 	if err == nil {

@@ -26,6 +26,7 @@ spec:
     - {name: noise, levels: [quiet, {name: noisy, neighbours: [{name: cpu}]}]}
     - {name: placement, levels: [floating, pinned, lane]}
     - {name: path, levels: [bridge, macvlan]}
+    - {name: runtime, where: {placement: [lane], noise: [quiet]}, levels: [pod, host]}
   baseline: quiet-floating-bridge
   lane: {cpus: {count: 1}, scheduling: {busyPoll: true}}
   client: {policy: rr, priority: 50}
@@ -43,21 +44,10 @@ func TestProve(t *testing.T) {
 			t.Skip("skipped: ", err)
 		}
 	}
-	static := map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
-	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{}, {Kubelet: static}}})
-	c.run(t)
+	c := beside(t)
 	scenario, dir := filepath.Join(t.TempDir(), "short.yaml"), filepath.Join(t.TempDir(), "results")
 	if err := os.WriteFile(scenario, []byte(shortProof), 0o600); err != nil {
 		t.Fatal(err)
-	}
-	for _, n := range c.Nodes {
-		c.until(t, n.Name+" says which images it has", func() error {
-			images, err := c.tryKubectl(t, "", "get", "node", n.Name, "-o", "jsonpath={.status.images[*].names}")
-			if err == nil && images == "" {
-				err = errors.New("none")
-			}
-			return err
-		})
 	}
 	t.Run("killed", func(t *testing.T) {
 		var said bytes.Buffer
@@ -89,7 +79,7 @@ func TestProve(t *testing.T) {
 				t.Errorf("expected %q", want)
 			}
 		}
-		c.counted(t, dir, 4)
+		c.counted(t, dir, 5)
 	})
 	t.Run("static node", func(t *testing.T) {
 		flags := []string{"prove", scenario, "--runtime=pod", "--static-node=" + c.Nodes[1].Name, "--seed=1", "--out=" + dir + "-static"}
@@ -97,14 +87,8 @@ func TestProve(t *testing.T) {
 		if out, err := inside.CombinedOutput(); err == nil || !strings.Contains(string(out), "outside of both nodes' networks") {
 			t.Errorf("in the network of a node: %v: %s", err, out)
 		}
-		outside := exec.CommandContext(t.Context(), c.programs+"/isolane", flags...)
-		outside.Env = inside.Env
-		out, err := outside.CombinedOutput()
-		t.Logf("isolane %s:\n%s", strings.Join(flags, " "), out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.counted(t, dir+"-static", 6)
+		c.outside(t, flags...)
+		c.counted(t, dir+"-static", 7)
 	})
 	t.Run("self-test", func(t *testing.T) {
 		if out := c.isolane(t, "prove", scenario, "--runtime=pod", "--self-test"); strings.Count(out, "caught: ") != 3 ||
@@ -116,6 +100,35 @@ func TestProve(t *testing.T) {
 		t.Errorf("left: %s", pods)
 	}
 	c.until(t, "the lane is released", c.noLanes)
+}
+
+// TestFigures measures testdata/pods.yaml, and leaves its results in a directory.
+func TestFigures(t *testing.T) {
+	dir := os.Getenv("ISOLANE_KUBE_RESULTS")
+	if dir == "" {
+		t.Skip("skipped: a measurement of 20 minutes, ISOLANE_KUBE_RESULTS=DIRECTORY makes it")
+	}
+	c := beside(t)
+	c.outside(t, "prove", "testdata/pods.yaml", "--runtime=pod", "--static-node="+c.Nodes[1].Name, "--standard", "--seed=7", "--out="+dir)
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// beside starts a node part, and a second node whose kubelet gives CPUs to Guaranteed pods. Both know their images.
+func beside(t *testing.T) *cluster {
+	t.Helper()
+	static := map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{}, {Kubelet: static}}})
+	c.run(t)
+	for _, n := range c.Nodes {
+		c.until(t, n.Name+" says which images it has", func() error {
+			images, err := c.tryKubectl(t, "", "get", "node", n.Name, "-o", "jsonpath={.status.images[*].names}")
+			if err == nil && images == "" {
+				err = errors.New("none")
+			}
+			return err
+		})
+	}
+	return c
 }
 
 // counted checks the runs of a session: all cells have one that counts, and the application stays on its CPU
@@ -167,6 +180,18 @@ func (c *cluster) command(t *testing.T, args ...string) *exec.Cmd {
 	cmd := c.node.Command(context.WithoutCancel(t.Context()), c.programs+"/isolane", args...)
 	cmd.Env = slices.Concat(os.Environ(), []string{"KUBECONFIG=" + c.Kubeconfig, "PATH=" + programs + ":" + os.Getenv("PATH")})
 	return cmd
+}
+
+// outside runs isolane outside of both nodes' networks.
+func (c *cluster) outside(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), c.programs+"/isolane", args...)
+	cmd.Env = c.command(t).Env
+	out, err := cmd.CombinedOutput()
+	t.Logf("isolane %s:\n%s", strings.Join(args, " "), out)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // isolane runs it there, and returns its output.

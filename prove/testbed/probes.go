@@ -150,10 +150,14 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 		w.Record()
 	}
 	starved := func(err error) error {
-		if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStarved) {
-			return cause
+		cause := context.Cause(ctx)
+		switch {
+		case err == nil || !errors.Is(cause, errStarved):
+			return err
+		case time.Since(began) > limit+patience/2: // nor was it ended in time
+			return fmt.Errorf("%w; isolane itself was kept off its CPUs too", cause)
 		}
-		return err
+		return cause
 	}
 	counted, err := r.segments(at, spec)
 	if err != nil {

@@ -93,6 +93,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		return results.Session{}, err
 	}
 	defer r.close()
+	defer func() { _ = results.Abandon(o.Dir) }()
 	err = r.all(ctx, o, &s)
 	if _, waits := errors.AsType[*schedule.AwaitsError](err); len(s.Runs) > 0 && !s.Complete && !waits {
 		s.Stopped = &results.Stop{Interrupted: ctx.Err() != nil, Why: err.Error()}
@@ -216,7 +217,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, err
 		}
 	}
-	l, _, err := lanes.Open(ctx, o.Lanes) // waits for a running session
+	l, _, err := lanes.Open(ctx, o.Lanes) // its lock keeps out a second session
 	if err != nil {
 		return s, nil, err
 	}

@@ -15,15 +15,33 @@ const File = "results.json"
 // ErrHasResults says that a directory already holds results.
 var ErrHasResults = errors.New("already holds results")
 
-// Create makes dir, with its parents, for a new session. It fails with ErrHasResults rather than mix two
-// sessions.
+// Create makes dir, with its parents, for a new session, and in it an empty document: another session, even
+// of a machine that shares the directory, gets ErrHasResults rather than mix the two. Abandon must follow.
 func Create(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, File)); err == nil {
-		return fmt.Errorf("%s %w", dir, ErrHasResults)
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.MkdirAll(dir, 0o755)
+	name := filepath.Join(dir, File)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	switch info, serr := os.Stat(name); {
+	case err == nil:
+		return f.Close()
+	case errors.Is(err, fs.ErrExist) && serr == nil && info.Size() == 0:
+		return fmt.Errorf("%s %w of a session that has stored no run: where none is running, remove %s", dir,
+			ErrHasResults, name)
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%s %w", dir, ErrHasResults)
+	}
+	return err
+}
+
+// Abandon removes the document that Create made, if nothing was stored since.
+func Abandon(dir string) error {
+	name := filepath.Join(dir, File)
+	if info, err := os.Stat(name); err != nil || info.Size() > 0 {
+		return err
+	}
+	return os.Remove(name)
 }
 
 // Versioned returns s with the version that this package reads and writes.
@@ -75,12 +93,16 @@ func Read(dir string) (Session, error) {
 	if err != nil {
 		return Session{}, err
 	}
+	if len(data) == 0 {
+		return Session{}, fmt.Errorf("%s: empty: the session has stored no run yet, or something else has "+
+			"emptied it", name)
+	}
 	head := struct {
 		APIVersion, Kind string
 		Schema           int
 	}{}
 	if err = json.Unmarshal(data, &head); err != nil {
-		return Session{}, fmt.Errorf("%s: %w", name, err)
+		return Session{}, damaged(name, err)
 	}
 	var s Session
 	switch {
@@ -94,7 +116,13 @@ func Read(dir string) (Session, error) {
 		err = json.Unmarshal(data, &s)
 	}
 	if err != nil {
-		return s, fmt.Errorf("%s: %w", name, err)
+		return s, damaged(name, err)
 	}
 	return s, nil
+}
+
+// damaged says what can be done about a document that is none. Nothing else in its directory has the runs.
+func damaged(name string, err error) error {
+	return fmt.Errorf("%s: damaged (%w): isolane replaces it as a whole, so something else has cut or changed "+
+		"it: copy it again from where it was measured, or measure again into another directory", name, err)
 }

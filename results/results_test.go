@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,7 +59,7 @@ func TestWriteRead(t *testing.T) {
 	if err != nil || h.TotalCount() != 3 || h.Min() != 1 || !h.ValuesAreEquivalent(h.ValueAtQuantile(50), 8_400) {
 		t.Errorf("histogram read back with %d samples, min %d, P50 %d: %v", h.TotalCount(), h.Min(), h.ValueAtQuantile(50), err)
 	}
-	if err := Create(dir); !errors.Is(err, ErrHasResults) {
+	if err := errors.Join(Abandon(dir), Create(dir)); !errors.Is(err, ErrHasResults) || strings.Contains(err.Error(), "no run") {
 		t.Errorf("Create on a used directory: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
@@ -109,8 +110,12 @@ func TestReadRefusesOtherDocuments(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Read(dir); err == nil {
-			t.Errorf("read %q without an error", text)
+		_, err := Read(dir)
+		if err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, File)+": ") {
+			t.Errorf("read %q: %v", text, err)
+		}
+		if cut := text == "{"; err != nil && strings.HasSuffix(err.Error(), "copy it again from where it was measured, or measure again into another directory") != cut {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
@@ -145,5 +150,23 @@ func TestPercentile(t *testing.T) {
 		if got := Percentile(h, 0.5, uint64(n)+1); !math.IsInf(got, 1) {
 			t.Errorf("more than half of %d lost: %g", 2*n+1, got)
 		}
+	}
+}
+
+// Two sessions do not get the same directory, also before the first of them has stored anything. If that never
+// does, the directory is free again.
+func TestTwoSessions(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	if err := Create(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(dir); !errors.Is(err, ErrHasResults) || !strings.HasSuffix(err.Error(), "has stored no run: where none is running, remove "+filepath.Join(dir, File)) {
+		t.Errorf("a second one: %v", err)
+	}
+	if _, err := Read(dir); err == nil || !strings.HasSuffix(err.Error(), "results.json: empty: the session has stored no run yet, or something else has emptied it") {
+		t.Errorf("read: %v", err)
+	}
+	if err := errors.Join(Abandon(dir), Create(dir)); err != nil {
+		t.Errorf("after the first was abandoned: %v", err)
 	}
 }

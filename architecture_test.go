@@ -242,7 +242,7 @@ probe                  775       31  on which CPU the longest samples were; one 
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          2100        6  its frames, also for probe router; the kernel as a forwarder; where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take; a forwarder in a virtual machine
-probe/http            1065       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router
+probe/http            1070       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router; a client whose part of the load is nothing
 probe/iperf3           300        5  figures that cannot be are void; halves of a window, what it found; CPU time of a packet
 probe/probetest        100        5  servers of probes' tests, shared
 probe/router          1000        5  a router that is started anew, and an attacker that plays one of IPv6; virtual routers: what an application between clients and server carries; a customer that attacks
@@ -256,7 +256,7 @@ prove/balance          250        5  segments at both ends, and who dropped some
 prove/drivers          100        5  out of cmd/isolane: what a scenario may name, also for programs that use the library; the paths of scenarios
 prove/layout           350       10  distances of the application from the client
 prove/programs         300       10  out of prove/testbed: programs of a run, and commands
-prove/scenario        1810       23  what of a scenario can be in pods; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused
+prove/scenario        1830       23  what of a scenario can be in pods; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused; so are times of 0, an aim listed twice, an attack on nobody
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove

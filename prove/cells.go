@@ -67,9 +67,9 @@ func (r *runner) needs(ctx context.Context, h host.Host, cells []*results.Cell, 
 			continue
 		}
 		given := r.Scenario.Conditions(*c)
-		var why error
+		_, why := r.Scenario.ProbesOf(given, r.Kinds.Probes) // in a lane in force there is one instance
 		if r.Scenario.Networked() {
-			why = cmp.Or(once("path "+given.Path, func() error { return r.LacksPath(given.Path) }),
+			why = cmp.Or(why, once("path "+given.Path, func() error { return r.LacksPath(given.Path) }),
 				r.LacksEnds(h, given))
 		}
 		for _, n := range given.Needs {

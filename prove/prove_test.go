@@ -101,6 +101,31 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
+// A cell with one instance, such as in a lane in force, is none for a probe that needs several.
+func TestCellsWithOneInstance(t *testing.T) {
+	sc := edge(t)
+	crowd := sc.Spec.Probes[0]
+	crowd.Probe = inCompany{crowd.Probe}
+	sc.Spec.Probes = []scenario.Probe{crowd}
+	s := results.Session{Cells: sc.AllCells()[:1]}
+	r := runner{Bed: testbed.Bed{Scenario: sc, Paths: []testbed.Path{bridge.Path{}}, Layouts: map[string]layout.Layout{s.Cells[0].Name: {}}}}
+	impossible := map[string]error{}
+	err := r.needs(t.Context(), host.Host{}, results.EveryCell(&s), impossible)
+	if why := impossible[s.Cells[0].Name]; err != nil || why == nil || why.Error() != "probe "+crowd.Name+": expected company" {
+		t.Errorf("%v, %v", why, err)
+	}
+}
+
+// inCompany is a probe that needs several instances of the application.
+type inCompany struct{ probe.Probe }
+
+func (inCompany) Among(instances int) error {
+	if instances > 1 {
+		return nil
+	}
+	return errors.New("expected company")
+}
+
 // What went wrong beside an interruption is said, but for that it was one.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,6 +129,22 @@ func (o Options) measured() ([]results.Cell, error) {
 	return cells, err
 }
 
+// lacksAlgorithm fails with a *MissingError if TCP in a network namespace cannot have the scenario's
+// algorithm: there only those may be set that the kernel allows (ip-sysctl). If it does not list them, a run
+// finds out.
+func lacksAlgorithm(s scenario.Scenario, root fs.FS) error {
+	name := s.Spec.CongestionControl
+	text, err := fs.ReadFile(root, "proc/sys/net/ipv4/tcp_allowed_congestion_control")
+	allowed := strings.Fields(string(text))
+	if name == "" || err != nil || slices.Contains(allowed, name) {
+		return nil
+	}
+	return &MissingError{fmt.Sprintf("spec.congestionControl: %q: expected what this kernel allows in network "+
+		"namespaces: %s", name, strings.Join(allowed, ", ")),
+		fmt.Sprintf("name one of these, or: modprobe tcp_%s; sysctl -w "+
+			"net.ipv4.tcp_allowed_congestion_control='%[2]s %[1]s'", name, strings.Join(allowed, " "))}
+}
+
 // Ready checks what a session needs before reading the host. It fails with a *MissingError.
 func (o Options) Ready(ctx context.Context) error {
 	if os.Geteuid() != 0 {
@@ -151,6 +168,9 @@ func (o Options) Ready(ctx context.Context) error {
 		if err := lacks(ctx, p, o.Kinds.Probes, host.Live()); err != nil {
 			return err
 		}
+	}
+	if err := lacksAlgorithm(o.Scenario, host.Live()); err != nil {
+		return err
 	}
 	for _, f := range o.Scenario.Spec.Factors {
 		n, ok := f.Factor.(needful)

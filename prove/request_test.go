@@ -1,8 +1,10 @@
 package prove
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"isolane.dev/isolane/prove/testbed"
 )
@@ -19,5 +21,23 @@ func TestPodsAsked(t *testing.T) {
 	}
 	if _, err = (Request{Runtime: "vm", Kinds: kinds()}).Options(); err == nil || err.Error() != `--runtime: "vm": expected pod` {
 		t.Error(err)
+	}
+}
+
+// An algorithm of TCP that the kernel lets no network namespace have is refused before the first run.
+func TestLacksAlgorithm(t *testing.T) {
+	s := edge(t)
+	root := fstest.MapFS{"proc/sys/net/ipv4/tcp_allowed_congestion_control": {Data: []byte("reno bbr\n")}}
+	for name, want := range map[string]string{"": "", "reno": "", "bbr": "", "cubic": `spec.congestionControl: "cubic": expected what this kernel allows in network namespaces: reno, bbr`} {
+		s.Spec.CongestionControl = name
+		err := lacksAlgorithm(s, root)
+		missing, is := errors.AsType[*MissingError](err)
+		if is != (want != "") || is && (missing.What != want ||
+			missing.Remedy != "name one of these, or: modprobe tcp_cubic; sysctl -w net.ipv4.tcp_allowed_congestion_control='reno bbr cubic'") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if err := lacksAlgorithm(s, fstest.MapFS{}); err != nil {
+		t.Errorf("a kernel that does not say: %v", err)
 	}
 }

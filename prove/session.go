@@ -216,7 +216,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, err
 		}
 	}
-	l, _, err := lanes.Open(ctx, o.Lanes) // waits for a running session
+	l, _, err := lanes.Open(ctx, o.Lanes) // its lock keeps out a second session
 	if err != nil {
 		return s, nil, err
 	}

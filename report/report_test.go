@@ -261,7 +261,7 @@ func TestHonestEdges(t *testing.T) {
 			}
 		}, []string{"24 of 24 runs void, 0 used"}, nil},
 		{"one block shows nothing", func(s *results.Session) { *s = session.Made(t, "quick", 1, session.SixCells()) },
-			[]string{"OPEN", "(1 block)", "the blocks do not show it"}, []string{"REACHED      throughput"}},
+			[]string{"OPEN", "(1 block)", "the blocks do not show it", "1 block has no range and no interval"}, []string{"REACHED      throughput", "range of 1"}},
 		{"one cell", func(s *results.Session) { *s = session.Made(t, "standard", 6, session.SixCells()[:1]) },
 			[]string{"quiet-floating-bridge  100%"}, []string{"Aims", "What noise costs"}},
 		{"no baseline", func(s *results.Session) { s.Cells[0].Baseline = false },

@@ -108,7 +108,7 @@ func Read(dir string) (Session, error) {
 		Schema           int
 	}{}
 	if err = json.Unmarshal(data, &head); err != nil {
-		return Session{}, fmt.Errorf("%s: %w", name, err)
+		return Session{}, damaged(name, err)
 	}
 	var s Session
 	switch {
@@ -122,7 +122,13 @@ func Read(dir string) (Session, error) {
 		err = json.Unmarshal(data, &s)
 	}
 	if err != nil {
-		return s, fmt.Errorf("%s: %w", name, err)
+		return s, damaged(name, err)
 	}
 	return s, nil
+}
+
+// damaged says what can be done about a document that is none. Nothing else in its directory has the runs.
+func damaged(name string, err error) error {
+	return fmt.Errorf("%s: damaged (%w): isolane replaces it as a whole, so something else has cut or changed it: "+
+		"copy it again from where it was measured, or measure again into another directory", name, err)
 }

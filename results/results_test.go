@@ -145,8 +145,12 @@ func TestReadRefusesOtherDocuments(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Read(dir); err == nil {
-			t.Errorf("read %q without an error", text)
+		_, err := Read(dir)
+		if err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, File)+": ") {
+			t.Errorf("read %q: %v", text, err)
+		}
+		if cut := text == "{"; err != nil && strings.HasSuffix(err.Error(), "copy it again from where it was measured, or measure again into another directory") != cut {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -39,9 +39,9 @@ type level struct {
 	Before []string      `json:"before"`
 	After  []string      `json:"after"`
 	Needs  []factor.Need `json:"needs"`
-	// Limit is how long each of these commands may take; 0: the default.
-	Limit quantity.Duration `json:"limit"`
-	Ends  *ends             `json:"ends"`
+	// Limit is how long each of these commands may take; nil: the default.
+	Limit *quantity.Duration `json:"limit"`
+	Ends  *ends              `json:"ends"`
 }
 
 // ends are the programs of a level. MTU is that of the device that they make; it is in their environment.
@@ -58,8 +58,8 @@ func (l level) validate() error {
 	if (len(l.Before) > 0) != (len(l.After) > 0) {
 		return errors.New("before, after: expected both, or none: what one changes, the other has to take back")
 	}
-	if most := 24 * time.Hour; l.Limit.Duration() > most {
-		return fmt.Errorf("limit: %s: expected at most %s", l.Limit, most)
+	if most := 24 * time.Hour; l.Limit != nil && (*l.Limit == 0 || l.Limit.Duration() > most) {
+		return fmt.Errorf("limit: %s: expected at most %s, and more than 0", l.Limit, most)
 	}
 	for i, n := range l.Needs {
 		if len(n.Run) == 0 || n.Else == "" {
@@ -76,17 +76,22 @@ func (l level) validate() error {
 const (
 	wireMTU  = 1500
 	leastMTU = 576
+	leastV6  = 1280 // the same of IPv6 (RFC 8200)
 )
 
 func (e ends) validate() error {
+	least := leastMTU
+	if e.Address.Is6() {
+		least = leastV6
+	}
 	switch {
 	case len(e.Client) == 0 || len(e.Application) == 0:
 		return errors.New("ends: expected client and application: the program at each end")
 	case e.MTU == 0 && e.Overhead == 0:
 		return nil
-	case e.MTU < leastMTU || e.Overhead < 1:
+	case e.MTU < least || e.Overhead < 1:
 		return fmt.Errorf("ends: mtu %d, overhead %d: expected an MTU of %d at least, and how many bytes come "+
-			"around each packet", e.MTU, e.Overhead, leastMTU)
+			"around each packet", e.MTU, e.Overhead, least)
 	case e.MTU+e.Overhead > wireMTU:
 		return fmt.Errorf("ends.mtu: %d with %d bytes around it makes %d, and the wire carries %d: expected %d at "+
 			"most", e.MTU, e.Overhead, e.MTU+e.Overhead, wireMTU, wireMTU-e.Overhead)
@@ -117,7 +122,9 @@ func (c commands) Set(to *factor.Conditions, name string) {
 		to.After = append([][]string{own.After}, to.After...)
 	}
 	to.Needs = append(to.Needs, own.Needs...)
-	to.Limit = max(to.Limit, own.Limit.Duration())
+	if own.Limit != nil {
+		to.Limit = max(to.Limit, own.Limit.Duration())
+	}
 	if e := own.Ends; e != nil {
 		to.Ends = factor.Ends{Client: e.program(e.Client), Application: e.program(e.Application),
 			Address: e.Address}

@@ -31,11 +31,13 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct{ level, want string }{
 		{"before: [a]", "expected both, or none"},
 		{"limit: 25h", "limit: 25h0m0s: expected at most 24h0m0s"},
+		{"limit: 0s", "limit: 0s: expected at most 24h0m0s, and more than 0"},
 		{"needs: [{run: [a]}]", "needs[0]: expected run, a command, and else"},
 		{"ends: {client: [a]}", "ends: expected client and application"},
 		{"ends: {client: [a], application: [b], address: here}", "here"},
 		{"ends: {client: [a], application: [b], mtu: 1420}", "overhead 0: expected"},
 		{"ends: {client: [a], application: [b], mtu: 500, overhead: 60}", "expected an MTU of 576 at least"},
+		{"ends: {client: [a], application: [b], mtu: 1200, overhead: 60, address: 'fd00::2'}", "mtu 1200, overhead 60: expected an MTU of 1280 at least"},
 		{"ends: {client: [a], application: [b], mtu: 1441, overhead: 60}", "1441 with 60 bytes around it makes 1501, and the wire carries 1500: expected 1440 at most"},
 	} {
 		if _, err := (Driver{}).Read([]byte("levels: [{name: a, " + c.level + "}]")); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -22,8 +22,8 @@ const most = 253
 
 // own is what a level has beside its name.
 type own struct {
-	// Share is how many instances share each CPU: spec.cpus.share of their lanes. 0: as in the lane.
-	Share int `json:"share"`
+	// Share is how many instances share each CPU: spec.cpus.share of their lanes. nil: as in the lane.
+	Share *int `json:"share"`
 }
 
 // Read reads the levels: numbers of instances.
@@ -39,10 +39,12 @@ func (Driver) Read(settings []byte) (factor.Factor, error) {
 		if rerr := l.Read(&o); rerr != nil {
 			return rerr
 		}
-		if o.Share < 0 || o.Share > n {
-			return fmt.Errorf("share: %d: expected 1-%d, of the instances, or none for the lane's", o.Share, n)
+		if o.Share == nil {
+			return nil
 		}
-		f.share[l.Name] = o.Share
+		if f.share[l.Name] = *o.Share; *o.Share < 1 || *o.Share > n {
+			return fmt.Errorf("share: %d: expected 1-%d, of the instances, or none for the lane's", *o.Share, n)
+		}
 		return nil
 	})
 	return f, err

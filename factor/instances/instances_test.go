@@ -28,6 +28,7 @@ func TestLevels(t *testing.T) {
 		"levels: [2, 254]":               "levels[1] (254): expected a number of instances, 1-253: one address of a /24 each",
 		"levels: [many]":                 "levels[0] (many)",
 		"levels: [{name: 2, share: 3}]":  "levels[0] (2): share: 3: expected 1-2",
+		"levels: [{name: 2, share: 0}]":  "levels[0] (2): share: 0: expected 1-2",
 		"levels: [{name: 2, share: -1}]": "levels[0] (2): share: -1",
 		"levels: [{name: 2, cpus: 1}]":   "cpus",
 	} {

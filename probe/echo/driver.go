@@ -83,8 +83,13 @@ func (p Probe) validate() error {
 	return nil
 }
 
-// Validate accepts all conditions.
-func (Probe) Validate(probe.Conditions) error { return nil }
+// Validate rejects windows without a message.
+func (p Probe) Validate(c probe.Conditions) error {
+	if p.Mode == Open && p.Rate*c.Window.Seconds() < 1 {
+		return fmt.Errorf("measure: %s: expected at least one message within it at a rate of %g", c.Window, p.Rate)
+	}
+	return nil
+}
 
 // Metrics returns the round trips, and how much longer their median is in the second half of the window.
 func (p Probe) Metrics(name string) []results.Metric {

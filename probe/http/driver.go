@@ -196,6 +196,9 @@ func (p Probe) Merge(name string, each []results.Measurement) (results.Measureme
 		}
 		return v
 	})
+	if err == nil && m.Samples[name].Wanted == 0 && !p.isClosed() {
+		m.Void = append(m.Void, "no request was due in the window: expected a longer one, or more requests")
+	}
 	if n := len(each); n > 1 && p.Arrivals == Poisson {
 		for i := range n {
 			delete(m.Facts, fmt.Sprintf("arrivals of instance %d", i+1))

@@ -91,6 +91,29 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// A client whose part of a low rate has no request in the window objects to nothing. All together need some.
+func TestNoRequestDue(t *testing.T) {
+	p := read(t, "{rate: 10}")
+	c, err := newClient(p, probe.Conditions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	none := results.Measurement{Name: "load", Values: map[string]float64{}, Facts: map[string]string{}}
+	if err = c.report(&none); err != nil || len(none.Void)+len(none.Overloaded) > 0 {
+		t.Errorf("%q %q %v", none.Void, none.Overloaded, err)
+	}
+	some := results.Measurement{Name: "load", Samples: map[string]results.Samples{"load": {Wanted: 3}}}
+	for _, c := range []struct {
+		each []results.Measurement
+		void int
+	}{{[]results.Measurement{none}, 1}, {[]results.Measurement{none, none}, 1}, {[]results.Measurement{none, some}, 0}} {
+		if m, err := p.Merge("load", c.each); err != nil || len(m.Void) != c.void {
+			t.Errorf("%d measurements: %q, %v", len(c.each), m.Void, err)
+		}
+	}
+}
+
 // Arrivals have the requested rate. Poisson arrivals repeat with the same seed, and have as many short and
 // long gaps as their mean implies.
 func TestArrivals(t *testing.T) {

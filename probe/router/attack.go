@@ -74,7 +74,7 @@ func (a attack) run(ctx context.Context, given probe.Conditions, device *netlink
 	m.Begin = results.Nanoseconds(next + int64(given.Warmup))
 	end := int64(m.Begin) + int64(given.Window)
 	sent, noRoom := 0, 0
-	for ; next < end && ctx.Err() == nil; next += int64(1e9 / pace * burst) {
+	for ; max(next, clock.Now()) < end && ctx.Err() == nil; next += int64(1e9 / pace * burst) {
 		if err = probe.SleepUntil(next); err != nil {
 			return m, err
 		}
@@ -91,8 +91,8 @@ func (a attack) run(ctx context.Context, given probe.Conditions, device *netlink
 			}
 		}
 	}
-	m.Facts["attack"] = fmt.Sprintf("%s by the last customer: %d frames, %d a second; no room for %d",
-		a, sent, pace, noRoom)
+	m.Facts["attack"] = fmt.Sprintf("%s by the last customer: %d frames of %.0f at %d a second; no room for %d",
+		a, sent, pace*(given.Warmup+given.Window).Seconds(), pace, noRoom)
 	return m, ctx.Err()
 }
 

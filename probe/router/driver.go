@@ -150,6 +150,15 @@ func (p Probe) Client(self string, c probe.Conditions) []string {
 	return probe.OwnClient(self, kind, p, c)
 }
 
+// Among rejects an attack if nobody but the attacker is there.
+func (p Probe) Among(instances int) error {
+	if p.Attack == "" || instances > 1 {
+		return nil
+	}
+	return fmt.Errorf("attack: %s: expected two customers or more, so that one is left to be measured, found "+
+		"%d: a factor of kind instances has more", p.Attack, instances)
+}
+
 // Restarts returns the index of the instance whose router is killed and restarted within the window;
 // negative: none.
 func (p Probe) Restarts(instances int) int {
@@ -178,9 +187,8 @@ func (p Probe) Merge(name string, each []results.Measurement) (results.Measureme
 	var attack string
 	astray := 0.0
 	if last := len(each) - 1; p.Attack != "" {
-		if last < 1 {
-			return each[0], errors.New("attack: expected two customers or more, so that one is left to be " +
-				"measured")
+		if err := p.Among(len(each)); err != nil {
+			return each[0], err
 		}
 		attack, astray = each[last].Facts["attack"], each[last].Values[name+strays]
 		if p.Attack == restart {
@@ -196,18 +204,22 @@ func (p Probe) Merge(name string, each []results.Measurement) (results.Measureme
 		m.Facts["attack"] = attack
 		m.Values[name+strays] += astray
 	}
-	var sum, squares, most float64
+	var n, sum, squares, most float64
 	for _, one := range each {
+		most = max(most, one.Values[name+outside]) // all of the same CPUs
 		got := one.Values[name+webserver.Requests] * time.Duration(one.Window).Seconds()
-		if asked := float64(one.Samples[name].Wanted); p.Rate != probe.Max && asked > 0 {
+		if p.Rate != probe.Max {
+			asked := float64(one.Samples[name].Wanted)
+			if asked == 0 {
+				continue
+			}
 			got /= asked
 		}
-		sum, squares = sum+got, squares+got*got
-		most = max(most, one.Values[name+outside]) // all of the same CPUs
+		n, sum, squares = n+1, sum+got, squares+got*got
 	}
 	m.Values[name+outside] = most
 	if squares > 0 { // else nobody got anything
-		m.Values[name+fairness] = sum * sum / (float64(len(each)) * squares)
+		m.Values[name+fairness] = sum * sum / (n * squares)
 	}
 	return m, nil
 }

@@ -230,7 +230,7 @@ func TestAttacks(t *testing.T) {
 				t.Errorf("%s: %d frames of others at customer 2, the first %s, %v", c.attack, n, first, err)
 			}
 			all, out, other := sent(), outside(), wan()
-			if want := fmt.Sprintf("%s by the last customer: %d frames", c.attack, all); all == 0 || !strings.HasPrefix(fact, want) {
+			if want := fmt.Sprintf("%s by the last customer: %d frames", c.attack, all); all == 0 || !strings.HasPrefix(fact, want+" of 6000 at 20000 a second;") {
 				t.Errorf("%d frames at router 1: %s", all, fact)
 			}
 			if n := behind(); n != 0 || !c.leave(all, out, other) {

@@ -88,6 +88,13 @@ func TestFairness(t *testing.T) {
 	if asked = 10; of(5, 5) != 0.9 {
 		t.Errorf("%g, want 0.9", of(5, 5))
 	}
+	// Who asks for nothing, by chance, is not treated worse.
+	some := results.Measurement{Name: "get", Window: 2e9, Values: map[string]float64{"get" + webserver.Requests: 1},
+		Samples: map[string]results.Samples{"get": {Wanted: 2}}}
+	none := results.Measurement{Name: "get", Window: 2e9, Values: map[string]float64{"get" + webserver.Requests: 0}}
+	if m, err := p.Merge("get", []results.Measurement{some, none, some}); err != nil || m.Values["get"+fairness] != 1 || len(m.Void) > 0 {
+		t.Errorf("one of three asks for nothing: %v, %v, %v", m.Values, m.Void, err)
+	}
 }
 
 // What an attacker measures is nobody's download, and what it did is reported.

@@ -171,8 +171,18 @@ func (s Scenario) ProbesOf(c factor.Conditions, kinds []probe.Driver) ([]Probe, 
 			return nil, fmt.Errorf("probe %s: %w", name, err)
 		}
 	}
+	for _, p := range probes {
+		if a, is := p.Probe.(among); is {
+			if err := a.Among(max(1, c.Instances)); err != nil {
+				return nil, fmt.Errorf("probe %s: %w", p.Name, err)
+			}
+		}
+	}
 	return probes, nil
 }
+
+// among is a probe whose settings may need several instances of the application.
+type among interface{ Among(instances int) error }
 
 // Metrics returns what the runs measure: primary metrics first, and means before the first of their parts.
 func (s Scenario) Metrics() ([]results.Metric, error) {

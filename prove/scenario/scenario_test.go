@@ -186,6 +186,7 @@ func TestParseRefuses(t *testing.T) {
 		{"moreCells: [quiet-lane-direct]", "moreCells: [quiet-lane-express]", `spec.modes.standard.moreCells: "quiet-lane-express" is listed twice`},
 		{"mode: open", "mode: open, gap: 5us", "mode open"},
 		{"rate: 1000", "rate: -1", "mode open: rate -1"},
+		{"rate: 1000", "rate: 2", "(rtt-udp-64-open), spec.modes.quick.windows.echo: measure: 400ms: expected at least one message within it at a rate of 2"},
 		{"direction: up", "direction: up, payload: 64", `spec.probes[5] (throughput-tcp-up): unknown field "payload"`},
 		{"direction: up, ", "", `spec.probes[5] (throughput-tcp-up): direction: "": expected up or down`},
 		{"kind: iperf3", "kind: iperf4", `spec.probes[5].kind: "iperf4" is unknown: expected echo, iperf3, wakeup`},
@@ -216,6 +217,7 @@ func TestParseRefuses(t *testing.T) {
 		{"against: quiet-floating-bridge-gro", "against: noisy-lane-express", "spec.aims.goals[3].against: expected another cell"},
 		{"percent: 180", "percent: 0", "spec.aims.goals[0].percent: expected more than 0"},
 		{"statistic: p99.9", "statistic: p42", "spec.aims.goals[2].statistic"},
+		{"    goals:\n", "    goals:\n      - {metric: throughput, percent: 180, against: quiet-floating-bridge}\n", "spec.aims.goals[1]: this aim is listed twice"},
 		{"kind: Scenario", "kind: Lane", "apiVersion, kind"},
 		{text, "[1]", "expected a map with apiVersion"},
 		{text, text + "---\n" + text, "expected one document, found more"},
@@ -280,6 +282,8 @@ func TestInstances(t *testing.T) {
 	}
 	for _, c := range []struct{ old, new, want string }{
 		{"share: 4}},", "share: 2}},", "many: cell 4-floating: share: 4: expected at most 2, as spec.lane.cpus.share says"},
+		{"share: 50%}]", "share: 50%, attack: restart}]", "many: cell 1-floating: probe get: attack: restart: expected two customers or more, so that one is left to be measured, found 1: a factor of kind instances has more"},
+		{"factors: [{name: count, kind: instances, levels: [1, {name: 4, share: 4}]}, ", "factors: [{name: bad, kind: setting, levels: [{name: wild, probes: {get: {attack: flood}}}]}, ", "many: cell wild-floating: probe get: attack: flood: expected two customers or more"},
 		{"[1, {", "[1, 300, {", "spec.factors[0] (count): levels[1] (300): expected a number of instances, 1-253: one address of a /24 each"},
 		{"{name: get, kind: router, share: 50%}]", "{name: get, kind: router, share: 50%}, {name: trip, kind: echo}]",
 			"spec.probes (trip): cell 4-floating: kind echo measures one instance of the application only, not 4: expected optional: true"},

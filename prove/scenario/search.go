@@ -11,6 +11,7 @@ import (
 
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/stats"
@@ -50,6 +51,13 @@ type Trials struct {
 	Long  quantity.Duration `json:"long"`  // the same if a twentieth may miss
 }
 
+// UnmarshalJSON leaves the usual times where none are given.
+func (t *Trials) UnmarshalJSON(data []byte) error {
+	type plain Trials
+	*t = Trials{usualTrial, usualSum, usualLong}
+	return probe.Decode(data, (*plain)(t))
+}
+
 // The limits of a search.
 const (
 	maxLoad   = 1e9
@@ -65,7 +73,7 @@ const (
 	usualLong  = 60 * usualTrial
 )
 
-// readSearches fills in defaults and checks what a search refers to.
+// readSearches fills in the defaults of searches, and checks what they refer to.
 func (s *Scenario) readSearches(kinds Drivers) error {
 	made := len(s.Spec.Searches) == 0
 	for name, m := range s.Spec.Modes {
@@ -77,13 +85,9 @@ func (s *Scenario) readSearches(kinds Drivers) error {
 		}
 		made = true
 		t := *m.Searches
-		t.Trial, t.Sum = cmp.Or(t.Trial, usualTrial), cmp.Or(t.Sum, usualSum)
-		t.Long = cmp.Or(t.Long, usualLong)
-		m.Searches = &t
-		s.Spec.Modes[name] = m
-		if t.Sum < t.Trial || t.Long < t.Sum || t.Long/t.Trial > maxTrials {
-			return fmt.Errorf("spec.modes.%s.searches: expected trial, sum and long, each at least the one before, "+
-				"and at most %d trials, found %s, %s, %s", name, maxTrials, t.Trial, t.Sum, t.Long)
+		if t.Trial == 0 || t.Sum < t.Trial || t.Long < t.Sum || t.Long/t.Trial > maxTrials {
+			return fmt.Errorf("spec.modes.%s.searches: expected trial above 0, sum and long, each at least the one "+
+				"before, and at most %d trials, found %s, %s, %s", name, maxTrials, t.Trial, t.Sum, t.Long)
 		}
 	}
 	if !made {

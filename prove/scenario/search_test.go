@@ -151,7 +151,10 @@ func TestSearchesRefused(t *testing.T) {
 		{"percent: 99", "percent: 101", "(fewest).goal.percent: expected more than 0 and at most 100, found 101"},
 		{"of: 10Gbit/s", "of: fast", `(fewest).goal.of: rate "fast"`},
 		{"from: 1000", "from: 100", "(in-time).from: p99 needs 368 samples, a trial of 2s at 100 has 200 (spec.modes.standard.searches)"},
-		{"trial: 2s", "trial: 30s", "spec.modes.standard.searches: expected trial, sum and long"},
+		{"trial: 2s", "trial: 30s", "spec.modes.standard.searches: expected trial above 0, sum and long"},
+		{"trial: 2s", "trial: 0s", "spec.modes.standard.searches: expected trial above 0, sum and long, each at least the one before, and at most 1000 trials, found 0s, 21s, 1m0s"},
+		{"trial: 2s", "sum: 0s", "spec.modes.standard.searches: expected trial above 0, sum and long, each at least the one before, and at most 1000 trials, found 1s, 0s, 1m0s"},
+		{"trial: 2s", "trials: 2s", `spec.modes.standard.searches: unknown field "trials"`},
 		{"trial: 2s", "trial: 1500ms", "(fewest).probe: up, spec.modes.standard.searches: "},
 	} {
 		text := strings.Replace(searching, c.old, c.new, 1)

@@ -196,15 +196,17 @@ func (s Scenario) validateFigures() error {
 	if len(s.Spec.Aims.Goals) == 0 {
 		return errors.New("spec.aims.goals: at least one is needed")
 	}
+	seen := map[results.Goal]bool{}
 	for i, g := range s.Spec.Aims.Goals {
+		g.Against = cmp.Or(g.Against, s.Spec.Baseline)
 		m, err := find(g.Metric)
-		unknown := s.has(cmp.Or(g.Against, s.Spec.Baseline))
+		unknown := s.has(g.Against)
 		switch {
 		case err != nil:
 			return fmt.Errorf("spec.aims.goals[%d].%w", i, err)
 		case unknown != nil:
 			return fmt.Errorf("spec.aims.goals[%d].against: %w", i, unknown)
-		case cmp.Or(g.Against, s.Spec.Baseline) == s.Spec.Aims.Cell:
+		case g.Against == s.Spec.Aims.Cell:
 			return fmt.Errorf("spec.aims.goals[%d].against: expected another cell than that of the aims, %q", i,
 				s.Spec.Aims.Cell)
 		case g.Statistic != "" && (g.Statistic != "p99" && g.Statistic != "p99.9" || !m.Sampled):
@@ -213,7 +215,10 @@ func (s Scenario) validateFigures() error {
 		case !(g.Percent > 0) || g.Percent > 1e6:
 			return fmt.Errorf("spec.aims.goals[%d].percent: expected more than 0 and at most 1000000, found %g", i,
 				g.Percent)
+		case seen[g]:
+			return fmt.Errorf("spec.aims.goals[%d]: this aim is listed twice", i)
 		}
+		seen[g] = true
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,7 +16,7 @@ const maxFailures = 3
 // failing counts the failed runs of a session, to end it if the others would fail too.
 type failing struct {
 	cells  int             // of the session
-	seen   map[string]bool // those that had a run
+	seen   map[string]bool // those that had a run: whether one gave a figure
 	inARow int             // runs without any figure
 	failed map[string]int  // by probe: runs none of which gave a figure; -1: one did
 }
@@ -26,14 +27,19 @@ func NewFailing(cells int) *failing {
 }
 
 // Add says why it makes no sense to continue after this run: several in a row gave no figure, or each cell
-// had its turn and a probe failed in all its runs.
+// had its turn and a probe failed in all its runs. Once a cell has given figures, those that never did do not
+// count: they are void by themselves, and the others go on.
 func (f *failing) Add(run results.Run, probes []scenario.Probe) error {
-	f.seen[run.Cell] = true
 	for _, m := range run.Measured {
 		f.failed[m.Name] = -1
 	}
-	if f.inARow++; len(run.Measured) > 0 {
+	good := f.seen[run.Cell] || len(run.Measured) > 0
+	f.seen[run.Cell] = good
+	switch {
+	case len(run.Measured) > 0:
 		f.inARow = 0
+	case good || !slices.Contains(slices.Collect(maps.Values(f.seen)), true):
+		f.inARow++
 	}
 	if f.inARow == maxFailures {
 		return fmt.Errorf("%d runs in a row measured nothing; the last: %s", maxFailures, run.Void[0])

@@ -58,6 +58,9 @@ func TestFailing(t *testing.T) {
 		{"the last always", "abcd", []int{2, 2, 2, 2}, "probe last failed in all of its 4 runs"},
 		{"the second in one cell only", "abcdaaaa", []int{1, 3, 3, 3, 1, 1, 1, 1}, ""},
 		{"the session goes on with a good run", "abcdabcd", []int{1, 1, 1, 3, 1, 1, 1, 1}, ""},
+		{"cells that never measure", "abcdbcdbcd", []int{3, -1, -1, -1, -1, -1, -1, -1, 0, 0}, ""},
+		{"one that measures again", "ababaaba", []int{3, -1, -1, -1, -1, 3, -1, -1}, ""},
+		{"one that measured, and no longer does", "ababcaba", []int{3, -1, -1, -1, -1, -1, -1, -1}, "3 runs in a row measured nothing; the last: no network"},
 		{"nobody's fault", "abcdabcd", []int{3, -1, 3, -1, 3, -1, 3, -1}, ""},
 	} {
 		f := failing{cells: 4, seen: map[string]bool{}, failed: map[string]int{}}

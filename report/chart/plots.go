@@ -35,8 +35,10 @@ func Bars(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	c := newChart(l)
 	c.right -= 14 // half of the last tick's label
 	c.levelKeys(s, s.Cells)
-	head, _ := s.SpreadHead()
-	c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y) })
+	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return len(c.Figure(m).Ratio.Blocks) > 1 }) {
+		head, _ := s.SpreadHead()
+		c.key(head, 18, func(x0, x1, y float64) { c.whisker("whisker", x0, x1, y) })
+	}
 	dot := "one block"
 	if slices.ContainsFunc(s.Cells, func(c figures.Cell) bool { return c.Figure(m).Ratio.Boots }) {
 		dot = "one block or boot"

@@ -55,6 +55,20 @@ func TestLinesThatLookTheSameAreNumbered(t *testing.T) {
 	}
 }
 
+// One block has no range: neither a whisker nor its key.
+func TestOneBlockHasNoWhiskers(t *testing.T) {
+	for blocks, want := range map[int]bool{1: false, 2: true} {
+		sum, err := figures.Summarize(session.Made(t, "quick", blocks, session.SixCells()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		svg := string(Bars(&sum, sum.Metrics[0], Labels{}))
+		if strings.Contains(svg, ">range") != want || strings.Contains(svg, `class="whisker"`) != want || !strings.Contains(svg, ">one block<") {
+			t.Errorf("%d blocks: %s", blocks, svg)
+		}
+	}
+}
+
 // Bounds are marked in plots, too.
 func TestBounds(t *testing.T) {
 	sum, err := figures.Summarize(session.Quick(t))

@@ -128,6 +128,8 @@ func SpreadHead(all []Comparison) (head, note string) {
 		return head, ""
 	case most == 0:
 		return "range", ""
+	case most == 1:
+		return "range", "1 block has no range and no interval (that needs 6 blocks)."
 	}
 	return fmt.Sprintf("range of %d", most),
 		quantity.Count(most, "block") + ": range of the blocks' ratios, no interval (that needs 6 blocks)."

@@ -221,10 +221,10 @@ kube/node             2200        5  updates of pods beside a record that cannot
 kube/offer             300       15  which kernels make partitions of containers' cgroups, for answers too; pods get lanes: what a node offers
 lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host
-lane                  1650       45  what drives a lane's device
+lane                  1700       45  what lanes may take from their host; what drives a lane's device
 lane/explain           150        5
 lanes                 2000       35  a spreader that is nobody's ends; what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
-netpath               1650       55  switches that do not answer, once for two paths; why an uplink carries nothing; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
+netpath               1750       55  what the host itself has on an uplink, and its only default route; switches that do not answer, once for two paths; why an uplink carries nothing; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
 netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
 netpath/direct          50        5  the machine's limit, for measurements
 netpath/drivers         50        5  one list of paths, for the commands and for programs that use the library

@@ -150,6 +150,9 @@ func networkFields() []Field {
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
 			Meaning: "How many queues the workload's device has, by which the lane's CPUs send, and how many " +
 				"interrupts of a card's queues go to these CPUs."},
+		{Path: "spec.network.takeFromHost", Form: "BOOL", Default: "false", Example: "true",
+			Meaning: "While lanes have the device, the host may lose what it reaches through it: its own addresses " +
+				"and routes there. Without this such a device is refused (docs/paths.md)."},
 	}
 }
 

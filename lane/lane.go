@@ -97,6 +97,8 @@ type Network struct {
 	VFs    int              `json:"vfs,omitempty"`    // virtual functions of the device; 0: the path's default
 	Driver string           `json:"driver,omitempty"` // VFIO or Tap; "": the workload has a network device
 	Queues int              `json:"queues,omitempty"` // of the lane's device, and a card's interrupts
+	// TakeFromHost allows a path to leave the host without what it reaches through the device.
+	TakeFromHost bool `json:"takeFromHost,omitempty"`
 }
 
 // The values of Network.Driver.

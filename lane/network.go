@@ -55,7 +55,8 @@ func (s Spec) validateNetwork() error {
 		given bool
 	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
 		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0}, {"vfs", n.VFs > 0},
-		{"driver", n.Driver != ""}, {"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0}} {
+		{"driver", n.Driver != ""}, {"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0},
+		{"takeFromHost", n.TakeFromHost}} {
 		if f.given && n.Path == "" {
 			return wrong("spec.network."+f.name, "expected spec.network.path too: without one the workload keeps the "+
 				"network that it has")
@@ -66,6 +67,8 @@ func (s Spec) validateNetwork() error {
 		return wrong("spec.network.vlan.inner", "expected spec.network.vlan.outer too, the tag around it")
 	case n.VLAN.Outer > 0 && n.Device == "":
 		return wrong("spec.network.vlan.outer", "expected spec.network.device too, the uplink that carries tags")
+	case n.TakeFromHost && n.Device == "":
+		return wrong("spec.network.takeFromHost", "expected spec.network.device too, which is taken")
 	case n.Rate > 0 && n.Rate < minRate:
 		return wrong("spec.network.rate", "%s: expected at least %s", n.Rate, quantity.BitRate(minRate))
 	case n.HasTap() && len(n.Gateways) > 0:

@@ -94,6 +94,8 @@ func TestParseRefuses(t *testing.T) {
 		{"vlan: {outer: 100, inner: 17}", "vlan: {outer: 0}", "7: spec.network.vlan.outer: expected 1-4094, found 0"},
 		{"vlan: {outer: 100, inner: 17}", "queues: 0", "7: spec.network.queues: expected 1-1024, found 0"},
 		{"path: express, device: ens1f0, vlan: {outer: 100, inner: 17}", "mtu: 1500", "7: spec.network.mtu: expected spec.network.path too"},
+		{"path: express, device: ens1f0, vlan: {outer: 100, inner: 17}", "takeFromHost: true", "7: spec.network.takeFromHost: expected spec.network.path too"},
+		{"device: ens1f0, vlan: {outer: 100, inner: 17}", "takeFromHost: true", "7: spec.network.takeFromHost: expected spec.network.device too"},
 		{"metadata: {", "metadata: &m {<<: *m, ", "3: metadata: <<: expected the fields themselves"},
 		{"spec:\n", "spec:\n\tcpus: 1\n", "5: expected YAML, which indents by spaces only: found a tab"},
 		{"spec:\n", "spec:\n  memory:\n  \tsize: 1Gi\n", "6: expected YAML, which indents by spaces only: found a tab"},

@@ -123,7 +123,7 @@ func with(field string, n lane.Network) (fields []string) {
 	}{{"path", n.Path != ""}, {"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
 		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0},
 		{"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}, {"driver", n.Driver != ""},
-		{"queues", n.Queues > 0 && n.Device == ""}} {
+		{"queues", n.Queues > 0 && n.Device == ""}, {"takeFromHost", n.TakeFromHost}} {
 		if f.set {
 			fields = append(fields, "spec.network."+f.name)
 		}

@@ -31,6 +31,7 @@ type Uplink struct {
 	Addresses []netip.Prefix // without link-local ones
 	Route     string         // a route of the host through it, preferably the default route; "" if there is none
 	Default   bool           // the host's default route goes through it
+	only      string         // "IPv4" or "IPv6" if no other device has a default route of that family
 }
 
 // FindUplink reads the device that brings frames to the lane from outside. For a lane with tags that is the
@@ -38,7 +39,7 @@ type Uplink struct {
 func (l Lane) FindUplink() (Uplink, error) {
 	u, err := findUplink(l.Device)
 	if l.Uplink != l.Device {
-		u.Bridge, u.Master, u.Addresses, u.Route, u.Default = false, "", nil, "", false
+		u = Uplink{Name: u.Name, AltNames: u.AltNames, Up: u.Up, MTU: u.MTU, Ethernet: u.Ethernet}
 	}
 	return u, err
 }
@@ -77,40 +78,6 @@ func findUplink(name string) (Uplink, error) {
 	return u, err
 }
 
-// findRoute looks in all tables for a route through the device, ignoring those that every device that is up
-// has.
-func (u *Uplink) findRoute(h *netlink.Handle, device int) error {
-	routes, err := h.RouteListFiltered(unix.AF_UNSPEC, &netlink.Route{}, netlink.RT_FILTER_TABLE)
-	for _, r := range routes {
-		for _, hop := range r.MultiPath {
-			if hop.LinkIndex == device {
-				r.LinkIndex, r.Gw = device, hop.Gw
-			}
-		}
-		if r.LinkIndex != device || r.Table == unix.RT_TABLE_LOCAL {
-			continue
-		}
-		to, text := netip.Addr{}, "default"
-		if r.Dst != nil {
-			to, _ = netip.AddrFromSlice(r.Dst.IP)
-			if ones, _ := r.Dst.Mask.Size(); ones > 0 {
-				text = r.Dst.String()
-			}
-		}
-		if r.Gw != nil {
-			text += " via " + r.Gw.String()
-		}
-		if r.Table != unix.RT_TABLE_MAIN {
-			text += fmt.Sprint(" table ", r.Table)
-		}
-		isDefault := strings.HasPrefix(text, "default")
-		if isDefault && !u.Default || u.Route == "" && !to.IsLinkLocalUnicast() && !to.IsMulticast() {
-			u.Route, u.Default = text, isDefault
-		}
-	}
-	return err
-}
-
 // CheckedUplink is FindUplink, but fails if the device cannot be an uplink of the lane.
 func (l Lane) CheckedUplink() (Uplink, error) {
 	u, err := l.FindUplink()
@@ -124,7 +91,8 @@ func (l Lane) CheckedUplink() (Uplink, error) {
 func (u Uplink) Check(n lane.Network) error {
 	switch {
 	case !u.Ethernet:
-		return fmt.Errorf("spec.network.device: %s is no Ethernet device", u.Name)
+		return fmt.Errorf("spec.network.device: %s is no Ethernet device: expected one that ip link shows with "+
+			"link/ether", u.Name)
 	case !u.Up:
 		return fmt.Errorf("spec.network.device: %s is down: ip link set %[1]s up", u.Name)
 	case n.MTU > u.MTU:
@@ -154,22 +122,6 @@ func (u Uplink) OwnBridge() string {
 	return Bridge(u.Name)
 }
 
-// CheckPort says why the device cannot become a port of a bridge: it is a port of another one ("" accepts
-// any), or has addresses. instead says in the error what else is expected than a device without one.
-func (u Uplink) CheckPort(bridge, instead string) error {
-	switch {
-	case u.Master != "" && u.Master != bridge:
-		return u.isPort()
-	case len(u.Addresses) > 0:
-		return fmt.Errorf("spec.network.device: %s has the address %s, which a port of a bridge cannot use: "+
-			"expected a device without one%s", u.Name, u.Addresses[0], instead)
-	case u.Route != "":
-		return fmt.Errorf("spec.network.device: %s carries the host's route %q, which ends when it is a port of a "+
-			"bridge: expected a device without one%s", u.Name, u.Route, instead)
-	}
-	return nil
-}
-
 // above returns the devices of the host that are above some devices, and so on: those that they are ports of,
 // and those of the given types that are on them.
 func above(links, on []netlink.Link, types ...string) []netlink.Link {
@@ -187,7 +139,40 @@ func above(links, on []netlink.Link, types ...string) []netlink.Link {
 }
 
 // sharing returns the types of devices that also get the unchanged frames of the device below.
-func sharing() []string { return []string{netdev.Macvlan, "macvtap", "ipvlan", "ipvtap"} }
+func sharing() []string { return append(IPVlans(), netdev.Macvlan, "macvtap") }
+
+// IPVlans are the types of devices beside which a device has no macvlan.
+func IPVlans() []string { return []string{"ipvlan", "ipvtap"} }
+
+// CheckUnshared says which device of the host on the lane's uplink has its frames: the kernel passes them to
+// one only (netdev_rx_handler_register). Without types it is any such device. Those of other namespaces are
+// not seen.
+func (l Lane) CheckUnshared(types ...string) error {
+	if l.Uplink != l.Device { // it is a device for lanes only
+		return nil
+	}
+	h, uplink, err := netdev.Find("", l.Device)
+	if uplink == nil || err != nil {
+		return err
+	}
+	defer h.Close()
+	if len(types) == 0 {
+		types = sharing()
+	}
+	links, err := h.LinkList()
+	for _, on := range links {
+		if on.Attrs().ParentIndex != uplink.Attrs().Index || !slices.Contains(types, on.Type()) {
+			continue
+		}
+		instead := ", or path macvlan"
+		if slices.Contains(IPVlans(), on.Type()) {
+			instead = ""
+		}
+		return fmt.Errorf("spec.network.device: %s gives its frames to %s, a device of type %s on it: "+
+			"expected one without such%s", l.Device, on.Attrs().Name, on.Type(), instead)
+	}
+	return err
+}
 
 // Above returns the devices of the host on the uplink: its VLANs, what it is a port of, and so on.
 func (u Uplink) Above() (all []Uplink, err error) {

@@ -1,14 +1,17 @@
 package netpath_test
 
 import (
+	"errors"
 	"io/fs"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/bridge"
@@ -76,13 +79,15 @@ func TestUplinkWithRoute(t *testing.T) {
 			"carries the host's route \"2001:db8:200::/64 via fe80::1\""},
 		{"198.18.200.0/24 dev eth1 table 300", "carries the host's route \"198.18.200.0/24 table 300\""},
 		{"default dev eth2", ""},
+		{"default dev eth1", "carries the host's only IPv4 default route, which ends when it is a port of a bridge"},
+		{"default via fe80::1 dev eth1", "carries the host's only IPv6 default route (via fe80::1), which ends"},
 	} {
 		if c.route != "" {
 			ip(t, "route add "+c.route)
 		}
 		u, err := netpath.Of(fstest.MapFS{}, "a", lane.Network{Device: "eth1"}).CheckedUplink()
 		if err == nil {
-			err = u.CheckPort("", "")
+			err = u.CheckPort(lane.Network{}, "", "")
 		}
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("route %q: %v, expected %q", c.route, err, c.want)
@@ -90,6 +95,48 @@ func TestUplinkWithRoute(t *testing.T) {
 		if c.route != "" {
 			ip(t, "route del "+c.route)
 		}
+	}
+}
+
+// The kernel gives the frames of a device to one other only: what there is on it already is told before anything changes,
+// also to auto; a macvlan bears others of its kind.
+func TestUplinkShared(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, c := range []struct {
+		kind    string
+		macvlan bool // is possible beside it
+	}{{"macvlan", true}, {"macvtap", true}, {"ipvlan", false}} {
+		t.Run(c.kind, func(t *testing.T) {
+			alone(t)
+			ip(t, "link add eth1 type veth peer name eth2")
+			ip(t, "link set eth1 up")
+			add := exec.CommandContext(t.Context(), "ip", "link", "add", "on1", "link", "eth1", "type", c.kind)
+			if out, err := add.CombinedOutput(); err != nil {
+				t.Skipf("skipped: this kernel has no %s: %s", c.kind, out)
+			}
+			l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Device: "eth1"})
+			for p, possible := range map[netpath.Path]bool{bridge.Path{}: false, bridge.Path{GRO: true}: false, macvlan.Path{}: c.macvlan} {
+				err := p.Possible(l)
+				want := "spec.network.device: eth1 gives its frames to on1, a device of type " + c.kind + " on it: expected one without such"
+				if (err == nil) != possible || err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("path %s: %v", p.Name(), err)
+				}
+			}
+			j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps, err := bridge.Path{}.Steps([]netpath.Lane{l})
+			if err == nil {
+				_, err = j.Apply(t.Context(), steps)
+			}
+			if err == nil || !strings.Contains(err.Error(), "eth1 gives its frames to another device, such as a macvlan") {
+				t.Errorf("put in force nevertheless: %v", err)
+			}
+			if err = errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

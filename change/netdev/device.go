@@ -138,7 +138,7 @@ func (l Link) addPeer(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = fmt.Errorf("this kernel has no devices of kind macvlan: %w", err)
 	}
-	return err
+	return taken(err, l.Parent)
 }
 
 // configure sets up the devices as the Link wants them. It leaves alone what is right already.

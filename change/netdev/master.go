@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/journal"
 )
@@ -58,7 +59,17 @@ func (master) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	return h.LinkSetMaster(l, m)
+	return taken(h.LinkSetMaster(l, m), s.Target)
+}
+
+// taken says what it means that the kernel refuses a device's frames to another one
+// (netdev_rx_handler_register).
+func taken(err error, device string) error {
+	if errors.Is(err, unix.EBUSY) {
+		err = fmt.Errorf("%s gives its frames to another device, such as a macvlan in some network namespace: %w",
+			device, err)
+	}
+	return err
 }
 
 // Name says which setting the step changes.

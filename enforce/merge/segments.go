@@ -38,9 +38,11 @@ func (q question) same(o question) bool {
 // lanes that are removed, or that get another uplink, do not count.
 func questions(root fs.FS, inForce, p plan.Placement) (all []question) {
 	var leaving []string
+	var there []netpath.Lane
 	for _, now := range inForce.Lanes {
 		next, stays := p.Lane(now.Name)
 		on := netpath.Of(root, now.Name, now.Spec.Network)
+		there = append(there, on)
 		if !stays || netpath.Of(root, next.Name, next.Spec.Network).Uplink != on.Uplink {
 			leaving = append(leaving, on.MAC)
 		}
@@ -48,8 +50,7 @@ func questions(root fs.FS, inForce, p plan.Placement) (all []question) {
 	for _, placed := range p.Lanes {
 		next := netpath.Of(root, placed.Name, placed.Spec.Network)
 		ask := slices.DeleteFunc(next.Asked(), func(a lane.Address) bool {
-			return slices.ContainsFunc(inForce.Lanes, func(now plan.Lane) bool {
-				on := netpath.Of(root, now.Name, now.Spec.Network)
+			return slices.ContainsFunc(there, func(on netpath.Lane) bool {
 				return on.Uplink == next.Uplink && slices.ContainsFunc(on.Asked(),
 					func(b lane.Address) bool { return a.Addr() == b.Addr() })
 			})

@@ -260,6 +260,10 @@ func Lane(name string, spec json.RawMessage) (lane.Lane, error) {
 	if f, is := errors.AsType[*lane.FieldError](err); is && strings.HasPrefix(f.Field, "spec.") {
 		err = &lane.FieldError{Field: "spec.lane" + strings.TrimPrefix(f.Field, "spec"), Text: f.Text}
 	}
+	if err == nil && want[0].Spec.Network.TakeFromHost {
+		err = &lane.FieldError{Field: "spec.lane.network.takeFromHost",
+			Text: "expected none: a hub takes no device from a host"}
+	}
 	if err != nil {
 		return lane.Lane{}, err
 	}

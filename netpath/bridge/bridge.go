@@ -58,7 +58,8 @@ func (Path) Possible(l netpath.Lane) error {
 	if err != nil || u.Bridge {
 		return err
 	}
-	return u.CheckPort(u.OwnBridge(), ", a bridge that has it as a port, or path macvlan")
+	err = u.CheckPort(l.Network, u.OwnBridge(), ", a bridge that has it as a port, path macvlan")
+	return cmp.Or(err, l.CheckUnshared())
 }
 
 // Steps returns what makes the path of these lanes: a bridge for each uplink, with the uplink and the lanes
@@ -66,14 +67,20 @@ func (Path) Possible(l netpath.Lane) error {
 func (p Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 	var steps []journal.Step
 	var made []string
+	uplinks := map[string]netpath.Uplink{}
 	for _, l := range lanes {
 		master, inside := netpath.Bridge(l.Uplink), l.Inside()
 		if l.Uplink != "" {
-			u, err := l.FindUplink()
-			// A missing device is reported as drift, and routes may change while they are read.
-			if err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) &&
-				!errors.Is(err, netlink.ErrDumpInterrupted) {
-				return nil, fmt.Errorf("lane %s: %w", l.Name, err)
+			u, known := uplinks[l.Uplink]
+			if !known {
+				var err error
+				u, err = l.FindUplink()
+				// A missing device is reported as drift, and routes may change while they are read.
+				if err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) &&
+					!errors.Is(err, netlink.ErrDumpInterrupted) {
+					return nil, fmt.Errorf("lane %s: %w", l.Name, err)
+				}
+				uplinks[l.Uplink] = u
 			}
 			if u.Bridge {
 				master = l.Uplink

@@ -50,7 +50,10 @@ func (Path) Possible(l netpath.Lane) error {
 		err = fmt.Errorf("spec.network.device: %s is a port of %s: expected %[2]s, or path bridge on it", u.Name,
 			u.Master)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return l.CheckUnshared(netpath.IPVlans()...)
 }
 
 // Steps return what makes the path of these lanes.

@@ -122,7 +122,11 @@ func (p Path) Possible(l netpath.Lane) error {
 		return nil
 	}
 	u.Master = cmp.Or(at, u.Master)
-	return u.CheckPort("", ", or a bridge that has it as a port")
+	err = u.CheckPort(l.Network, "", ", a bridge that has it as a port")
+	if err != nil || datapath(p.DPDK) == userSpace { // which copies the frames
+		return err
+	}
+	return l.CheckUnshared()
 }
 
 // Bypasses reports whether the card may be driven by DPDK.

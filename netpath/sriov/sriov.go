@@ -116,10 +116,10 @@ func (c card) possiblePool(l netpath.Lane) error {
 		return err
 	}
 	for _, d := range append([]netpath.Uplink{u}, above...) {
-		if d.Default {
+		if d.Default && !l.TakeFromHost {
 			return fmt.Errorf("spec.network.device: %s carries the host's route %q of %s and has no virtual "+
-				"functions yet; its link may go down while it gets them: make them first (echo N > %s)", l.Device,
-				d.Route, d.Name, c.file("sriov_numvfs"))
+				"functions yet; its link may go down while it gets them: make them first (echo N > %s), or "+
+				"say spec.network.takeFromHost: true", l.Device, d.Route, d.Name, c.file("sriov_numvfs"))
 		}
 	}
 	if auto, aerr := c.number("sriov_drivers_autoprobe"); aerr == nil && auto == 0 {

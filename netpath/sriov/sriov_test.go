@@ -205,6 +205,10 @@ func TestPoolKeepsRoute(t *testing.T) {
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%s, tag %d: %v, expected %q", c.route, tag, err, c.want)
 			}
+			l.TakeFromHost = true
+			if err = (card{device: "eth7"}).possiblePool(l); err != nil {
+				t.Errorf("%s, tag %d, taken from the host: %v", c.route, tag, err)
+			}
 		}
 		ip("route del " + c.route)
 	}

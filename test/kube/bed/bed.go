@@ -32,6 +32,7 @@ const Image = "kubebed.test/bed:1"
 type Options struct {
 	Program  string          // the static program kubebed
 	Nodes    []NodeOptions   // none: one with the defaults
+	Images   []image.Image   // that each node has from its start, beside Image
 	Features map[string]bool // feature gates of all Kubernetes programs, beside their defaults
 	Log      io.Writer       // nil: no log
 

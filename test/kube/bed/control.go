@@ -85,13 +85,8 @@ func (b *Bed) waitControl(ctx context.Context) error {
 	return err
 }
 
-// waitNodes waits until pods can run: all nodes are ready and have the image, and pods have an account.
+// waitNodes waits until pods can run: all nodes are ready, and pods have an account.
 func (b *Bed) waitNodes(ctx context.Context) error {
-	for _, n := range b.Nodes {
-		if err := n.loadOwn(ctx); err != nil {
-			return err
-		}
-	}
 	for _, n := range b.Nodes {
 		if err := n.WaitReady(ctx); err != nil {
 			return err

@@ -47,6 +47,7 @@ type Node struct {
 	number  int
 	options NodeOptions
 	init    *process
+	images  [][]string // the commands that import them, until it has been started
 }
 
 func nodeName(i int) string { return fmt.Sprintf("n%d", i) }
@@ -107,7 +108,30 @@ func (n *Node) configure() error {
 			return err
 		}
 	}
+	return n.writeImages()
+}
+
+// writeImages writes the images that the node has from its start.
+func (n *Node) writeImages() error {
+	program := n.bed.options.Program
+	own := image.Image{Name: Image, Programs: []string{program},
+		Entrypoint: []string{"/" + filepath.Base(program), "report"}}
+	for at, i := range append([]image.Image{own}, n.bed.options.Images...) {
+		file, err := os.Create(filepath.Join(n.State, fmt.Sprintf("image-%d.tar", at)))
+		if err != nil {
+			return err
+		}
+		if err = errors.Join(image.Write(file, i), file.Close()); err != nil {
+			return fmt.Errorf("image %s: %w", i.Name, err)
+		}
+		n.images = append(n.images, n.importing(file.Name()))
+	}
 	return nil
+}
+
+// importing returns the command that gives the node an image from a file; -: from its input.
+func (n *Node) importing(file string) []string {
+	return []string{filepath.Join(n.bed.programs, "ctr"), "--namespace=k8s.io", "images", "import", file}
 }
 
 // kubelet returns the kubelet's configuration. CPU and memory manager have Kubernetes' default, none.
@@ -134,8 +158,8 @@ func (n *Node) kubelet() map[string]any {
 		"nodeStatusUpdateFrequency":   "5s",
 		// How soon it asks a driver again that was away, and restarts a container that has ended. By default that
 		// takes a minute, and ten seconds and longer each time.
-		"syncFrequency":    Patient(5 * time.Second).String(),
-		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": Patient(3 * time.Second).String()},
+		"syncFrequency":    Patient(time.Second).String(),
+		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": Patient(time.Second).String()},
 		"featureGates":     n.bed.options.Features,
 	}
 	maps.Copy(c, n.options.Kubelet)
@@ -232,7 +256,8 @@ func (n *Node) start() error {
 	if err = n.bed.network.connect(n.PID(), n.number, len(n.bed.options.Nodes)); err != nil {
 		return err
 	}
-	programs := n.bed.programs
+	programs, images := n.bed.programs, n.images
+	n.images = nil // its disk has them from now on
 	err = json.NewEncoder(in).Encode(inside.Config{
 		Hostname: n.Name, State: n.State, Topology: n.options.Topology, Systemd: n.bed.options.Systemd,
 		Env: append(os.Environ(), "PATH="+programs+":/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -241,7 +266,9 @@ func (n *Node) start() error {
 				Log: n.bed.log(n.Name + "-containerd"), Ready: socket},
 			{Args: []string{programs + "/kubelet", "--config=/var/lib/kubelet/config.json",
 				"--kubeconfig=" + n.Kubeconfig, "--hostname-override=" + n.Name, "--node-ip=" + n.Address, "--v=2"},
-				Log: n.bed.log(n.Name + "-kubelet")},
+				Log: n.bed.log(n.Name + "-kubelet"),
+				// It lists images at its start and each half minute, and only then does the node say that it has them.
+				First: images},
 		}})
 	return errors.Join(err, in.Close())
 }
@@ -344,21 +371,14 @@ func (n *Node) WaitReady(ctx context.Context) error {
 	})
 }
 
-// loadOwn gives the node the image of the bed, as soon as containerd accepts it.
-func (n *Node) loadOwn(ctx context.Context) error {
-	program := n.bed.options.Program
-	own := image.Image{Name: Image, Programs: []string{program},
-		Entrypoint: []string{"/" + filepath.Base(program), "report"}}
-	return n.bed.until(ctx, "containerd of "+n.Name+" takes an image", func() error { return n.load(ctx, own) })
-}
-
 // load gives the node an image.
 func (n *Node) load(ctx context.Context, i image.Image) error {
 	var archive strings.Builder
 	if err := image.Write(&archive, i); err != nil {
 		return err
 	}
-	cmd := n.Command(ctx, filepath.Join(n.bed.programs, "ctr"), "--namespace=k8s.io", "images", "import", "-")
+	from := n.importing("-")
+	cmd := n.Command(ctx, from[0], from[1:]...)
 	cmd.Stdin = strings.NewReader(archive.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("node %s: image %s: %w: %s", n.Name, i.Name, err, strings.TrimSpace(string(out)))

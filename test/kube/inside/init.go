@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +35,7 @@ type Daemon struct {
 	Log  string // a file of the host
 	// Ready is a file that exists once the daemon serves; the next daemon waits for it. "": it does not wait.
 	Ready string
+	First [][]string // commands that run before its first start, each until it has ended well
 }
 
 // pause is how long after its end a daemon is restarted, as by systemd for the kubelet and containerd.
@@ -80,7 +83,11 @@ func (c Config) supervise() error {
 	}
 	for {
 		if started < len(c.Daemons) && (started == 0 || c.Daemons[started-1].serves()) {
-			if err := start(started); err != nil {
+			err := c.Daemons[started].first(c.Env)
+			if err == nil {
+				err = start(started)
+			}
+			if err != nil {
 				return err
 			}
 			started++
@@ -117,6 +124,17 @@ func reap() (pids []int) {
 			pids = append(pids, pid)
 		}
 	}
+}
+
+func (d Daemon) first(env []string) error {
+	for _, args := range d.First {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Env = env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
 }
 
 func (d Daemon) serves() bool {

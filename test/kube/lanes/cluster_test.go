@@ -2,6 +2,7 @@
 package lanes_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -33,17 +34,58 @@ type cluster struct {
 
 const root = "../../.."
 
-// start starts a bed on a host without lanes, and compares the host when the test has ended.
+// start starts a bed for this test on a host without lanes, and compares the host when the test has ended.
 func start(t *testing.T, o bed.Options) *cluster {
+	t.Helper()
+	c := &cluster{programs: need(t), log: filepath.Join(t.TempDir(), "log")}
+	if err := endShared(); err != nil {
+		t.Error(err)
+	}
+	c.sameHost(t)
+	o.Program, o.Images = filepath.Join(c.programs, "kubebed"), []image.Image{c.spinning()}
+	c.Bed = bedtest.Start(t, o)
+	c.install(t)
+	c.use(t)
+	return c
+}
+
+// need builds what tests need, and returns the folder with it. It skips the test on a machine that cannot run
+// a bed.
+func need(t *testing.T) string {
 	t.Helper()
 	bedtest.Need(t)
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{programs: programsDir, log: filepath.Join(t.TempDir(), "log")}
-	o.Program = filepath.Join(c.programs, "kubebed")
-	c.sameHost(t)
-	c.Bed = bedtest.Start(t, o)
+	return programsDir
+}
+
+// spinning returns the image of pods.
+func (c *cluster) spinning() image.Image {
+	entry := []string{"/spin"}
+	if rest := bed.Patient(50*time.Millisecond) - 50*time.Millisecond; rest > 0 { // else an emulated node starves
+		entry = append(entry, "--rest="+rest.String())
+	}
+	return image.Image{Name: "kubebed.test/spin:1", Programs: []string{c.programs + "/spin"}, Entrypoint: entry}
+}
+
+// install gives a new bed what the node part needs of its cluster.
+func (c *cluster) install(t *testing.T) {
+	t.Helper()
+	var manifests strings.Builder
+	for _, name := range []string{"rbac", "deviceclass"} {
+		data, err := os.ReadFile(root + "/deploy/kube/" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifests.WriteString(string(data) + "\n---\n")
+	}
+	c.kubectl(t, manifests.String(), "apply", "-f", "-")
+}
+
+// use makes the first node of the bed that of the test, and looks for what its node part has left.
+func (c *cluster) use(t *testing.T) {
+	t.Helper()
 	c.node = c.Nodes[0]
 	t.Cleanup(func() {
 		if c.part != nil {
@@ -58,25 +100,7 @@ func start(t *testing.T, o bed.Options) *cluster {
 			t.Logf("isolane release --all: %v: %s", err, out)
 		}
 	})
-	entry := []string{"/spin"}
-	if rest := bed.Patient(50*time.Millisecond) - 50*time.Millisecond; rest > 0 { // else an emulated node starves
-		entry = append(entry, "--rest="+rest.String())
-	}
-	if err := c.Load(t.Context(), image.Image{Name: "kubebed.test/spin:1", Programs: []string{c.programs + "/spin"},
-		Entrypoint: entry}); err != nil {
-		t.Fatal(err)
-	}
-	var manifests strings.Builder
-	for _, name := range []string{"rbac", "deviceclass"} {
-		data, err := os.ReadFile(root + "/deploy/kube/" + name + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		manifests.WriteString(string(data) + "\n---\n")
-	}
-	c.kubectl(t, manifests.String(), "apply", "-f", "-")
 	c.kubeconfig = c.credentials(t, c.node, "isolane", "isolane-kube")
-	return c
 }
 
 // programsDir is the folder of these tests' programs, and is removed with them.
@@ -87,9 +111,13 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir)
 	programsDir = cmp.Or(os.Getenv("ISOLANE_KUBE_PROGRAMS"), dir) // in a machine without Go they are there
-	m.Run()
+	code := m.Run()
+	if err = errors.Join(endShared(), os.RemoveAll(dir)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // build builds them once for all tests.
@@ -112,26 +140,35 @@ var build = sync.OnceValue(func() error {
 // sameHost compares the present host with the one after the test.
 func (c *cluster) sameHost(t *testing.T) {
 	t.Helper()
-	before, err := exec.Command(c.programs + "/fingerprint").Output()
+	before, err := fingerprint()
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "before")
-	if err = os.WriteFile(file, before, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		out, err := exec.Command(c.programs+"/fingerprint", file).CombinedOutput()
-		var changes []string
-		for line := range strings.Lines(string(out)) {
-			if !strings.Contains(line, "/kube-bed") { // of other beds
-				changes = append(changes, line)
-			}
-		}
-		if len(changes) > 0 {
-			t.Errorf("the host is not as before: %v\n%s", err, changes)
+		if err := changedSince(before); err != nil {
+			t.Error(err)
 		}
 	})
+}
+
+// fingerprint returns the state of the host.
+func fingerprint() ([]byte, error) { return exec.Command(programsDir + "/fingerprint").Output() }
+
+// changedSince returns an error if the state of the host is another one.
+func changedSince(before []byte) error {
+	cmd := exec.Command(programsDir+"/fingerprint", "/dev/stdin")
+	cmd.Stdin = bytes.NewReader(before)
+	out, err := cmd.CombinedOutput()
+	var changes []string
+	for line := range strings.Lines(string(out)) {
+		if !strings.Contains(line, "/kube-bed") { // of other beds
+			changes = append(changes, line)
+		}
+	}
+	if len(changes) > 0 {
+		return fmt.Errorf("the host is not as before: %w\n%s", err, changes)
+	}
+	return nil
 }
 
 // credentials returns a file with the credentials of a pod of the DaemonSet: the service account's, bound to

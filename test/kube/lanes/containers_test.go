@@ -91,7 +91,7 @@ func (c *cluster) deletePod(t *testing.T, p pod) {
 // other's.
 func TestContainers(t *testing.T) {
 	needCPUs(t, 4)
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	c.spin(t, "noisy", "", "6")
 	p := pod{name: "edge", claims: map[string]string{"lane": request(`{cpus: "3"}`, `{roles: {worker: 2}}`)},
@@ -155,7 +155,7 @@ func (c *cluster) restart(t *testing.T, name string) {
 // Two claims of a pod are answered at once and are separate lanes; a container has one of them.
 func TestClaims(t *testing.T) {
 	needCPUs(t, 4)
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	c.spin(t, "noisy", "", "6")
 	p := pod{name: "edge", claims: map[string]string{"a": request(`{cpus: "2"}`, "{}"), "b": request(`{cpus: "1"}`, "{}")},
@@ -175,44 +175,6 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// A lane's container has its hugepages, from the node's pool.
-func TestHugepages(t *testing.T) {
-	pool := "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
-	before, err := os.ReadFile(pool)
-	if err != nil {
-		t.Skip("skipped: needs hugepages of 2 MiB: ", err)
-	}
-	if err = os.WriteFile(pool, []byte("8"), 0o644); err != nil { // before the kubelet counts them
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.WriteFile(pool, before, 0o644); err != nil {
-			t.Error(err)
-		}
-	})
-	c := start(t, bed.Options{})
-	c.run(t)
-	p := pod{name: "huge", claims: map[string]string{"lane": request(`{cpus: "1", hugepages2Mi: 4Mi}`, "{}")},
-		all: []container{{name: "main", claim: "lane", cpus: "1", args: `"--hugepages", "2", "1"`,
-			more: `, limits: {memory: 64Mi, hugepages-2Mi: 4Mi}`}}}
-	c.applyPod(t, p)
-	c.ready(t, "huge")
-	c.apart(t, c.cpusOf(t, "huge"), "huge")
-	if log := c.kubectl(t, "", "logs", "huge"); !strings.Contains(log, "2 hugepages\n") {
-		t.Errorf("kubectl logs huge:\n%s", log)
-	}
-	claim := c.kubectl(t, "", "describe", "resourceclaim")
-	if !strings.Contains(claim, "2 hugepages of 2Mi on node 0") {
-		t.Errorf("kubectl describe resourceclaim:\n%s", claim)
-	}
-	c.deletePod(t, p)
-	c.until(t, "the lane is released", c.noLanes)
-	p.name, p.all[0].more = "none", "" // the kubelet would let it have none
-	c.applyPod(t, p)
-	c.says(t, "none", "reason=Refused", "container main: resources.limits.hugepages-2Mi: expected 4Mi or more")
-	c.deletePod(t, p)
-}
-
 // With cgroup v2 and Linux 6.7 or later a container's own cgroup is the lane: the kernel keeps all others
 // off, even while the node part is away, and nothing is left when the pod has gone.
 func TestPartition(t *testing.T) {
@@ -220,7 +182,7 @@ func TestPartition(t *testing.T) {
 		t.Skip("skipped: needs cgroup v2 with partitions below others")
 	}
 	needCPUs(t, 3)
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	c.spin(t, "noisy", "", "6")
 	c.spin(t, "early", "requests: {cpu: 10m}", "1") // with it the kubelet makes the cgroup of the lane's class of service
@@ -304,7 +266,7 @@ func TestOlderKernel(t *testing.T) {
 		t.Skip("skipped: needs cgroup v2 without partitions below others (before Linux 6.7)")
 	}
 	needCPUs(t, 3)
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	c.spin(t, "noisy", "", "6")
 	c.spin(t, "early", "requests: {cpu: 10m}", "1")
@@ -402,4 +364,42 @@ func (c *cluster) cgroups(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return text.String()
+}
+
+// A lane's container has its hugepages, from the node's pool.
+func TestHugepages(t *testing.T) {
+	pool := "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+	before, err := os.ReadFile(pool)
+	if err != nil {
+		t.Skip("skipped: needs hugepages of 2 MiB: ", err)
+	}
+	if err = os.WriteFile(pool, []byte("8"), 0o644); err != nil { // before the kubelet counts them
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(pool, before, 0o644); err != nil {
+			t.Error(err)
+		}
+	})
+	c := start(t, bed.Options{})
+	c.run(t)
+	p := pod{name: "huge", claims: map[string]string{"lane": request(`{cpus: "1", hugepages2Mi: 4Mi}`, "{}")},
+		all: []container{{name: "main", claim: "lane", cpus: "1", args: `"--hugepages", "2", "1"`,
+			more: `, limits: {memory: 64Mi, hugepages-2Mi: 4Mi}`}}}
+	c.applyPod(t, p)
+	c.ready(t, "huge")
+	c.apart(t, c.cpusOf(t, "huge"), "huge")
+	if log := c.kubectl(t, "", "logs", "huge"); !strings.Contains(log, "2 hugepages\n") {
+		t.Errorf("kubectl logs huge:\n%s", log)
+	}
+	claim := c.kubectl(t, "", "describe", "resourceclaim")
+	if !strings.Contains(claim, "2 hugepages of 2Mi on node 0") {
+		t.Errorf("kubectl describe resourceclaim:\n%s", claim)
+	}
+	c.deletePod(t, p)
+	c.until(t, "the lane is released", c.noLanes)
+	p.name, p.all[0].more = "none", "" // the kubelet would let it have none
+	c.applyPod(t, p)
+	c.says(t, "none", "reason=Refused", "container main: resources.limits.hugepages-2Mi: expected 4Mi or more")
+	c.deletePod(t, p)
 }

@@ -20,7 +20,7 @@ func TestKilledAt(t *testing.T) {
 	if err != nil {
 		t.Skip("skipped: needs strace: ", err)
 	}
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	const state = "/run/isolane/"
 	for _, at := range []struct {

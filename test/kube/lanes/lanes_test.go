@@ -11,14 +11,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"isolane.dev/isolane/test/kube/bed"
 )
 
 // TestLane checks where every thread of a lane's container runs, and that no other pod's thread runs there:
 // with cgroup v1 by the node part, since Linux 6.7 by the kernel.
 func TestLane(t *testing.T) {
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	c.spin(t, "noisy", "", "4")
 	began := time.Now()
@@ -127,7 +125,7 @@ func TestLane(t *testing.T) {
 
 // What does not fit is refused before it is bound, with the reason in the events of the pod.
 func TestRefused(t *testing.T) {
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	c.lane(t, "efficient", `{cpus: {kind: efficiency}}`, "1")
 	c.says(t, "efficient", "reason=Refused", "spec.cpus.kind: efficiency; cheapest change: spec.preferred: {kind: 1}")
@@ -154,7 +152,7 @@ func TestRefused(t *testing.T) {
 
 // Without answers the kubelet reports what does not fit, and a pod that fits begins at once.
 func TestUnanswered(t *testing.T) {
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t, "--answer=false")
 	began := time.Now()
 	c.lane(t, "edge", "", "2")
@@ -170,7 +168,7 @@ func TestUnanswered(t *testing.T) {
 
 // A container whose node part is away does not begin outside its lane.
 func TestAway(t *testing.T) {
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	c.lane(t, "edge", "", "1")
 	c.ready(t, "edge")
@@ -184,27 +182,9 @@ func TestAway(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// If the kubelet itself assigns CPUs, nothing is offered, and an event says why.
-func TestStaticKubelet(t *testing.T) {
-	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{Kubelet: map[string]any{"cpuManagerPolicy": "static",
-		"reservedSystemCPUs": "0"}}}})
-	c.runWithout(t)
-	c.until(t, "an event", func() error {
-		node, err := c.tryKubectl(t, "", "describe", "node", c.node.Name)
-		if err == nil && !strings.Contains(node, `the kubelet's policy is "static": no lanes are offered`) {
-			err = errors.New(node)
-		}
-		return err
-	})
-	slices := c.kubectl(t, "", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices}")
-	if strings.Contains(slices, "numa") {
-		t.Error(slices)
-	}
-}
-
 // The node part is killed at each step of a pod's life, and nothing is lost or left.
 func TestKilled(t *testing.T) {
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	for _, after := range []time.Duration{100, 4000, 5200, 5500, 5800, 6200} {
 		t.Logf("killed %d ms after the pod was applied, and %d ms after it was deleted", after, after/10)

@@ -7,14 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"isolane.dev/isolane/test/kube/bed"
 )
 
 // A resize of a pod changes its memory and leaves the lane alone. A limit that would throttle the lane is
 // refused.
 func TestResize(t *testing.T) {
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	c.spin(t, "noisy", "", "2")
 	c.apply(t, "edge", "{}", `claims: [{name: lane}], requests: {cpu: "1", memory: 64Mi}, limits: {memory: 64Mi}`, "2")

@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"testing"
 	"time"
-
-	"isolane.dev/isolane/test/kube/bed"
 )
 
 // TestAtRest measures what the node part costs while nothing happens, before lanes and with up to eight. None
@@ -20,7 +18,7 @@ func TestAtRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	c.atRest(t, rest)
 	owned, lanes := map[int]bool{}, min(8, runtime.NumCPU()-1)

@@ -31,7 +31,7 @@ func TestSequence(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("ISOLANE_KUBE_SEED=%d", seed)
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	s := &sequence{cluster: c, random: rand.New(rand.NewPCG(seed, 0))}
 	end, _ := t.Deadline()

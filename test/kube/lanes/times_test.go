@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"isolane.dev/isolane/test/kube/bed"
 )
 
 // TestTimes measures how long pods with lanes take, one after the other, with and without answers:
@@ -19,7 +17,7 @@ func TestTimes(t *testing.T) {
 	if err != nil {
 		t.Skip("measures as many pods as ISOLANE_KUBE_PODS says")
 	}
-	c := start(t, bed.Options{})
+	c := share(t)
 	for _, answers := range []bool{true, false} {
 		c.run(t, fmt.Sprintf("--answer=%t", answers))
 		var ready []int

@@ -25,6 +25,21 @@ func Need(tb testing.TB) {
 // Start starts a bed for a test, and ends it with the test. If the test fails, the logs of the bed are kept.
 func Start(tb testing.TB, o bed.Options) *bed.Bed {
 	tb.Helper()
+	b := Begin(tb, o)
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Log("the logs of the bed are in ", b.KeepLogs())
+		}
+		if err := b.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return b
+}
+
+// Begin starts a bed that is not ended with the test.
+func Begin(tb testing.TB, o bed.Options) *bed.Bed {
+	tb.Helper()
 	Need(tb)
 	if o.Program == "" {
 		o.Program = Program(tb)
@@ -36,14 +51,6 @@ func Start(tb testing.TB, o bed.Options) *bed.Bed {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		if tb.Failed() {
-			tb.Log("the logs of the bed are in ", b.KeepLogs())
-		}
-		if err := b.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
 	return b
 }
 

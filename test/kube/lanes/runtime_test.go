@@ -9,8 +9,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
-
-	"isolane.dev/isolane/test/kube/bed"
 )
 
 // pinner is another plugin of the container runtime, which sets the CPUs of the containers of one pod.
@@ -28,7 +26,7 @@ func (p pinner) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.C
 
 // While a container runs whose CPUs another plugin has set, nothing is offered, and an event says why.
 func TestOtherPlugin(t *testing.T) {
-	c := start(t, bed.Options{})
+	c := share(t)
 	c.run(t)
 	plugin, err := stub.New(pinner{pod: "pinned"}, stub.WithPluginName("pinner"), stub.WithPluginIdx("90"),
 		stub.WithSocketPath(c.node.Path("/run/nri/nri.sock")), stub.WithOnClose(func() {}))

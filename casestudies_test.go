@@ -28,12 +28,12 @@ func TestCaseStudies(t *testing.T) {
 		t.Fatal("docs/case-studies: expected directories with results: ", err)
 	}
 	for _, dir := range sessions {
-		s, err := results.Read(dir)
-		if err == nil {
-			err = page.Add(dir, s)
+		s, rerr := results.Read(dir)
+		if rerr == nil {
+			rerr = page.Add(dir, s)
 		}
-		if err != nil {
-			t.Fatal(err)
+		if rerr != nil {
+			t.Fatal(rerr)
 		}
 	}
 	var made bytes.Buffer

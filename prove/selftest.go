@@ -91,7 +91,11 @@ func (r *runner) pick(cells []results.Cell, noisy bool) (results.Cell, error) {
 		if _, here := r.Layouts[c.Name]; !here {
 			continue
 		}
-		if given := r.Scenario.Conditions(c); given.Place == place && len(given.Neighbours) > 0 == noisy && !(r.Pods != nil && given.Process) {
+		given := r.Scenario.Conditions(c)
+		if r.Pods != nil && given.Process {
+			continue
+		}
+		if given.Place == place && len(given.Neighbours) > 0 == noisy {
 			return c, nil
 		}
 	}

@@ -204,7 +204,7 @@ host/task              300       20
 hub/agent             1850       10  what runs otherwise than it is declared, and another hub at the address; who is revoked, a disk that takes nothing, audits that cost much; speaks with the hub beside what it looks after; what is told of a machine when the planner or an audit would see something else; how the clock of the host differs from the hub's; the hub's host: joins, reports, answers; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
 hub/apps              1450       10  names that are too long for hosts, fields where an App has them; hosts and sites that do not answer, for all Apps; reasons that go with what they are of; hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
-hub/cmd/isolane-hub   1390        0  the agent of a host looks after its lanes; simulate's changes for one host; by cobra, as isolane: help, exit codes, completion; kubectl's verbs; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
+hub/cmd/isolane-hub   1395        0  wrong input of up has its exit code; the agent of a host looks after its lanes; simulate's changes for one host; by cobra, as isolane: help, exit codes, completion; kubectl's verbs; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            510       16  what is beside each other; holds that no new start makes longer; the hub's first part: what it may change of what a host runs; what was renamed in a folder is on the disk too
 hub/place              600       20  what each host lacks, and which change costs least over all; machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/pods               450        2  the nodes of a Kubernetes as hosts
@@ -256,7 +256,7 @@ prove/balance          250        5  segments at both ends, and who dropped some
 prove/drivers          100        5  out of cmd/isolane: what a scenario may name, also for programs that use the library; the paths of scenarios
 prove/layout           350       10  distances of the application from the client
 prove/programs         300       10  out of prove/testbed: programs of a run, and commands
-prove/scenario        1830       23  what of a scenario can be in pods; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused; so are times of 0, an aim listed twice, an attack on nobody
+prove/scenario        1845       23  what of a scenario can be in pods, and beside them in processes; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused; so are times of 0, an aim listed twice, an attack on nobody
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove

@@ -88,8 +88,9 @@ func (r *runner) unchanged(ctx context.Context, dir string, s *results.Session) 
 // notes says what else is in a lane in force.
 func (r *runner) notes() (notes []string) {
 	if r.Pods != nil {
-		if notes = r.Pods.Notes(); r.HasProcesses() {
-			notes = append(notes, "In cells whose runtime is host they are processes, and their packets take a bridge.")
+		if notes = r.Pods.Notes(); slices.ContainsFunc(r.Scenario.AllCells(), r.IsProcess) {
+			notes = append(notes, "In cells whose runtime is host they are processes, and their packets take a "+
+				"bridge.")
 		}
 		return notes
 	}

@@ -249,7 +249,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, err
 		}
 	}
-	for _, name := range r.OwnGroups() {
+	for _, name := range r.Groups() {
 		dir, derr := knob.GroupDir(h, name)
 		if derr != nil {
 			return s, nil, derr

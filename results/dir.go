@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 )
 
-// File is the name of the document in a results directory. Packed is its name once it is compressed by gzip(1),
-// to be kept; it is read where there is no File.
+// File is the name of the document in a results directory. Packed is its name once it is compressed by
+// gzip(1), to be kept; it is read where there is no File.
 const (
 	File   = "results.json"
 	Packed = File + ".gz"
@@ -129,6 +129,6 @@ func Read(dir string) (Session, error) {
 
 // damaged says what can be done about a document that is none. Nothing else in its directory has the runs.
 func damaged(name string, err error) error {
-	return fmt.Errorf("%s: damaged (%w): isolane replaces it as a whole, so something else has cut or changed it: "+
-		"copy it again from where it was measured, or measure again into another directory", name, err)
+	return fmt.Errorf("%s: damaged (%w): isolane replaces it as a whole, so something else has cut or changed "+
+		"it: copy it again from where it was measured, or measure again into another directory", name, err)
 }

@@ -21,9 +21,10 @@ func (s Scenario) WithoutPods() Scenario {
 }
 
 // InPods returns the scenario with its application and its neighbours in pods, except in cells whose level
-// says that they are processes. Packets of pods take the cluster's network, so it leaves out factors that vary
-// only the path, and what the scenario says about such cells, aims and published figures. A cpuset and nothing else can come only from the kubelet, on a node
-// without lanes; without a static node these cells are excluded. The error names what cannot be in pods.
+// says that they are processes. Packets of pods take the cluster's network, so it leaves out factors that
+// vary only the path, and what the scenario says about such cells, aims and published figures. A cpuset and
+// nothing else can come only from the kubelet, on a node without lanes; without a static node these cells are
+// excluded. The error names what cannot be in pods.
 func (s Scenario) InPods(static bool) (Scenario, error) {
 	in := s
 	in.Spec.Factors, in.Spec.Exclude, in.Spec.Aims, in.Spec.Published = nil, nil, nil, nil

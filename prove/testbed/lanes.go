@@ -63,26 +63,19 @@ func (r *Bed) cpusOf(c results.Cell, given factor.Conditions, instance int) cpus
 	return c.Application
 }
 
-// OwnGroups returns the cgroups that a session makes, and empties when it ends.
+// OwnGroups returns the cgroups that a run makes, and empties when it ends.
 func (r *Bed) OwnGroups() []string {
 	var groups []string
-	if r.Pods == nil || r.HasProcesses() {
+	if r.Pods == nil {
 		groups = append(groups, neighboursGroup)
 	}
 	if r.Scenario.Networked() {
 		groups = append(groups, layout.Client)
 	}
-	if r.InForce == nil && (r.Pods == nil || r.HasProcesses()) {
+	if r.InForce == nil && r.Pods == nil {
 		groups = append(groups, layout.Application)
 	}
 	return groups
-}
-
-// HasProcesses reports whether a session with pods has cells with processes.
-func (r *Bed) HasProcesses() bool {
-	return slices.ContainsFunc(r.Scenario.AllCells(), func(c results.Cell) bool {
-		return r.Scenario.Conditions(c).Process
-	})
 }
 
 // attached returns the cgroups outside of a lane's own whose processes belong to it.

@@ -31,8 +31,7 @@ import (
 // Pod is the runtime of application and neighbours that are pods.
 const Pod = "pod"
 
-// Pods makes the pods of a session. While they exist, the node part changes the lanes of the host, and puts
-// the application's in force.
+// Pods makes the pods of a session. While they exist, the node part changes the lanes of the host.
 type Pods struct {
 	cluster pod.Cluster
 	static  *pod.Cluster // the node for cells with only a cpuset, which its kubelet assigns; nil: none
@@ -41,6 +40,28 @@ type Pods struct {
 	lane    string     // of the application, if it has one
 	started []pod.Pod  // that exist
 	away    bool       // the lanes of the host are not this process's now
+}
+
+// of returns the bed of a cell: without pods if its application is a process in a session with pods.
+func (r *Bed) of(c results.Cell) *Bed {
+	if r.Pods == nil || !r.IsProcess(c) {
+		return r
+	}
+	processes := *r
+	processes.Pods = nil
+	return &processes
+}
+
+// IsProcess reports whether a cell has a process even in a session with pods.
+func (r *Bed) IsProcess(c results.Cell) bool { return r.Scenario.Conditions(c).Process }
+
+// Groups returns the cgroups that the runs of a session make.
+func (r *Bed) Groups() []string {
+	all := r.Scenario.AllCells()
+	if k := slices.IndexFunc(all, r.IsProcess); k >= 0 {
+		return r.of(all[k]).OwnGroups()
+	}
+	return r.OwnGroups()
 }
 
 // podsOfRun are the pods of one run.
@@ -146,8 +167,7 @@ func (r *Bed) startPod(ctx context.Context, at place, w pod.Workload) (pod.Pod, 
 	return r.Pods.on(at.given).Start(ctx, r.Root, w)
 }
 
-// startApplication starts all servers in one container. In a cell with a lane, the lane must get the CPUs
-// that the cell was planned with.
+// startApplication starts all servers in one container, whose lane must get the planned CPUs.
 func (r *Bed) startApplication(ctx context.Context, at place) (p pod.Pod, err error) {
 	w := pod.Workload{Name: layout.Application}
 	for _, spec := range at.probes {
@@ -245,8 +265,7 @@ func (r *Bed) watchPods(h host.Host, c results.Cell, of *podsOfRun, w witness.Wa
 	return w, nil
 }
 
-// endPods removes the pods of a run, waits until the node part has released the lane of the application, and
-// takes over the lanes of the host again.
+// endPods removes the pods of a run, waits until their lane is released, and takes over the lanes again.
 func (r *Bed) endPods(ctx context.Context) error {
 	if r.Pods == nil {
 		return nil

@@ -84,11 +84,7 @@ func (m moment) responder() (*os.Process, error) {
 // Run measures one cell and leaves the host as it was. It fails if the host could not be restored, or the
 // session cannot continue. What fails in the run alone makes it void.
 func (r *Bed) Run(ctx context.Context, c results.Cell) (results.Run, error) {
-	if r.Pods != nil && r.Scenario.Conditions(c).Process {
-		processes := *r
-		processes.Pods = nil
-		return processes.Run(ctx, c)
-	}
+	r = r.of(c)
 	run := results.Run{Cell: c.Name, Started: time.Now(),
 		Changed: settings.Changed(r.Settings, settings.Read(r.Root))}
 	err := r.measure(ctx, c, &run)
@@ -232,7 +228,7 @@ func (r *Bed) adopt(h host.Host, given factor.Conditions) error {
 		}
 	}
 	for _, name := range r.OwnGroups() {
-		if name == layout.Application || name == neighboursGroup && (len(given.Neighbours) == 0 || r.Pods != nil) {
+		if name == layout.Application || name == neighboursGroup && len(given.Neighbours) == 0 {
 			continue
 		}
 		dir, derr := knob.GroupDir(h, name)

@@ -53,6 +53,7 @@ func segment(t *testing.T) (ip func(string), one, two plan.Placement) {
 	ip("netns add isl-test-ask")
 	t.Cleanup(func() { ip("netns del isl-test-ask") })
 	ip("link add isl-test-ask type veth peer name eth0 netns isl-test-ask")
+	t.Cleanup(func() { ip("link del isl-test-ask") }) // which the end of the namespace does some time later
 	ip("link set isl-test-ask up")
 	ip("-n isl-test-ask link set eth0 up")
 	one = placement()

@@ -59,6 +59,8 @@ func TestDeclaredIsDoneOrRefused(t *testing.T) {
 			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, driver: vfio-pci}}"},
 		"spec.network.queues": {"a: {cpus: {count: 2}, network: {device: enp96s0f0}}",
 			"a: {cpus: {count: 2}, network: {device: enp96s0f0, queues: 2}}"},
+		"spec.network.takeFromHost": {"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1}}",
+			"a: {cpus: {count: 2}, network: {path: macvlan, device: enp96s0f1, takeFromHost: true}}"},
 		"spec.near.device":   {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2}, near: {device: enp96s0f1}}"},
 		"spec.near.numaNode": {"a: {cpus: {count: 2}}", "a: {cpus: {count: 2}, near: {numaNode: 1}}"},
 		"spec.near.lane": {"a: {cpus: {count: 2}, near: {numaNode: 1}}\nb: {cpus: {count: 2}}",

@@ -35,6 +35,9 @@ func (Path) Declared(n lane.Network) error {
 	if n.Device == "" {
 		return errors.New("spec.network.device: path macvlan needs one, the uplink")
 	}
+	if n.TakeFromHost {
+		return errors.New("spec.network.takeFromHost: path macvlan takes nothing from the host: expected none")
+	}
 	return netpath.AnySource(n)
 }
 

@@ -83,7 +83,7 @@ hub-programs = bin/kubebed build etcd kube-apiserver kubectl
 hub-bin: kubebed
 	nice $(hub-programs)
 
-# Tests on that Kubernetes (root): a quarter of an hour.
+# Tests on that Kubernetes (root): 17 minutes before they shared clusters, some less since.
 test-kube: kube-bin
 	$(GO) -C test/kube test -json -count=1 -p 1 -timeout 90m ./... | $(GO) run ./test/summary
 

@@ -144,20 +144,16 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 	sampled := spec.Metrics(spec.Name)[0].Sampled && known && r.Only == nil
 	began, run := time.Now(), ctx // run outlives what is restarted
 	limit := limitOf(spec, at.given.Guest, r.Mode.Conditions(spec))
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errStarved)
+	ctx, cancel := programs.WithLimit(ctx, limit, errStarved)
 	defer cancel()
 	if sampled {
 		w.Record()
 	}
 	starved := func(err error) error {
-		cause := context.Cause(ctx)
-		switch {
-		case err == nil || !errors.Is(cause, errStarved):
-			return err
-		case time.Since(began) > limit+patience/2: // nor was it ended in time
-			return fmt.Errorf("%w; isolane itself was kept off its CPUs too", cause)
+		if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStarved) {
+			return cause
 		}
-		return cause
+		return err
 	}
 	counted, err := r.segments(at, spec)
 	if err != nil {

@@ -89,8 +89,8 @@ func (r *runner) unchanged(ctx context.Context, dir string, s *results.Session) 
 func (r *runner) notes() (notes []string) {
 	if r.Pods != nil {
 		if notes = r.Pods.Notes(); slices.ContainsFunc(r.Scenario.AllCells(), r.IsProcess) {
-			notes = append(notes, "In cells whose runtime is host they are processes, and their packets take a "+
-				"bridge.")
+			notes = append(notes, "In cells whose runtime is host they are processes, and the application has the "+
+				"network of a pod that sleeps.")
 		}
 		return notes
 	}

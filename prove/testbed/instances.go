@@ -34,6 +34,9 @@ func (r *Bed) inside(at place, instance int, need ...string) (process.Lane, []st
 	if r.Scenario.Networked() {
 		confines.Netns = applicationNetns(instance)
 	}
+	if r.Pods != nil {
+		confines.Netns = r.Pods.netns
+	}
 	if at.given.Place != factor.InLane {
 		return confines, nil, nil
 	}
@@ -247,7 +250,7 @@ func (r *Bed) busy(at place) func() time.Duration {
 	before, err := host.CPUTimes(r.Root)
 	return func() time.Duration {
 		now, nerr := host.CPUTimes(r.Root)
-		if err != nil || nerr != nil || r.Pods != nil || at.given.Instances > 1 || len(at.given.Neighbours) > 0 {
+		if err != nil || nerr != nil || r.inPods() || at.given.Instances > 1 || len(at.given.Neighbours) > 0 {
 			return 0
 		}
 		var ticks uint64

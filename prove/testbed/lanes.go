@@ -63,16 +63,16 @@ func (r *Bed) cpusOf(c results.Cell, given factor.Conditions, instance int) cpus
 	return c.Application
 }
 
-// OwnGroups returns the cgroups that a run makes, and empties when it ends.
-func (r *Bed) OwnGroups() []string {
+// ownGroups returns the cgroups that a run makes, of processes or of pods, and empties when it ends.
+func (r *Bed) ownGroups(processes bool) []string {
 	var groups []string
-	if r.Pods == nil {
+	if processes {
 		groups = append(groups, neighboursGroup)
 	}
 	if r.Scenario.Networked() {
 		groups = append(groups, layout.Client)
 	}
-	if r.InForce == nil && r.Pods == nil {
+	if r.InForce == nil && processes {
 		groups = append(groups, layout.Application)
 	}
 	return groups

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"isolane.dev/isolane/cpuset"
@@ -16,11 +15,9 @@ import (
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
-	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
-	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
@@ -37,31 +34,21 @@ type Pods struct {
 	static  *pod.Cluster // the node for cells with only a cpuset, which its kubelet assigns; nil: none
 	lanes   lanes.Options
 	address netip.Addr // of the application; before it runs, all its own addresses
+	netns   string     // of the pod whose network a process has: its path
 	lane    string     // of the application, if it has one
 	started []pod.Pod  // that exist
 	away    bool       // the lanes of the host are not this process's now
 }
 
-// of returns the bed of a cell: without pods if its application is a process in a session with pods.
-func (r *Bed) of(c results.Cell) *Bed {
-	if r.Pods == nil || !r.IsProcess(c) {
-		return r
-	}
-	processes := *r
-	processes.Pods = nil
-	return &processes
-}
+// inPods reports whether application and neighbours of the present cell are pods.
+func (r *Bed) inPods() bool { return r.Pods != nil && !r.process }
 
 // IsProcess reports whether a cell has a process even in a session with pods.
 func (r *Bed) IsProcess(c results.Cell) bool { return r.Scenario.Conditions(c).Process }
 
 // Groups returns the cgroups that the runs of a session make.
 func (r *Bed) Groups() []string {
-	all := r.Scenario.AllCells()
-	if k := slices.IndexFunc(all, r.IsProcess); k >= 0 {
-		return r.of(all[k]).OwnGroups()
-	}
-	return r.OwnGroups()
+	return r.ownGroups(r.Pods == nil || slices.ContainsFunc(r.Scenario.AllCells(), r.IsProcess))
 }
 
 // podsOfRun are the pods of one run.
@@ -114,7 +101,7 @@ func (p *Pods) Notes() []string {
 
 // on returns the node of a cell's pods.
 func (p *Pods) on(given factor.Conditions) pod.Cluster {
-	if given.Place == factor.InCpuset {
+	if given.Place == factor.InCpuset && !given.Process {
 		return *p.static
 	}
 	return p.cluster
@@ -122,28 +109,49 @@ func (p *Pods) on(given factor.Conditions) pod.Cluster {
 
 // measurePods measures a cell whose application and neighbours are pods. Undo ends what it starts.
 func (r *Bed) measurePods(ctx context.Context, at place, run *results.Run) error {
-	if err := errors.Join(r.Journal.Close(), r.Lanes.Close()); err != nil {
-		return err
-	}
-	r.Journal, r.Lanes, r.Pods.away = journal.None(nil), lanes.None(r.Pods.lanes), true
 	m := moment{pods: &podsOfRun{}}
 	var err error
-	if m.pods.application, err = r.startApplication(ctx, at); err != nil {
+	m.pods.application, err = r.startApplication(ctx, at)
+	if err == nil && len(at.given.Neighbours) > 0 {
+		m.pods.neighbours, err = r.startNeighbourPod(ctx, at)
+	}
+	if err != nil {
 		return err
 	}
-	if len(at.given.Neighbours) > 0 {
-		if m.pods.neighbours, err = r.startNeighbourPod(ctx, at); err != nil {
-			return err
-		}
-	}
-	if err = pause(ctx, settle); err == nil {
-		err = r.observe(ctx, at, m, run)
-	}
-	if n := m.pods.neighbours; n != nil {
-		err = errors.Join(err, stopNeighbourPod(ctx, *n, r, at, run))
-	}
-	r.contradict(at, run)
+	return r.begun(ctx, at, m, run)
+}
+
+// handOver lets the node part change the lanes of the host. takeOver ends that.
+func (r *Bed) handOver() error {
+	err := errors.Join(r.Journal.Close(), r.Lanes.Close())
+	r.Journal, r.Lanes, r.Pods.away = journal.None(nil), lanes.None(r.Pods.lanes), true
 	return err
+}
+
+// takeOver opens the lanes again, with the journal of this run.
+func (r *Bed) takeOver(ctx context.Context) error {
+	l, _, err := lanes.OpenPatiently(ctx, r.Pods.lanes)
+	if err != nil {
+		return err
+	}
+	r.Lanes, r.Pods.away = l, false
+	j, err := l.Beside("prove")
+	if err == nil {
+		r.Journal = j
+	}
+	return err
+}
+
+// startNetwork starts a pod that only sleeps, and whose network a process takes, so that its packets go the
+// same way as a pod's.
+func (r *Bed) startNetwork(ctx context.Context, at place) error {
+	p, err := r.startPod(ctx, at, pod.Workload{Name: "prove-network",
+		Programs: [][]string{{"sleep", "infinity"}}})
+	if err != nil {
+		return err
+	}
+	r.Pods.address, r.Pods.netns = p.Address, fmt.Sprintf("/proc/%d/ns/net", p.PID)
+	return r.takeOver(ctx)
 }
 
 // startPod starts a pod with what all pods have.
@@ -158,6 +166,9 @@ func (r *Bed) startPod(ctx context.Context, at place, w pod.Workload) (pod.Pod, 
 		}
 	}
 	self, err := filepath.Abs(r.Self)
+	if err == nil && !r.Pods.away {
+		err = r.handOver()
+	}
 	if err != nil {
 		return pod.Pod{}, err
 	}
@@ -224,27 +235,8 @@ func (p *Pods) laneOf(of pod.Pod) (cpuset.Set, error) {
 }
 
 func (r *Bed) startNeighbourPod(ctx context.Context, at place) (*pod.Pod, error) {
-	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, noiseReport))
-	p, err := r.startPod(ctx, at, pod.Workload{Name: neighboursGroup,
-		Programs: [][]string{append(argv, "--temp-path", at.scratch)}})
+	p, err := r.startPod(ctx, at, pod.Workload{Name: neighboursGroup, Programs: [][]string{noiseOf(at)}})
 	return &p, err
-}
-
-// stopNeighbourPod ends the noise and records what it delivered.
-func stopNeighbourPod(ctx context.Context, p pod.Pod, r *Bed, at place, run *results.Run) error {
-	err := syscall.Kill(p.PID, syscall.SIGINT)
-	if err != nil && !errors.Is(err, syscall.ESRCH) { // it ended earlier, as the evidence says
-		return fmt.Errorf("pod %s: %w", p.Name, err)
-	}
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if st, serr := task.ReadStat(r.Root, task.Dir(p.PID)); serr != nil || st.Dead() {
-			return delivered(at.scratch, run)
-		}
-		if err = pause(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("pod %s did not end within %s", p.Name, patience)
 }
 
 // watchPods lets the witness watch the pods' containers.
@@ -283,38 +275,17 @@ func (r *Bed) endPods(ctx context.Context) error {
 	if !r.Pods.away {
 		return nil
 	}
-	for released := false; !released; {
-		if err = pause(ctx, 50*time.Millisecond); err == nil {
-			released, err = r.Pods.released()
+	for r.Pods.lane != "" {
+		l, err := lanes.Look(r.Pods.lanes)
+		if err == nil {
+			if _, gone := l.Lane(r.Pods.lane); gone != nil {
+				r.Pods.lane = ""
+			}
+			err = pause(ctx, 50*time.Millisecond)
 		}
 		if err != nil {
 			return fmt.Errorf("lane %s of a pod that has ended: %w", r.Pods.lane, err)
 		}
 	}
-	l, _, err := lanes.OpenPatiently(ctx, r.Pods.lanes)
-	if err != nil {
-		return err
-	}
-	j, err := l.Beside("prove")
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	r.Lanes, r.Journal, r.Pods.away = l, j, false
-	return nil
-}
-
-// released reports whether the lane of the last application is no longer in force.
-func (p *Pods) released() (bool, error) {
-	if p.lane == "" {
-		return true, nil
-	}
-	l, err := lanes.Look(p.lanes)
-	if err != nil {
-		return false, err
-	}
-	if _, gone := l.Lane(p.lane); gone == nil {
-		return false, nil
-	}
-	p.lane = ""
-	return true, nil
+	return r.takeOver(ctx)
 }

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"isolane.dev/isolane/change"
@@ -21,14 +19,12 @@ import (
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/netpath"
-	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/settings"
 	"isolane.dev/isolane/results"
-	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness/judge"
 )
 
@@ -61,6 +57,7 @@ type Bed struct {
 	Seed     uint64                              // of what is random in its measurements
 	Draw     string                              // the seed of the next run, as in probe.Conditions
 	Fault    func(context.Context, moment) error // the self-test's; nil otherwise
+	process  bool                                // the present cell has no pods, whatever the session has
 	late     time.Duration                       // total delay of clients that should have begun together
 }
 
@@ -84,7 +81,7 @@ func (m moment) responder() (*os.Process, error) {
 // Run measures one cell and leaves the host as it was. It fails if the host could not be restored, or the
 // session cannot continue. What fails in the run alone makes it void.
 func (r *Bed) Run(ctx context.Context, c results.Cell) (results.Run, error) {
-	r = r.of(c)
+	r.process = r.IsProcess(c)
 	run := results.Run{Cell: c.Name, Started: time.Now(),
 		Changed: settings.Changed(r.Settings, settings.Read(r.Root))}
 	err := r.measure(ctx, c, &run)
@@ -128,9 +125,6 @@ func (r *Bed) undo(ctx context.Context) error {
 	return err
 }
 
-// neighboursGroup is a group of a run besides the lanes' own.
-const neighboursGroup = "prove-neighbours"
-
 // prepare puts the host into the cell's conditions.
 func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given factor.Conditions,
 	run *results.Run) error {
@@ -144,8 +138,8 @@ func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given fa
 			return err
 		}
 	}
-	inLane := r.InForce == nil && r.Pods == nil && given.Place == factor.InLane
-	if r.InForce == nil && r.Pods == nil && !inLane {
+	inLane := r.InForce == nil && !r.inPods() && given.Place == factor.InLane
+	if r.InForce == nil && !r.inPods() && !inLane {
 		groups = append(groups, knob.Group{Name: layout.Application, CPUs: c.Application})
 	}
 	if inLane {
@@ -162,7 +156,7 @@ func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given fa
 		return err
 	}
 	steps = append(steps, beyond...)
-	if len(given.Neighbours) > 0 && r.Pods == nil {
+	if len(given.Neighbours) > 0 && !r.inPods() {
 		groups = append(groups, knob.Group{Name: neighboursGroup, CPUs: c.Neighbours})
 	}
 	own, err := knob.Groups(h, groups...)
@@ -222,12 +216,12 @@ func (r *Bed) putLanes(ctx context.Context, placement plan.Placement, count int,
 func (r *Bed) adopt(h host.Host, given factor.Conditions) error {
 	var dirs []string
 	var err error
-	if r.InForce == nil && r.Pods == nil {
+	if r.InForce == nil && !r.inPods() {
 		if dirs, err = r.applicationDirs(h, given); err != nil {
 			return err
 		}
 	}
-	for _, name := range r.OwnGroups() {
+	for _, name := range r.ownGroups(!r.inPods()) {
 		if name == layout.Application || name == neighboursGroup && len(given.Neighbours) == 0 {
 			continue
 		}
@@ -268,19 +262,24 @@ func (r *Bed) measure(ctx context.Context, c results.Cell, run *results.Run) (er
 	if err != nil {
 		return err
 	}
-	if err = r.prepare(ctx, h, c, given, run); err != nil {
+	at := place{h, c, given, nil, scratch}
+	if r.Pods != nil && r.process {
+		err = r.startNetwork(ctx, at)
+	}
+	if err == nil {
+		err = r.prepare(ctx, h, c, given, run)
+	}
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, programs.RunAfter(ctx, given.Limit, patience, given.After)) }()
 	if err = programs.RunAll(ctx, given.Limit, given.Before); err != nil {
 		return err
 	}
-	probes, err := r.ProbesOf(c, given)
-	if err != nil {
+	if at.probes, err = r.ProbesOf(c, given); err != nil {
 		return err
 	}
-	at := place{h, c, given, probes, scratch}
-	if r.Pods != nil {
+	if r.inPods() {
 		return r.measurePods(ctx, at, run)
 	}
 	var m moment
@@ -304,11 +303,17 @@ func (r *Bed) measure(ctx context.Context, c results.Cell, run *results.Run) (er
 			return err
 		}
 	}
-	if err = pause(ctx, settle); err == nil {
+	return r.begun(ctx, at, m, run)
+}
+
+// begun measures when all programs of a run have started, ends the neighbours, and judges the run.
+func (r *Bed) begun(ctx context.Context, at place, m moment, run *results.Run) error {
+	err := pause(ctx, settle)
+	if err == nil {
 		err = r.observe(ctx, at, m, run)
 	}
-	if m.neighbours != nil {
-		err = errors.Join(err, r.stopNeighbours(m.neighbours, scratch, run))
+	if len(at.given.Neighbours) > 0 {
+		err = errors.Join(err, r.stopNeighbours(ctx, m, at.scratch, run))
 	}
 	r.contradict(at, run)
 	return err
@@ -359,42 +364,4 @@ type place struct {
 	given   factor.Conditions
 	probes  []scenario.Probe
 	scratch string // directory of files that are removed after the run
-}
-
-func (r *Bed) startNeighbours(ctx context.Context, at place) (*programs.Process, error) {
-	dir, err := knob.GroupDir(at.host, neighboursGroup)
-	if err != nil {
-		return nil, err
-	}
-	argv := noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), filepath.Join(at.scratch, noiseReport))
-	argv = append(argv, "--temp-path", at.scratch)
-	p, err := programs.Start(ctx, r.Self, "neighbours", process.Lane{Cgroup: dir}, nil, argv, programs.Ready{})
-	if err != nil {
-		return nil, fmt.Errorf("neighbours: %w", err)
-	}
-	return p, nil
-}
-
-// stopNeighbours ends the noise and records what it delivered.
-func (r *Bed) stopNeighbours(p *programs.Process, scratch string, run *results.Run) error {
-	if err := p.Stop(syscall.SIGINT, patience); err != nil {
-		return err
-	}
-	_, err := p.Wait()
-	died(run, err)
-	return delivered(scratch, run)
-}
-
-// noiseReport is the file in which neighbours report their work.
-const noiseReport = "noise.yaml"
-
-// delivered records what ended neighbours report of their work.
-func delivered(scratch string, run *results.Run) error {
-	report, err := programs.ReadSome(filepath.Join(scratch, noiseReport))
-	if err != nil {
-		run.Notes = append(run.Notes, "the neighbours left no report of their work: "+err.Error())
-		return nil
-	}
-	run.Witness.Neighbours.BogoPerSec, err = noise.Delivered(report)
-	return err
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"isolane.dev/isolane/host/cgroup"
@@ -73,6 +74,23 @@ func (c Cluster) Start(ctx context.Context, root fs.FS, w Workload) (p Pod, err 
 	}
 	p.PID, p.Group, err = container(root, id)
 	return p, err
+}
+
+// Stop asks the container's first process to end, as Ctrl-C does, and waits until it has ended.
+func (p Pod) Stop(ctx context.Context, root fs.FS, within time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("it did not end within %s", within))
+	defer cancel()
+	err := syscall.Kill(p.PID, syscall.SIGINT)
+	for err == nil {
+		if st, serr := task.ReadStat(root, task.Dir(p.PID)); serr != nil || st.Dead() {
+			return nil
+		}
+		err = wait(ctx)
+	}
+	if errors.Is(err, syscall.ESRCH) { // it had ended
+		return nil
+	}
+	return fmt.Errorf("pod %s: %w", p.Name, err)
 }
 
 // End removes the pod, with the template of its claim, and waits until it is gone.

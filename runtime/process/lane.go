@@ -21,7 +21,7 @@ import (
 
 // Lane is the surroundings of a process. The zero value confines nothing.
 type Lane struct {
-	Netns        string       // name in /run/netns; "": the caller's namespace
+	Netns        string       // name in /run/netns, or the path of one; "": the caller's namespace
 	Cgroup       string       // directory of its cgroup; "": the caller's
 	Policy       sched.Policy // fifo, rr or other; "" leaves it as it is
 	Priority     int          // 1-99 with fifo and rr

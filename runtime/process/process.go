@@ -125,7 +125,10 @@ func enter(netns string) error {
 	if netns == "" {
 		return nil
 	}
-	path := filepath.Join("/run/netns", netns)
+	path := netns
+	if !filepath.IsAbs(path) {
+		path = filepath.Join("/run/netns", netns)
+	}
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)

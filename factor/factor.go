@@ -223,14 +223,14 @@ func (Base) Outside() bool { return false }
 // Programs returns none.
 func (Base) Programs(string) []string { return nil }
 
-// longest is the most characters in the name of a level, which is part of a cell's name.
-const longest = 40
+// maxName is the most characters in the name of a level, which is part of a cell's name.
+const maxName = 40
 
 // CheckName rejects names that tables and lists of names cannot show.
 func CheckName(name string) error {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == ',' }
-	if name == "" || len([]rune(name)) > longest || strings.ContainsFunc(name, odd) {
-		return fmt.Errorf("expected 1-%d characters without blanks and commas, found %.60q", longest, name)
+	if name == "" || len([]rune(name)) > maxName || strings.ContainsFunc(name, odd) {
+		return fmt.Errorf("expected 1-%d characters without blanks and commas, found %.60q", maxName, name)
 	}
 	return nil
 }

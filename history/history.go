@@ -154,8 +154,9 @@ func present() (moment, error) {
 	return moment{time.Now().UTC(), time.Duration(up.Nano()), id}, nil
 }
 
-// least is the smallest jump that counts as a set clock. Clock synchronization otherwise slews clocks.
-const least = 2 * time.Second
+// leastClockJump is the smallest jump that counts as a set clock. Clock synchronization otherwise slews
+// clocks.
+const leastClockJump = 2 * time.Second
 
 // since returns the events that the store itself adds: what has happened to the host and its clock since the
 // last write. Before the first write there are none.
@@ -166,7 +167,7 @@ func (m moment) since(last moment) []Event {
 		jump = min(0, m.At.Sub(last.At)) // how long the host was off is unknown
 		all = append(all, Event{Kind: Boot, At: m.At.Add(-m.Uptime).UTC(), What: "the host has started"})
 	}
-	if way := "forward"; jump.Abs() >= least {
+	if way := "forward"; jump.Abs() >= leastClockJump {
 		if jump < 0 {
 			way = "back"
 		}

@@ -166,7 +166,7 @@ func TestSize(t *testing.T) {
 		var all []Event
 		for range 50 {
 			n++
-			all = append(all, event(Drifted, "web", fmt.Sprint(n, " ", strings.Repeat("x", 3*most))))
+			all = append(all, event(Drifted, "web", fmt.Sprint(n, " ", strings.Repeat("x", 3*maxText))))
 		}
 		write(t, s, at(time.Duration(n)*time.Second), all...)
 		if info, err := os.Stat(s.file()); err != nil || info.Size() > s.bytes {
@@ -182,7 +182,7 @@ func TestSize(t *testing.T) {
 			t.Fatalf("event %d of %d is %.10s", i, len(all), e.What)
 		}
 	}
-	if held := len(all) * most; held < int(s.bytes)/2 {
+	if held := len(all) * maxText; held < int(s.bytes)/2 {
 		t.Errorf("%d bytes of events are kept, expected half of %d at least", held, s.bytes)
 	}
 }
@@ -192,7 +192,7 @@ func TestDamaged(t *testing.T) {
 	page := os.Getpagesize()
 	whole := open(t)
 	for i := range 40 {
-		write(t, whole, at(time.Duration(i)*time.Second), event(Applied, "web", strings.Repeat("x", most)))
+		write(t, whole, at(time.Duration(i)*time.Second), event(Applied, "web", strings.Repeat("x", maxText)))
 	}
 	text, err := os.ReadFile(whole.file())
 	if err != nil {
@@ -255,7 +255,7 @@ func TestFull(t *testing.T) {
 		})
 		written := 0
 		for {
-			err := s.append(at(time.Duration(written)*time.Second), []Event{event(Applied, "web", strings.Repeat("x", most))})
+			err := s.append(at(time.Duration(written)*time.Second), []Event{event(Applied, "web", strings.Repeat("x", maxText))})
 			if err != nil && (!errors.Is(err, unix.ENOSPC) || errors.As(err, new(*DamagedError))) {
 				t.Fatalf("%s, after %d events: %v", size, written, err)
 			}

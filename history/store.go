@@ -53,7 +53,7 @@ func (k key) bytes() []byte {
 	return append(b, k.lane...)
 }
 
-const fixed = 3 * 8 // bytes of a key before its lane
+const fixedBytes = 3 * 8 // bytes of a key before its lane
 
 // stamp is a time in nanoseconds since 1970; 0 for earlier times.
 func stamp(t time.Time) uint64 {
@@ -64,11 +64,11 @@ func stamp(t time.Time) uint64 {
 }
 
 func readKey(b []byte) (key, error) {
-	if len(b) < fixed {
-		return key{}, &DamagedError{Why: fmt.Sprintf("a key of %d bytes, expected %d or more", len(b), fixed)}
+	if len(b) < fixedBytes {
+		return key{}, &DamagedError{Why: fmt.Sprintf("a key of %d bytes, expected %d or more", len(b), fixedBytes)}
 	}
 	number := func(at int) uint64 { return binary.BigEndian.Uint64(b[at:]) }
-	return key{number(0), number(8), number(16), b[fixed:]}, nil
+	return key{number(0), number(8), number(16), b[fixedBytes:]}, nil
 }
 
 // with opens the store and calls do, either to write in one transaction that succeeds as a whole, or to read.
@@ -165,7 +165,7 @@ func (s store) read(q Query) (found []Event, err error) {
 			return cerr
 		}
 		var t texts
-		found = make([]Event, 0, min(n, tx.Size()/fixed))
+		found = make([]Event, 0, min(n, tx.Size()/fixedBytes))
 		return q.each(b, func(k key, stored []byte) error {
 			e, derr := t.decode(k, stored)
 			found = append(found, e)
@@ -316,14 +316,14 @@ func put(b *bolt.Bucket, now moment, e Event) error {
 	return b.Put(k.bytes(), e.encode())
 }
 
-// most is the longest text of an event in bytes: others write these texts.
-const most = 1024
+// maxText is the longest text of an event in bytes: others write these texts.
+const maxText = 1024
 
 func clip(text string) string {
-	if len(text) <= most {
+	if len(text) <= maxText {
 		return text
 	}
-	at := most - len("…")
+	at := maxText - len("…")
 	for !utf8.RuneStart(text[at]) {
 		at--
 	}

@@ -730,7 +730,7 @@ func TestLongLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if longest > long+500<<10 || longest < long {
+	if longest > compactFrom+500<<10 || longest < compactFrom {
 		t.Errorf("at most %d bytes", longest)
 	}
 	data, err := os.ReadFile(path) // a kill may leave a copy

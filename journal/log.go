@@ -173,7 +173,7 @@ func openLog(path string, check func(Step) error) (*log, error) {
 		return nil, err
 	}
 	l := &log{f: f}
-	if err = l.load(boot, check); err == nil && l.size > long {
+	if err = l.load(boot, check); err == nil && l.size > compactFrom {
 		err = l.compact(boot)
 	}
 	if err != nil {
@@ -184,7 +184,7 @@ func openLog(path string, check func(Step) error) (*log, error) {
 
 // A log longer than this many bytes is rewritten when it is opened, if most of it records steps that were
 // undone. On hosts where lanes are always in force nothing else shortens it.
-const long = 256 << 10
+const compactFrom = 256 << 10
 
 func (l *log) compact(boot string) error {
 	records := []record{{Boot: boot}}

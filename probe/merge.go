@@ -83,8 +83,8 @@ func together(each []results.Samples, overloaded bool) (all results.Samples, err
 	return all, err
 }
 
-// leastCommon is the percentage of the window that all instances must have in common.
-const leastCommon = 95
+// minCommonPercent is the percentage of the window that all instances must have in common.
+const minCommonPercent = 95
 
 // asOne sets when the window had begun for all instances. It objects if they did not measure at the same
 // time: what was carried one after the other must not be added.
@@ -95,9 +95,9 @@ func asOne(m *results.Measurement, each []results.Measurement) {
 		return
 	}
 	m.Begin = last
-	if common := 100 * (m.Window - (last - first)); common < leastCommon*m.Window {
+	if common := 100 * (m.Window - (last - first)); common < minCommonPercent*m.Window {
 		m.Void = append(m.Void, fmt.Sprintf("the instances did not measure together: their windows have %d%% in "+
-			"common, expected %d%%", max(0, common/m.Window), leastCommon))
+			"common, expected %d%%", max(0, common/m.Window), minCommonPercent))
 	}
 }
 

@@ -62,7 +62,7 @@ func newTable(
 	}
 	t.drop()
 	for _, why := range slices.Sorted(maps.Keys(without)) {
-		if len(without[why]) < many {
+		if len(without[why]) < manyUnmeasured {
 			continue
 		}
 		t.Rows = slices.DeleteFunc(t.Rows, func(row []string) bool { return t.Short(row) && row[1] == why })
@@ -115,9 +115,9 @@ func filled(all ...table) []table {
 	return slices.DeleteFunc(all, func(t table) bool { return len(t.Rows)+len(t.Notes) == 0 })
 }
 
-// many is from how many on cells without figures have no rows, and are named once for all tables, or in a
-// note.
-const many = 3
+// manyUnmeasured is from how many on cells without figures have no rows, and are named once for all tables,
+// or in a note.
+const manyUnmeasured = 3
 
 // unused returns the cells without a run, if they are many.
 func unused(s *figures.Summary) []string {
@@ -127,7 +127,7 @@ func unused(s *figures.Summary) []string {
 			names = append(names, c.Label())
 		}
 	}
-	if len(names) < many {
+	if len(names) < manyUnmeasured {
 		return nil
 	}
 	return names

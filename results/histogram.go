@@ -8,12 +8,12 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// longest is the longest time that a histogram can hold, in nanoseconds.
-const longest = int64(60 * time.Second)
+// maxValue is the longest time that a histogram can hold, in nanoseconds.
+const maxValue = int64(60 * time.Second)
 
 // NewHistogram returns an empty histogram with the range and precision of all sessions.
 func NewHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, longest, 3)
+	return hdrhistogram.New(1, maxValue, 3)
 }
 
 // Encode packs h for storage.

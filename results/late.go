@@ -62,7 +62,7 @@ func (s Samples) AtMost() (*hdrhistogram.Histogram, error) {
 	}
 	added, longer := int64(Percentile(lag, 0.999, 0)), NewHistogram()
 	for _, bar := range all.Distribution() {
-		if err = longer.RecordValues(min(bar.To+added, longest), bar.Count); err != nil {
+		if err = longer.RecordValues(min(bar.To+added, maxValue), bar.Count); err != nil {
 			return nil, err
 		}
 	}

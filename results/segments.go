@@ -12,16 +12,16 @@ type Segments struct {
 	Dropped map[string]uint64 `json:"dropped,omitempty"`
 }
 
-// joined is how many segments one packet may contain: segments of the smallest size in 64 KiB (RFC 9293,
-// 3.7.1).
-const joined = 65536 / 536
+// maxSegmentsPerPacket is how many segments one packet may contain: segments of the smallest size in 64 KiB
+// (RFC 9293, 3.7.1).
+const maxSegmentsPerPacket = 65536 / 536
 
 // Unnamed returns how many lost segments nobody reports as dropped. A dropped packet may have been many
 // segments.
 func (s Segments) Unnamed() uint64 {
 	lost := s.Sent - min(s.Sent, s.Got)
 	for _, n := range s.Dropped {
-		lost -= min(lost, n*joined)
+		lost -= min(lost, n*maxSegmentsPerPacket)
 	}
 	return lost
 }

@@ -23,8 +23,8 @@ type table struct {
 }
 
 const (
-	gap    = 2  // between columns, and for the mark of the chosen row
-	fewest = 32 // letters of the fold column before others are left out
+	gap           = 2  // between columns, and for the mark of the chosen row
+	minFoldColumn = 32 // letters of the fold column before others are left out
 )
 
 // fit returns the widths of the columns; 0: left out.
@@ -45,7 +45,7 @@ func (t table) fit(columns int) []int {
 		return max(0, sum)
 	}
 	cut := func(least int) { widths[t.fold] = max(min(widths[t.fold], least), widths[t.fold]-over()) }
-	cut(fewest)
+	cut(minFoldColumn)
 	for _, k := range t.drop {
 		if over() > 0 {
 			widths[k] = 0

@@ -57,8 +57,9 @@ type laneNow struct {
 	owned cpuset.Set
 }
 
-// often is after how many readings the lanes are read again even if unchanged: there may be a new proof.
-const often = 10
+// readingsPerRead is after how many readings the lanes are read again even if unchanged: there may be a new
+// proof.
+const readingsPerRead = 10
 
 // feed calls show with each reading, until the context ends.
 func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now)) error {
@@ -66,7 +67,7 @@ func feed(ctx context.Context, of lanes.Options, w *watch.Watch, show func(now))
 	state, readings := "", 0
 	err := w.Run(ctx, func(r watch.Reading) error {
 		other, serr := enforce.State(of.Dir)
-		if serr == nil && (other != state || readings%often == 0) {
+		if serr == nil && (other != state || readings%readingsPerRead == 0) {
 			n.lanes, n.none, serr = inForce(ctx, of)
 		}
 		if serr != nil || r.Final {

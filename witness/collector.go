@@ -91,7 +91,7 @@ func kinds() []string {
 		results.Tick}
 }
 
-const rest = math.MaxUint64 // the ID of the sources that found no room
+const otherSources = math.MaxUint64 // the ID of the sources that found no room
 
 // newCollector loads and attaches the programs. They count only after start.
 func newCollector(root fs.FS, sc scope) (c *collector, err error) {
@@ -209,7 +209,7 @@ func cgroupIDs(mount string, own []string) ([]uint64, error) {
 func (c *collector) fill(own []uint64) error {
 	for cpu := range c.scope.measured.All() {
 		for kind := range kinds() {
-			key := sourceKey{CPU: uint32(cpu), Kind: uint32(kind), ID: rest}
+			key := sourceKey{CPU: uint32(cpu), Kind: uint32(kind), ID: otherSources}
 			if err := c.coll.Maps["sources"].Put(key, sourceValue{}); err != nil {
 				return err
 			}

@@ -140,7 +140,7 @@ func (c *collector) taskSource(k sourceKey, v *sourceValue) taskSource {
 	measure(&s.Source, v)
 	id := int(k.ID)
 	switch {
-	case k.ID == rest:
+	case k.ID == otherSources:
 		s.Name = results.Others
 	case s.Kind == results.Interrupt:
 		s.Name, s.IRQ = text(v.Name[:]), &id

@@ -19,8 +19,8 @@ import (
 	"isolane.dev/isolane/witness/tail"
 )
 
-// timelineRoom holds 200,000 notes: ten seconds at 20,000 per second.
-const timelineRoom = 16 << 20
+// timelineBytes holds 200,000 notes: ten seconds at 20,000 per second.
+const timelineBytes = 16 << 20
 
 // record starts recording single intrusions, and discards earlier notes.
 func (c *collector) record() error {

@@ -47,7 +47,7 @@ func now(t *testing.T) results.Nanoseconds {
 
 func TestRecorded(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
-	c := recording(t, cpuset.Of(0), timelineRoom)
+	c := recording(t, cpuset.Of(0), timelineBytes)
 	b := start(t, "burn", 0)
 	b.burn(5) // before the recording
 	began := now(t)
@@ -135,7 +135,7 @@ func TestRecordedWakeUpsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := recording(t, cpuset.Of(0), timelineRoom, mount)
+	c := recording(t, cpuset.Of(0), timelineBytes, mount)
 	for tid := uint32(1 << 30); err == nil; tid++ { // until it is full
 		err = c.coll.Maps["woken"].Put(tid, uint64(0))
 	}
@@ -160,7 +160,7 @@ func TestTickStopsInIdle(t *testing.T) {
 	if set, err := cpuset.Read(os.DirFS("/"), "sys/devices/system/cpu/nohz_full"); err == nil && !set.IsEmpty() {
 		t.Skip("skipped: with nohz_full CPU 0 never stops the tick, which keeps the time")
 	}
-	c := recording(t, cpuset.Of(0), timelineRoom)
+	c := recording(t, cpuset.Of(0), timelineBytes)
 	if c.coll.Programs["tick_stop"] == nil {
 		t.Skip("skipped: this kernel lacks the tracepoint tick_stop")
 	}
@@ -198,7 +198,7 @@ func TestRecordedOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := recording(t, cpuset.Of(0, 1), timelineRoom, mount)
+	c := recording(t, cpuset.Of(0, 1), timelineBytes, mount)
 	began := now(t)
 	if err = c.record(); err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 		return nil, err
 	}
 	what := scope{measured: w.Measured.Union(w.Client), counted: s.online, own: Owned{Cgroups: w.Own},
-		keepOwn: true, room: timelineRoom}
+		keepOwn: true, room: timelineBytes}
 	if s.trace, err = newTrace(s.root, what, w.NoBPF); err != nil {
 		return nil, err
 	}

@@ -16,9 +16,9 @@ type Driver struct{}
 // Name returns "instances".
 func (Driver) Name() string { return "instances" }
 
-// most is the largest number of instances: each has an address of one IPv4 network with 24 bits, which also
-// has the address of the client.
-const most = 253
+// maxInstances is the largest number of instances: each has an address of one IPv4 network with 24 bits,
+// which also has the address of the client.
+const maxInstances = 253
 
 // own is what a level has beside its name.
 type own struct {
@@ -32,8 +32,8 @@ func (Driver) Read(settings []byte) (factor.Factor, error) {
 	var err error
 	f.Base, err = factor.Read(settings, func(l *factor.Level) error {
 		n, nerr := strconv.Atoi(l.Name)
-		if nerr != nil || n < 1 || n > most {
-			return fmt.Errorf("expected a number of instances, 1-%d: one address of a /24 each", most)
+		if nerr != nil || n < 1 || n > maxInstances {
+			return fmt.Errorf("expected a number of instances, 1-%d: one address of a /24 each", maxInstances)
 		}
 		var o own
 		if rerr := l.Read(&o); rerr != nil {

@@ -90,13 +90,13 @@ type Agent struct {
 	said      string        // what was said last about the hub
 }
 
-// Intervals: look between looks at the processes, glance between looks at what others put in force, call
-// between talks with a hub that is not watched. limit is how long a talk may take.
+// Intervals: lookInterval between looks at the processes, glanceInterval between looks at what others put in
+// force, talkInterval between talks with a hub that is not watched. talkTimeout is how long a talk may take.
 const (
-	look   = 2 * time.Second
-	glance = time.Minute
-	call   = 10 * time.Second
-	limit  = 10 * time.Second
+	lookInterval   = 2 * time.Second
+	glanceInterval = time.Minute
+	talkInterval   = 10 * time.Second
+	talkTimeout    = 10 * time.Second
 )
 
 // Run looks after what is to run until the context ends, and leaves it running then.
@@ -168,7 +168,7 @@ func (a *Agent) outcome() map[string]workload.Outcome {
 
 // idle waits until it is time to look again or something has happened, and reports whether something has.
 func idle(ctx context.Context, happens <-chan struct{}) bool {
-	timer := time.NewTimer(look)
+	timer := time.NewTimer(lookInterval)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -242,7 +242,7 @@ func (a *Agent) dial() error {
 	l := a.links[a.joined.URL]
 	if l == nil {
 		l = &link{server: server{name: a.joined.Name}, dialer: connrotation.NewDialer((&net.Dialer{
-			Timeout: limit / 3, KeepAlive: limit}).DialContext)} // time is left for another URL
+			Timeout: talkTimeout / 3, KeepAlive: talkTimeout}).DialContext)} // time is left for another URL
 		c := a.config(own())
 		c.Dial = l.dialer.DialContext
 		c.Wrap(a.clock.listen)

@@ -38,17 +38,17 @@ func (l listener) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// apart is the smallest difference that is reported.
-const apart = time.Minute
+// leastClockDifference is the smallest difference that is reported.
+const leastClockDifference = time.Minute
 
 // clockMoved reads the difference of the clocks, and reports whether it has changed enough to be reported.
 func (a *Agent) clockMoved() bool {
 	was, ahead := a.ahead, time.Duration(a.clock.ahead.Load())
 	switch {
-	case ahead.Abs() < apart/2:
+	case ahead.Abs() < leastClockDifference/2:
 		a.ahead = 0
-	case (ahead - was).Abs() >= apart:
-		a.ahead = ahead.Round(apart)
+	case (ahead - was).Abs() >= leastClockDifference:
+		a.ahead = ahead.Round(leastClockDifference)
 	}
 	return a.ahead != was
 }
@@ -56,9 +56,9 @@ func (a *Agent) clockMoved() bool {
 // clockDifference describes how the clocks differ, or returns "" if they do not.
 func (a *Agent) clockDifference() string {
 	switch {
-	case a.ahead >= apart:
+	case a.ahead >= leastClockDifference:
 		return fmt.Sprintf("the clock of this host is %s ahead of the hub's", span(a.ahead))
-	case a.ahead <= -apart:
+	case a.ahead <= -leastClockDifference:
 		return fmt.Sprintf("the clock of this host is %s behind the hub's", span(-a.ahead))
 	}
 	return ""

@@ -72,7 +72,7 @@ func (a *Agent) report(ctx context.Context, f desired.Findings) error {
 	case a.busy.IsZero():
 		a.busy = time.Now()
 		return nil
-	case time.Since(a.busy) < glance:
+	case time.Since(a.busy) < glanceInterval:
 		return nil
 	}
 	return a.reportHost(ctx, l, f)
@@ -187,7 +187,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 // looks again.
 func (a *Agent) details(ctx context.Context, l *lanes.Lanes, changed bool) (details, error) {
 	seen := a.seen
-	if a.seen = nil; seen != nil && !changed && time.Since(a.looked) < call {
+	if a.seen = nil; seen != nil && !changed && time.Since(a.looked) < talkInterval {
 		return *seen, nil
 	}
 	return a.look(ctx, l)
@@ -238,8 +238,8 @@ func changes(dir string) ([]api.Change, error) {
 	return all[max(0, len(all)-lastChanges):], err
 }
 
-// often is the longest pause between reports of details that change all the time.
-const often = 10 * time.Minute
+// longestReportPause is the longest pause between reports of details that change all the time.
+const longestReportPause = 10 * time.Minute
 
 // details are what a host reports beside its counts of CPUs.
 type details struct {
@@ -250,12 +250,13 @@ type details struct {
 	found    string // findings and changes
 }
 
-// dear times the CPU time of a look at the details is how long they are then left alone: on a large machine
-// an audit reads many thousand files.
-const dear = 1000
+// pausePerCost times the CPU time of a look at the details is how long they are then left alone: on a large
+// machine an audit reads many thousand files.
+const pausePerCost = 1000
 
-// pause returns how long the details are left alone after a look.
-func (a *Agent) pause() time.Duration { return max(glance*9/10, dear*a.cost) } // so the next glance looks
+// pause returns how long the details are left alone after a look: for so much less than the interval that the
+// next glance looks.
+func (a *Agent) pause() time.Duration { return max(glanceInterval*9/10, pausePerCost*a.cost) }
 
 // spent returns the CPU time of the whole process: a look costs more than the time of its own thread.
 func spent() time.Duration {
@@ -327,7 +328,7 @@ type detail struct {
 }
 
 func (d *detail) isDue(text string, since time.Duration) bool {
-	return text != d.text && since >= max(d.pause, glance)
+	return text != d.text && since >= max(d.pause, glanceInterval)
 }
 
 // wasSent records that a text was sent. alone means that nothing else called for sending at once.
@@ -336,7 +337,7 @@ func (d *detail) wasSent(text string, alone bool) {
 	case text == d.text:
 		d.pause = 0
 	case alone && d.text != "":
-		d.pause = min(2*max(d.pause, glance), often)
+		d.pause = min(2*max(d.pause, glanceInterval), longestReportPause)
 	}
 	d.text = text
 }

@@ -29,25 +29,25 @@ func TestMoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.cost <= 0 || a.pause() < glance/2 {
+	if a.cost <= 0 || a.pause() < glanceInterval/2 {
 		t.Errorf("a look has taken %s of a CPU, the next is after %s", a.cost, a.pause())
 	}
 	for _, row := range []struct {
 		name, free, planned string
 		since               time.Duration
-		dear                time.Duration // what the last look, just now, has cost
+		cost                time.Duration // what the last look, just now, has cost
 		moved               bool
 	}{
-		{"as it was", room.CPUs.String(), is.planned, glance, 0, false},
+		{"as it was", room.CPUs.String(), is.planned, glanceInterval, 0, false},
 		{"less is free", "1000", is.planned, 0, time.Second, true},
-		{"another device", room.CPUs.String(), "no devices", glance, 0, true},
+		{"another device", room.CPUs.String(), "no devices", glanceInterval, 0, true},
 		{"just after", room.CPUs.String(), "no devices", 0, 0, false},
-		{"on a large machine", room.CPUs.String(), "no devices", glance, time.Second, false},
+		{"on a large machine", room.CPUs.String(), "no devices", glanceInterval, time.Second, false},
 	} {
 		// Other programs on this machine may change what an audit finds: that must not matter here.
 		a.free, a.planned.text, a.told = row.free, row.planned, time.Now().Add(-row.since)
-		a.looked, a.cost = time.Now().Add(-5*glance), row.dear
-		a.found = detail{text: "anything", pause: often}
+		a.looked, a.cost = time.Now().Add(-5*glanceInterval), row.cost
+		a.found = detail{text: "anything", pause: longestReportPause}
 		if moved := a.changedHere(t.Context()); moved != row.moved {
 			t.Errorf("%s: found moved %t", row.name, moved)
 		}
@@ -69,7 +69,7 @@ func TestSeen(t *testing.T) {
 	}{
 		{"just now", 0, false, false},
 		{"something has changed", 0, true, true},
-		{"the hub was away meanwhile", glance, false, true},
+		{"the hub was away meanwhile", glanceInterval, false, true},
 	} {
 		a.seen, a.looked = &details{found: "seen"}, time.Now().Add(-row.ago)
 		d, err := a.details(t.Context(), l, row.changed)
@@ -136,7 +136,7 @@ func TestDetail(t *testing.T) {
 	if want := []time.Duration{1, 2, 4, 8, 10, 10}; !slices.Equal(waits, want) {
 		t.Errorf("told after %v minutes, expected %v", waits, want)
 	}
-	if d.wasSent("f", true); d.isDue("f", often) || !d.isDue("g", glance) {
+	if d.wasSent("f", true); d.isDue("f", longestReportPause) || !d.isDue("g", glanceInterval) {
 		t.Errorf("when it was as before: %+v", d)
 	}
 }

@@ -22,11 +22,11 @@ type reservation struct {
 	said  api.InstanceStatus // to the hub; zero if an earlier agent reserved it
 }
 
-// lapse is how long a reservation waits for the hub to confirm it. forsaken is how long it is kept if the hub
-// cannot be told that it ends.
+// confirmTimeout is how long a reservation waits for the hub to confirm it. hubAwayTimeout is how long it is
+// kept if the hub cannot be told that it ends.
 const (
-	lapse    = 30 * time.Second
-	forsaken = 5 * time.Minute
+	confirmTimeout = 30 * time.Second
+	hubAwayTimeout = 5 * time.Minute
 )
 
 // recall loads the reservations that the last agent has left.
@@ -142,18 +142,19 @@ func (a *Agent) settle(ctx context.Context) (failed error) {
 			failed = errors.Join(failed, a.instances.Unmark(r.name))
 			delete(a.reserved, uid)
 			continue
-		case listed && age < lapse, a.server.heard.Before(r.since) && age < forsaken:
+		case listed && age < confirmTimeout, a.server.heard.Before(r.since) && age < hubAwayTimeout:
 			continue
 		case listed:
-			i.Status = api.InstanceStatus{Phase: api.Lapsed, Message: "it was not confirmed within " + lapse.String()}
+			i.Status = api.InstanceStatus{Phase: api.Lapsed,
+				Message: "it was not confirmed within " + confirmTimeout.String()}
 			brief, cancel := context.WithTimeout(ctx, workload.Answer)
 			err := a.writeStatus(brief, i)
 			cancel()
-			if err != nil && !apierrors.IsNotFound(err) && age < forsaken {
+			if err != nil && !apierrors.IsNotFound(err) && age < hubAwayTimeout {
 				a.talkNow() // it may have been confirmed
 				continue
 			}
-		case a.server.instances[uid] != nil && age < forsaken:
+		case a.server.instances[uid] != nil && age < hubAwayTimeout:
 			continue // confirmed, and not taken over yet
 		}
 		a.desired.Lock()

@@ -31,7 +31,7 @@ func (a *Agent) followHub(ctx context.Context) {
 // talk speaks with the hub when that is due. Otherwise it sends a sign of life, if one is due.
 func (a *Agent) talk(ctx context.Context) {
 	now := time.Now()
-	brief, cancel := context.WithTimeout(ctx, limit)
+	brief, cancel := context.WithTimeout(ctx, talkTimeout)
 	defer cancel()
 	switch {
 	case !now.Before(a.next):
@@ -41,20 +41,20 @@ func (a *Agent) talk(ctx context.Context) {
 			heard = err == nil
 			return err
 		})
-		a.next, a.pulse, a.glance = now.Add(call), now.Add(sites.Pulse()), now.Add(glance)
+		a.next, a.pulse, a.glance = now.Add(talkInterval), now.Add(sites.Pulse()), now.Add(glanceInterval)
 		if heard { // otherwise the watch may wait for long
 			a.watch(ctx)
 			debug.FreeOSMemory() // the memory of a talk is not needed again for long
 		}
 		if heard && a.watching.Load() {
-			a.next = now.Add(max(call, min(sites.Calm(), a.due.Sub(a.clock.hub()))))
+			a.next = now.Add(max(talkInterval, min(sites.Calm(), a.due.Sub(a.clock.hub()))))
 		}
 	case !now.Before(a.pulse):
 		if a.pulse = now.Add(sites.Pulse()); a.renewLease(brief) != nil || a.clockMoved() {
 			a.next = now // the talk says why, or what is new
 		}
 	case !now.Before(a.glance):
-		if a.glance = now.Add(glance); a.changedHere(ctx) {
+		if a.glance = now.Add(glanceInterval); a.changedHere(ctx) {
 			a.next = now
 		} else {
 			debug.FreeOSMemory()

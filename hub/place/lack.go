@@ -15,8 +15,8 @@ import (
 // least, and on one for each other combination of things that hosts lack, since the cheapest change may be of
 // any kind.
 const (
-	explained = 3
-	atMost    = 4
+	maxNearest = 3
+	maxOthers  = 4
 )
 
 // lack is what a host has too little of for a lane, as far as that can be seen without planning.
@@ -111,13 +111,13 @@ func nearest(full []*entry, l lane.Lane) (some []*entry) {
 	})
 	seen := map[string]bool{}
 	for _, e := range full {
-		if what := lacks[e].what; !seen[what] && len(some) < atMost {
+		if what := lacks[e].what; !seen[what] && len(some) < maxOthers {
 			seen[what] = true
 			some = append(some, e)
 		}
 	}
 	for _, e := range full {
-		if len(some) < explained && !slices.Contains(some, e) {
+		if len(some) < maxNearest && !slices.Contains(some, e) {
 			some = append(some, e)
 		}
 	}

@@ -47,11 +47,11 @@ type Asker interface {
 	Reserve(ctx context.Context, name string, l lane.Lane) (plan.Placement, error)
 }
 
-// Batch is how many hosts are planned on before the first is asked. Noes is how many may refuse before a lane
-// is pending.
+// Batch is how many hosts are planned on before the first is asked. MaxRefusals is how many may refuse before
+// a lane is pending.
 const (
-	Batch = 16
-	Noes  = 3
+	Batch       = 16
+	MaxRefusals = 3
 )
 
 // Decision is the outcome for a lane.
@@ -166,10 +166,10 @@ func (x *Index) Place(ctx context.Context, l lane.Lane, w Where, ask Asker) (Dec
 	d := Decision{Lane: l.Metadata.Name}
 	fitting, full := x.narrow(l, w, &d)
 	noes := 0
-	for len(fitting) > 0 && d.Host == "" && noes < Noes {
+	for len(fitting) > 0 && d.Host == "" && noes < MaxRefusals {
 		n := min(Batch, len(fitting))
 		for _, c := range x.plan(fitting[:n], l, &d) {
-			if d.Host != "" || noes == Noes {
+			if d.Host != "" || noes == MaxRefusals {
 				d.against(c.entry, Later, "not asked: others came first")
 				continue
 			}

@@ -296,14 +296,14 @@ func TestPending(t *testing.T) {
 	f.asked = 0
 	l := ask("late", 2, lane.Any, "")
 	d, err := x.Place(t.Context(), l, place.Where{}, f)
-	if err != nil || !d.Pending || f.asked != place.Noes {
+	if err != nil || !d.Pending || f.asked != place.MaxRefusals {
 		t.Fatalf("asked %d hosts, %v\n%s", f.asked, err, d.Why())
 	}
 	if change := d.Verdicts[0].Change; change != "spec.cpus.boot: true" {
 		t.Errorf("expected the cheapest change of a host that was asked, found %q", change)
 	}
-	if said := strings.Count(d.Why(), ": refused: asks for 2 CPUs"); said != place.Noes {
-		t.Errorf("expected the reasons of %d hosts in\n%s", place.Noes, d.Why())
+	if said := strings.Count(d.Why(), ": refused: asks for 2 CPUs"); said != place.MaxRefusals {
+		t.Errorf("expected the reasons of %d hosts in\n%s", place.MaxRefusals, d.Why())
 	}
 	for range f.names { // each time three copies are corrected, until no host is worth asking
 		if d, err = x.Place(t.Context(), l, place.Where{}, f); err != nil {

@@ -115,7 +115,7 @@ func (p Pod) Runs(ctx context.Context) (bool, error) {
 
 // Begin binds the pod that the reservation has made. If that pod was lost or has ended, it makes a new one.
 func (p Pod) Begin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	is, err := p.pods().find(ctx, p.object())
 	if err != nil {
@@ -133,12 +133,12 @@ func (p Pod) Begin(ctx context.Context) error {
 		Target: corev1.ObjectReference{Kind: "Node", Name: p.Node}}, metav1.CreateOptions{})
 }
 
-// limit is how long one attempt may take.
-const limit = 10 * time.Second
+// attemptTimeout is how long one attempt may take.
+const attemptTimeout = 10 * time.Second
 
 // End deletes the pod, and then, when nothing of the pod is left, its claim.
 func (p Pod) End(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	if err := p.pods().end(ctx, p.object()); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// life is how long the hub believes that a host is there after its last sign of life.
-const life = 5 * time.Minute
+// leaseDuration is how long the hub believes that a host is there after its last sign of life.
+const leaseDuration = 5 * time.Minute
 
 // Inventory is how often a host reports everything about itself, even if only what always changes has
 // changed.
@@ -36,7 +36,7 @@ func Calm() time.Duration { return wait.Jitter(30*time.Minute, 0.2) }
 func Beat(ctx context.Context, core kubernetes.Interface, host string, last *coordinationv1.Lease) (
 	*coordinationv1.Lease, error) {
 	leases := core.CoordinationV1().Leases(api.Namespace(host))
-	now, seconds := metav1.NowMicro(), int32(life.Seconds())
+	now, seconds := metav1.NowMicro(), int32(leaseDuration.Seconds())
 	spec := coordinationv1.LeaseSpec{HolderIdentity: &host, LeaseDurationSeconds: &seconds, RenewTime: &now}
 	if last == nil {
 		first := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: host}, Spec: spec}
@@ -59,7 +59,7 @@ func Announce(ctx context.Context, core kubernetes.Interface, urls string) error
 		"annotations": map[string]string{api.URLs: urls}}})
 	if err == nil {
 		_, err = core.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceSystem, types.MergePatchType, change,
-			metav1.PatchOptions{FieldManager: manager})
+			metav1.PatchOptions{FieldManager: fieldManager})
 	}
 	return err
 }

@@ -18,8 +18,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// oldest is the first release of Kubernetes with what the hub needs: admission rules in CEL.
-const oldest = "1.30"
+// oldestKubernetes is the first release of Kubernetes with what the hub needs: admission rules in CEL.
+const oldestKubernetes = "1.30"
 
 // Check says what an existing Kubernetes lacks for a hub. It changes nothing.
 func Check(ctx context.Context, core kubernetes.Interface) error {
@@ -28,8 +28,9 @@ func Check(ctx context.Context, core kubernetes.Interface) error {
 		return fmt.Errorf("--kubeconfig: expected a Kubernetes that answers: %w", err)
 	}
 	v, err := version.ParseGeneric(is.GitVersion)
-	if err != nil || v.LessThan(version.MustParseGeneric(oldest)) {
-		return fmt.Errorf("--kubeconfig: expected Kubernetes %s or newer, found %s", oldest, is.GitVersion)
+	if err != nil || v.LessThan(version.MustParseGeneric(oldestKubernetes)) {
+		return fmt.Errorf("--kubeconfig: expected Kubernetes %s or newer, found %s", oldestKubernetes,
+			is.GitVersion)
 	}
 	for _, need := range []authorizationv1.ResourceAttributes{
 		{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Verb: "create"},

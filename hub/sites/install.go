@@ -21,8 +21,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// manager is the field manager of these fields at the API server.
-const manager = "isolane-hub"
+// fieldManager is the field manager of these fields at the API server.
+const fieldManager = "isolane-hub"
 
 // Own is the namespace for what only the hub needs.
 const Own = "isolane-hub"
@@ -58,7 +58,7 @@ func apply(ctx context.Context, client dynamic.Interface, u *unstructured.Unstru
 	}
 	resource := schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: plural}
 	_, err := client.Resource(resource).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u,
-		metav1.ApplyOptions{FieldManager: manager, Force: true})
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", gvk.Kind, u.GetName(), err)
 	}

@@ -16,14 +16,14 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// rights names the RoleBinding of a host in its namespace, and the ClusterRole that it grants.
-const rights = "isolane:host"
+// hostRole names the RoleBinding of a host in its namespace, and the ClusterRole that it grants.
+const hostRole = "isolane:host"
 
 // grant gives a host its rights.
 func grant(ctx context.Context, core kubernetes.Interface, host string) error {
 	_, err := core.RbacV1().RoleBindings(api.Namespace(host)).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: rights},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: rights},
+		ObjectMeta: metav1.ObjectMeta{Name: hostRole},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: hostRole},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: api.User(host)}},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -57,7 +57,7 @@ func (r Revoker) Run(ctx context.Context) {
 // a binding had a Host object by then.
 func (r Revoker) follow(ctx context.Context) error {
 	bindings, err := r.Core.RbacV1().RoleBindings("").List(ctx,
-		metav1.ListOptions{FieldSelector: "metadata.name=" + rights})
+		metav1.ListOptions{FieldSelector: "metadata.name=" + hostRole})
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (r Revoker) revoke(ctx context.Context, host string) error {
 		return err
 	}
 	bindings := r.Core.RbacV1().RoleBindings(api.Namespace(host))
-	if err = bindings.Delete(ctx, rights, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
+	if err = bindings.Delete(ctx, hostRole, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
 		return nil // it went with its namespace
 	}
 	if err != nil {

@@ -58,7 +58,7 @@ func TestRevoker(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, has := range map[string]bool{"stays": true, "goes": false, "rejoins": true, "went": false} {
-		_, err := core.RbacV1().RoleBindings(api.Namespace(name)).Get(t.Context(), rights, metav1.GetOptions{})
+		_, err := core.RbacV1().RoleBindings(api.Namespace(name)).Get(t.Context(), hostRole, metav1.GetOptions{})
 		if has != (err == nil) || !has && !apierrors.IsNotFound(err) {
 			t.Errorf("%s: expected rights: %t, found %v", name, has, err)
 		}

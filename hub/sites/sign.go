@@ -33,9 +33,9 @@ const (
 	Grace        = 90 * 24 * time.Hour
 )
 
-// ever is how far before now a renewal certificate becomes valid. If the hub's clock was ahead when it
+// backdated is how far before now a renewal certificate becomes valid. If the hub's clock was ahead when it
 // signed, and is right again, that must not lock hosts out.
-const ever = 10 * 365 * 24 * time.Hour
+const backdated = 10 * 365 * 24 * time.Hour
 
 // Signer signs the certificates of hosts.
 type Signer struct {
@@ -64,9 +64,9 @@ func (s *Signer) Run(ctx context.Context) {
 	}
 }
 
-// stay is how long an answered request is kept. The API server ends the watch after half an hour to an hour,
-// and the next one begins with a look at all requests.
-const stay = time.Hour
+// keepAnswered is how long an answered request is kept. The API server ends the watch after half an hour to
+// an hour, and the next one begins with a look at all requests.
+const keepAnswered = time.Hour
 
 // watch answers the requests that exist, and those that come.
 func (s *Signer) watch(ctx context.Context) error {
@@ -77,7 +77,7 @@ func (s *Signer) watch(ctx context.Context) error {
 		return err
 	}
 	for i := range list.Items {
-		if r := &list.Items[i]; time.Since(r.CreationTimestamp.Time) < stay {
+		if r := &list.Items[i]; time.Since(r.CreationTimestamp.Time) < keepAnswered {
 			s.answer(ctx, r)
 		} else if err = requests.Delete(ctx, r.Name, metav1.DeleteOptions{}); err != nil {
 			s.Log.WarnContext(ctx, "an old request is not removed", "request", r.Name, "error", err)
@@ -138,7 +138,7 @@ func (s *Signer) admit(ctx context.Context, r *certificatesv1.CertificateSigning
 	token, joins := strings.CutPrefix(r.Spec.Username, "system:bootstrap:")
 	if renewer := subject.CommonName == api.Renewer(name); renewer {
 		subject.Organization, life = []string{api.Renewing}, s.Life+Grace
-		before, joins = ever, false
+		before, joins = backdated, false
 	}
 	switch {
 	case joins:

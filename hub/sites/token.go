@@ -18,8 +18,8 @@ import (
 	"isolane.dev/isolane/hub/api"
 )
 
-// Life is how long a token is valid. It can be used once.
-const Life = time.Hour
+// TokenLifetime is how long a token is valid. It can be used once.
+const TokenLifetime = time.Hour
 
 // usedBy is the annotation of a token's secret with the UID of the request that has used the token up.
 const usedBy = "isolane.dev/used-by"
@@ -62,7 +62,7 @@ func NewToken(ctx context.Context, core kubernetes.Interface, dyn dynamic.Interf
 		ObjectMeta: metav1.ObjectMeta{Name: secretOf(t.ID)},
 		Type:       corev1.SecretTypeBootstrapToken,
 		StringData: map[string]string{"token-id": t.ID, "token-secret": t.Secret,
-			"expiration":                     time.Now().Add(Life).UTC().Format(time.RFC3339),
+			"expiration":                     time.Now().Add(TokenLifetime).UTC().Format(time.RFC3339),
 			"usage-bootstrap-authentication": "true",
 			"auth-extra-groups":              api.Joining + "," + api.Joining + ":" + site},
 	}, metav1.CreateOptions{})

@@ -17,8 +17,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// inStore is the path of the database of a hub's store.
-const inStore = "store/member/snap/db"
+// databasePath is the path of the database of a hub's store.
+const databasePath = "store/member/snap/db"
 
 // kept returns the files of the certificates by which hosts recognize their hub. A hub makes all its other
 // certificates anew.
@@ -53,7 +53,7 @@ func (o Options) Backup(ctx context.Context, w io.Writer, to ...age.Recipient) e
 	if err != nil {
 		return err
 	}
-	return seal(w, append(authorities, content{inStore, store, info.Size()}), to...)
+	return seal(w, append(authorities, content{databasePath, store, info.Size()}), to...)
 }
 
 // content is a file of an archive.
@@ -129,8 +129,8 @@ func (o Options) snapshot(ctx context.Context, to *os.File) error {
 // Restore makes the folder of a hub from a backup. The folder must not exist or be empty. The store has the
 // revision of the backup, so hosts that have seen a later one do not follow the hub until they are rehomed.
 func (o Options) Restore(r io.Reader, with ...age.Identity) error {
-	finish := func(dir string) error { return alone(filepath.Join(dir, inStore)) }
-	return o.make(r, append(kept(), inStore), finish, with...)
+	finish := func(dir string) error { return alone(filepath.Join(dir, databasePath)) }
+	return o.make(r, append(kept(), databasePath), finish, with...)
 }
 
 // make makes the folder of a hub from files that seal has written, after finish has processed them. The

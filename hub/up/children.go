@@ -31,7 +31,7 @@ type child struct {
 }
 
 func newChildren(dir string, log *slog.Logger) *children {
-	c := &children{dir: dir, calls: make(chan func()), endings: make(chan ending, 2*tries), log: log}
+	c := &children{dir: dir, calls: make(chan func()), endings: make(chan ending, 2*maxEarlyEnds), log: log}
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread must end with this goroutine
 		for call := range c.calls {

@@ -13,9 +13,9 @@ import (
 // ending is the unplanned end of a program, with its last words.
 type ending struct{ program, said string }
 
-// tries is how often a program may end before the hub has been ready. A complaint about its options that
-// often is no accident.
-const tries = 3
+// maxEarlyEnds is how often a program may end before the hub has been ready. A complaint about its options
+// that often is no accident.
+const maxEarlyEnds = 3
 
 // cause says which option caused an ending and what was expected of it; "": unknown.
 func (o Options) cause(e ending) string {
@@ -38,7 +38,7 @@ func (o Options) cause(e ending) string {
 // other hubs, a member of the store may have to wait for them, so then only a known cause counts.
 func (o Options) giveUp(e ending, times int, others bool) error {
 	about := o.cause(e)
-	if times < tries || about == "" && others {
+	if times < maxEarlyEnds || about == "" && others {
 		return nil
 	}
 	if about == "" {

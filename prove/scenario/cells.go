@@ -12,8 +12,8 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// most is how many combinations a scenario may have.
-const most = 1000
+// maxCells is how many combinations a scenario may have.
+const maxCells = 1000
 
 // combinations returns all cells, and the excluded ones with the reason. The first factor varies fastest.
 func (s Scenario) combinations() (cells []results.Cell, excluded []results.Excluded) {
@@ -48,7 +48,7 @@ func (f Factor) vary(cells []map[string]string) (more []map[string]string) {
 				more = append(more, c) // the factor does not matter here
 			}
 		}
-		if len(more) > most {
+		if len(more) > maxCells {
 			return nil
 		}
 	}

@@ -41,7 +41,7 @@ func (s *Scenario) readFactors(kinds Drivers) error {
 			return fmt.Errorf("%s (%s).where: %w", at, f.Name, err)
 		}
 		if cells = f.vary(cells); cells == nil {
-			return fmt.Errorf("%s: expected at most %d combinations", at, most)
+			return fmt.Errorf("%s: expected at most %d combinations", at, maxCells)
 		}
 	}
 	for i, e := range s.Spec.Exclude {

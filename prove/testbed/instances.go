@@ -187,12 +187,12 @@ func (r *Bed) wereLate(clients []client, m results.Measurement) {
 	}
 	late := time.Duration(int64(m.Begin)-given.Start) - given.Warmup
 	if late > max(10*time.Millisecond, given.Window/100) {
-		r.late = min(r.late+late, latest)
+		r.late = min(r.late+late, maxLateness)
 	}
 }
 
-// latest limits how much a client that did not run for long can lengthen later runs.
-const latest = 5 * time.Second
+// maxLateness limits how much a client that did not run for long can lengthen later runs.
+const maxLateness = 5 * time.Second
 
 // startClients starts the clients of a probe, one per instance. If one does not start, the others end.
 func (r *Bed) startClients(ctx context.Context, at place, spec scenario.Probe, w *witness.Session) (

@@ -35,7 +35,7 @@ func TestTogether(t *testing.T) {
 		{2 * time.Second, 200 * time.Millisecond, 400 * time.Millisecond},
 		{2 * time.Second, 150 * time.Millisecond, 300 * time.Millisecond}, // though it had 400 ms more
 		{20 * time.Second, 150 * time.Millisecond, 0},
-		{time.Second, time.Hour, 2*latest - 700*time.Millisecond},
+		{time.Second, time.Hour, 2*maxLateness - 700*time.Millisecond},
 		{time.Second, time.Second, 0},
 	} {
 		before := r.late
@@ -46,7 +46,7 @@ func TestTogether(t *testing.T) {
 			t.Errorf("late by %s: %s more, expected %s", c.late, got, c.more)
 		}
 	}
-	if got := lead(); got < 2*latest || got > 2*latest+time.Minute {
-		t.Errorf("%s from now, expected somewhat more than %s", got, 2*latest)
+	if got := lead(); got < 2*maxLateness || got > 2*maxLateness+time.Minute {
+		t.Errorf("%s from now, expected somewhat more than %s", got, 2*maxLateness)
 	}
 }

@@ -130,7 +130,7 @@ func Percentiles(s *figures.Summary, m metric.Metric, l Labels) []byte {
 	lo, hi, end := math.Inf(1), 0.0, 1.0
 	numbered, high := alike(cells, func(c figures.Cell) figures.Look { return c.Look }), 256.0
 	if numbered {
-		c.right, high = c.right-lineNumber, max(high, apart*float64(len(cells)))
+		c.right, high = c.right-lineNumber, max(high, numberGap*float64(len(cells)))
 	}
 	for i, cell := range cells {
 		d := cell.Figure(m).Merged
@@ -195,10 +195,10 @@ type lineEnd struct {
 	x, y   float64
 }
 
-// lineNumber is the room for a number on the right of a line, and apart the distance between two numbers.
+// lineNumber is the room for a number on the right of a line, and numberGap the distance between two numbers.
 const (
 	lineNumber = 18
-	apart      = 10
+	numberGap  = 10
 )
 
 // lineNumbers writes the number of each line at its end, from the highest one down.
@@ -207,7 +207,7 @@ func (c *chart) lineNumbers(ends []lineEnd, foot float64) {
 	y := math.Inf(-1)
 	for i, end := range ends {
 		left := float64(len(ends) - 1 - i) // below it, which have to fit as well
-		y = max(y+apart, min(end.y, foot-apart*left))
+		y = max(y+numberGap, min(end.y, foot-numberGap*left))
 		c.line("axis", end.x+3, end.y, c.right+4, y)
 		c.text("", c.right+6, y+4, fmt.Sprint(end.number))
 	}

@@ -37,8 +37,8 @@ func (c Comparison) needed(m stats.Margin, comparisons int) int {
 	return design.Needed(c.Comparison, m, c.N, comparisons)
 }
 
-// lost stands for what is longer than all else, where logarithms are taken.
-const lost = 1e300
+// lostValue stands for what is longer than all else, where logarithms are taken.
+const lostValue = 1e300
 
 // unlost makes infinite or 0 again what lost made huge or tiny.
 func unlost(c *stats.Comparison) {
@@ -67,7 +67,7 @@ func sides(own, base Figure, statistic string) (ratios []Block, a, b []float64) 
 		reference, _ := base.At(o.Block)
 		v, r := o.Of(statistic), reference.Of(statistic)
 		if v > 0 && r > 0 && !math.IsNaN(v/r) { // comparisons with NaN are false
-			a, b = append(a, min(v, lost)), append(b, min(r, lost))
+			a, b = append(a, min(v, lostValue)), append(b, min(r, lostValue))
 			ratios = append(ratios, Block{Block: o.Block, Value: v / r})
 		}
 	}

@@ -17,9 +17,9 @@ import (
 // leftOut is the guard on missing figures: what is left does not represent the cell.
 const leftOut = "left out"
 
-// mostVoid is the share of a cell's runs beyond which void ones leave out too much. What was void may be what
+// maxVoid is the share of a cell's runs beyond which void ones leave out too much. What was void may be what
 // was bad, such as runs of a lane whose CPUs somebody else took.
-const mostVoid = 0.1
+const maxVoid = 0.1
 
 // lack counts why used runs of a cell have no figure of a metric.
 type lack struct {
@@ -67,7 +67,7 @@ func (c Cell) overloaded(name string) int {
 func (c Cell) voided(name string) string {
 	l := c.lacks[name]
 	n, made := c.spoilt.void+l.void, c.Used+c.spoilt.void
-	if float64(n) <= mostVoid*float64(made) {
+	if float64(n) <= maxVoid*float64(made) {
 		return ""
 	}
 	return fmt.Sprintf("%d of %s void (%s)", n, quantity.Count(made, "run"), cmp.Or(c.spoilt.why, l.why))

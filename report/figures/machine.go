@@ -16,9 +16,9 @@ import (
 // What the machine itself may do to figures: its frequency, its heat, its idle states, its clock, its
 // settings.
 
-// unsteady is how much the frequency of a measured CPU may vary between the runs of a cell: the coefficient
-// of variation. That two CPUs differ in each run is normal.
-const unsteady = 0.02
+// maxFrequencyVariation is how much the frequency of a measured CPU may vary between the runs of a cell: the
+// coefficient of variation. That two CPUs differ in each run is normal.
+const maxFrequencyVariation = 0.02
 
 func (s *Summary) frequency() Guard {
 	g := Guard{"frequency", Unknown, "the kernel does not say (no cpufreq)"}
@@ -28,9 +28,9 @@ func (s *Summary) frequency() Guard {
 			continue
 		}
 		if g.State == Unknown {
-			g.State, g.Text = Kept, fmt.Sprintf("within %g%% between the runs of each cell", 100*unsteady)
+			g.State, g.Text = Kept, fmt.Sprintf("within %g%% between the runs of each cell", 100*maxFrequencyVariation)
 		}
-		if most > unsteady {
+		if most > maxFrequencyVariation {
 			g.fail(fmt.Sprintf("it varies by %s between the runs of %s: fix the governor", format.Percent(most),
 				c.Name))
 			s.touched("frequency", "", c, func(_ metric.Metric, f *Figure) { f.lower("frequency") })
@@ -88,8 +88,8 @@ func (s *Summary) heat() Guard {
 		": cool the machine, or fix a lower frequency"}
 }
 
-// mostOthers is which part of the application's CPUs other programs may take in a run, as much as for steal.
-const mostOthers = 0.05
+// maxOthers is which part of the application's CPUs other programs may take in a run, as much as for steal.
+const maxOthers = 0.05
 
 // crowded: other people's programs disturb what runs where they may run too, but not what is in a lane, whose
 // runs are void if they come there. A busy host makes a baseline bad, and so everything else better than it
@@ -104,14 +104,14 @@ func (s *Summary) crowded() Guard {
 		}
 		if g.State == Unknown {
 			g.State, g.Text = Kept, fmt.Sprintf("at most %g%% of the application's CPUs in nine of ten runs of "+
-				"each cell", 100*mostOthers)
+				"each cell", 100*maxOthers)
 		}
-		n := len(slices.DeleteFunc(slices.Clone(all), func(share float64) bool { return share <= mostOthers }))
-		if float64(n) <= mostVoid*float64(len(all)) {
+		n := len(slices.DeleteFunc(slices.Clone(all), func(share float64) bool { return share <= maxOthers }))
+		if float64(n) <= maxVoid*float64(len(all)) {
 			continue
 		}
 		g.fail(fmt.Sprintf("they took up to %s of the application's CPUs in %s, and more than %g%% in %d of %s: "+
-			"measure where nothing else runs", format.Percent(all[len(all)-1]), c.Name, 100*mostOthers, n,
+			"measure where nothing else runs", format.Percent(all[len(all)-1]), c.Name, 100*maxOthers, n,
 			quantity.Count(len(all), "run")))
 		in := map[bool]stats.Verdict{false: stats.Better, true: stats.Worse}[c.Baseline] // in spite of others
 		s.touched(name, "", c, func(_ metric.Metric, f *Figure) {

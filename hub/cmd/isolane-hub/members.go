@@ -112,12 +112,12 @@ func tend(ctx context.Context, core kubernetes.Interface, o up.Options, log *slo
 	}
 }
 
-// reign is how long a hub that is away still leads, at most. A leader that does not reach the store stops
-// after doubt. A leader renews its lead each claim.
+// leaseDuration is how long a hub that is away still leads, at most. A leader that does not reach the store
+// stops after renewDeadline. A leader renews its lead each retryPeriod.
 const (
-	reign = 15 * time.Second
-	doubt = 10 * time.Second
-	claim = 2 * time.Second
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
 )
 
 // lead runs do while this hub leads, until the context ends. A hub that restarts under the same name goes on
@@ -136,8 +136,8 @@ func lead(ctx context.Context, core kubernetes.Interface, name string, do func(c
 	})()
 	for ctx.Err() == nil {
 		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: lock,
-			LeaseDuration: reign, RenewDeadline: doubt, RetryPeriod: claim, ReleaseOnCancel: true,
-			Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {},
+			LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+			ReleaseOnCancel: true, Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {},
 				OnStartedLeading: func(leading context.Context) {
 					doing <- struct{}{}
 					defer func() { <-doing }()

@@ -179,15 +179,15 @@ func alone(ctx context.Context, o agent.Options) error {
 	return err
 }
 
-// first is how long isolane agent has to start before this program looks after lanes instead: what people
-// have configured for isolane agent comes first.
-const first = 10 * time.Second
+// agentStartTime is how long isolane agent has to start before this program looks after lanes instead: what
+// people have configured for isolane agent comes first.
+const agentStartTime = 10 * time.Second
 
 func lookAfter(ctx context.Context, lo lanes.Options, log *slog.Logger) {
 	o := local.Options{Lanes: lo.Complete(), Interval: local.Interval, Repair: true, Log: log,
 		History: history.Place(), Version: version.Of().Version, Socket: local.Socket()}
 	said := ""
-	for wait := first; ; wait = time.Minute {
+	for wait := agentStartTime; ; wait = time.Minute {
 		select {
 		case <-ctx.Done():
 			return

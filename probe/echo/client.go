@@ -230,7 +230,7 @@ func (c *client) openLoop(ctx context.Context) error {
 	first := c.clock.Now() + int64(time.Millisecond)
 	begin := first + int64(c.Warmup)
 	c.half = begin + int64(c.Window)/2
-	total := uint64(math.Ceil(float64(c.Warmup+c.Window)/interval - 1e-6)) // a quotient may be a bit too high
+	total := uint64(math.Ceil(float64(c.Warmup+c.Window)/interval - 1e-6)) // but for rounding
 	due := func(seq uint64) int64 { return first + int64(float64(seq)*interval) }
 	seen := make([]bool, total)
 	outstanding := 0

@@ -109,7 +109,7 @@ tools:
 # What tests feed with our output. Programs that would start a service are only unpacked.
 test-tools: tools
 	@$(call install,libxml2-utils libvirt0 qemu-system-x86 dpdk-dev libunbound8 libxdp1 numactl \
-	kmod nftables dnsmasq-base runc crun wrk busybox-static python3-minimal cpio libevent-2.1-7 libsasl2-2 \
+	kmod nftables dnsmasq-base tcpdump tcpflow-nox runc crun wrk busybox-static python3-minimal cpio libevent-2.1-7 libsasl2-2 \
 	libvarnishapi3 libjemalloc2 gcc libc6-dev)
 	@[ -e bin/programs/usr/sbin/varnishd ] || { mkdir -p bin/programs && cd bin/programs && \
 	kernel=$$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p') && \

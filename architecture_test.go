@@ -256,7 +256,7 @@ prove/balance          250        5  segments at both ends, and who dropped some
 prove/drivers          100        5  out of cmd/isolane: what a scenario may name, also for programs that use the library; the paths of scenarios
 prove/layout           350       10  distances of the application from the client
 prove/programs         310       10  whether isolane itself was late; out of prove/testbed: programs of a run, and commands
-prove/scenario        1845       23  what of a scenario can be in pods, and beside them in processes; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused; so are times of 0, an aim listed twice, an attack on nobody
+prove/scenario        1850       23  factors that cells may be without; what of a scenario can be in pods, and beside them in processes; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused; so are times of 0, an aim listed twice, an attack on nobody
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove

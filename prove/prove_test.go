@@ -8,6 +8,7 @@ import (
 	"isolane.dev/isolane/factor/path"
 	"isolane.dev/isolane/factor/placement"
 	factorruntime "isolane.dev/isolane/factor/runtime"
+	"isolane.dev/isolane/factor/setting"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/scenario"
@@ -39,7 +40,7 @@ func edge(t *testing.T) scenario.Scenario {
 
 func kinds() scenario.Drivers {
 	names := map[string]string{"bridge": "", "bridge-gro": "", "macvlan": "", "express": "", "ovs": "", "ovs-dpdk": "", "direct": "", "sriov": "", "vpp": ""}
-	return scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, path.Driver{Names: names}, factorruntime.Driver{}},
+	return scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, path.Driver{Names: names}, factorruntime.Driver{}, setting.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}, iperf3.Driver{}}}
 }
 
@@ -77,7 +78,7 @@ func (noDPDK) Supported() error { return errors.New("no Open vSwitch with DPDK r
 func TestNeeds(t *testing.T) {
 	sc := edge(t)
 	s := results.Session{Cells: sc.AllCells()}
-	r := runner{Bed: testbed.Bed{Scenario: sc, Paths: []testbed.Path{direct.Path{}, bridge.Path{}, bridge.Path{GRO: true},
+	r := runner{Bed: testbed.Bed{Scenario: sc, Kinds: kinds(), Paths: []testbed.Path{direct.Path{}, bridge.Path{}, bridge.Path{GRO: true},
 		macvlan.Path{}, impossiblePath{}, possiblePath{}, sriov.Path{}, noVPP{}, noDPDK{}},
 		Layouts: map[string]layout.Layout{}, Root: fstest.MapFS{"proc/net/vlan/config": {}}}}
 	lacks := map[string]string{"express": "express needs Linux 5.10", "qinq": "express needs Linux 5.10", "vpp": "no VPP runs", "ovs-dpdk": "no Open vSwitch with DPDK runs", "sriov": "no network card has 2 free " +

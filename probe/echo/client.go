@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -229,7 +230,7 @@ func (c *client) openLoop(ctx context.Context) error {
 	first := c.clock.Now() + int64(time.Millisecond)
 	begin := first + int64(c.Warmup)
 	c.half = begin + int64(c.Window)/2
-	total := uint64(float64(c.Warmup+c.Window) / interval)
+	total := uint64(math.Ceil(float64(c.Warmup+c.Window)/interval - 1e-6)) // but for rounding
 	due := func(seq uint64) int64 { return first + int64(float64(seq)*interval) }
 	seen := make([]bool, total)
 	outstanding := 0

@@ -162,6 +162,16 @@ func TestUnreliableResponder(t *testing.T) {
 	}
 }
 
+// A message that is due just before the end of the window is sent: at 10 a second, the one after 100 of 110 ms.
+func TestSlow(t *testing.T) {
+	p := small(UDP, Open)
+	p.Rate = 10
+	m, err := p.Run(t.Context(), short(serve(t, "127.0.0.1", Block)))
+	if err != nil || m.Samples[m.Name].Wanted != 1 || m.Samples[m.Name].Lost != 0 {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
 func TestNobodyThere(t *testing.T) {
 	addr := probetest.FreePort(t, "127.0.0.1")
 	for _, protocol := range []string{UDP, TCP} {

@@ -88,6 +88,33 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
+// The first frame leaves at the begin of the warm-up, so the last one of the window may be there only because it
+// began.
+func TestDue(t *testing.T) {
+	for rate, want := range map[probe.Rate][2]uint64{10: {2, 1}, 30: {4, 3}, 1000: {120, 100}} { // in 120 ms, the last 100 of these
+		g := generates(t, rate, &looped{room: 1000})
+		if got := [2]uint64{g.total, g.sentIn}; got != want || g.cameOf != g.sentIn {
+			t.Errorf("%g/s: %d frames, %d of them of the window, %d came; want %d", float64(rate), g.total, g.sentIn, g.cameOf, want)
+		}
+	}
+}
+
+// A generator that is still with the frames of the warm-up when all is over is late: nothing was asked of the
+// forwarder. Where as many as possible were to leave, and none did, none came.
+func TestNothingOfTheWindow(t *testing.T) {
+	g := &generator{Probe: Probe{Rate: 1000}, tally: tally{sent: 50, came: 50}, total: 120, end: 1, latency: probe.NewHistogram(), lag: probe.NewHistogram()}
+	for rate, want := range map[probe.Rate]results.Measurement{
+		1000:      {Late: []string{"the generator could not keep up: it sent 50 of 120 frames"}},
+		probe.Max: {Overloaded: []string{"no frame came back"}},
+	} {
+		var m results.Measurement
+		g.Rate = rate
+		if g.object(&m, ""); !slices.Equal(m.Late, want.Late) || !slices.Equal(m.Overloaded, want.Overloaded) {
+			t.Errorf("%g/s: overloaded %q, late %q", float64(rate), m.Overloaded, m.Late)
+		}
+	}
+}
+
 // The time of arrival is read once the frame is there.
 func TestReceiveTime(t *testing.T) {
 	p := &looped{room: 1000}

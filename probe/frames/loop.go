@@ -3,6 +3,7 @@ package frames
 import (
 	"context"
 	"fmt"
+	"math"
 	"sort"
 	"time"
 
@@ -87,7 +88,7 @@ func (g *generator) run(ctx context.Context) error {
 	g.end = g.begin + int64(g.Window)
 	if g.Rate != probe.Max {
 		g.interval = 1e9 / float64(g.Rate)
-		g.total = uint64(float64(g.Warmup+g.Window) / g.interval)
+		g.total = uint64(math.Ceil(float64(g.Warmup+g.Window)/g.interval - 1e-6)) // but for rounding
 	}
 	if err := g.clock.WaitUntil(g.first); err != nil {
 		return err

@@ -62,7 +62,7 @@ func (g *generator) limit(m *results.Measurement, noRoom uint64) {
 
 // object says why the figures of this measurement must not be used.
 func (g *generator) object(m *results.Measurement, lost string) {
-	if g.cameOf == 0 {
+	if g.cameOf == 0 && (g.sentIn > 0 || g.Rate == probe.Max) {
 		m.NotCarried("no frame came back")
 		return
 	}

@@ -59,7 +59,7 @@ func (Driver) Read(settings []byte) (probe.Probe, error) {
 	case p.Direction != Up && p.Direction != Down:
 		return nil, fmt.Errorf("direction: %q: expected up or down", p.Direction)
 	case p.Write < 1 || p.Write > maxWrite:
-		return nil, fmt.Errorf("write: %d: expected 1 byte to 1 MiB", p.Write)
+		return nil, fmt.Errorf("write: %s: expected 1 byte to 1 MiB", p.Write)
 	}
 	return p, nil
 }
@@ -145,6 +145,9 @@ type start struct {
 	Version string         `json:"version"`
 	Send    quantity.Bytes `json:"sndbuf_actual"`
 	Receive quantity.Bytes `json:"rcvbuf_actual"`
+	Test    struct {
+		Write quantity.Bytes `json:"blksize"`
+	} `json:"test_start"`
 }
 
 // sum is the report on everything sent, or received. What iperf3 cannot compute is null, and 0 here.
@@ -195,6 +198,10 @@ func (p Probe) Parse(output []byte, c probe.Conditions) (results.Measurement, er
 	probe.AddTrendOf(&m, first, second)
 	m.Facts = r.Start.facts(r.End.Congestion)
 	m.Conditions = slices.Sorted(maps.Keys(m.Facts))
+	m.Facts["write"] = r.Start.Test.Write.String() // cells may differ in it on purpose
+	if r.Start.Test.Write != p.Write {
+		m.Void = append(m.Void, fmt.Sprintf("writes of %s, asked for %s", r.Start.Test.Write, p.Write))
+	}
 	if c.CongestionControl != "" && r.End.Congestion != c.CongestionControl {
 		m.Void = append(m.Void, fmt.Sprintf("congestion control %s, asked for %s", r.End.Congestion,
 			c.CongestionControl))

@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	if len(m.Values) != 4 || strings.Join(m.Conditions, " ") != "congestionControl receiveBuffer sendBuffer version" ||
-		m.Facts["version"] != "iperf 3.12" || m.Facts["sendBuffer"] != "16Ki" {
+		m.Facts["version"] != "iperf 3.12" || m.Facts["sendBuffer"] != "16Ki" || m.Facts["write"] != "128Ki" {
 		t.Errorf("%+v: one interval has no halves", m)
 	}
 	// 1,448 bytes of every packet, also of those of the warm-up
@@ -49,6 +49,9 @@ func TestParse(t *testing.T) {
 	other.CongestionControl = "vegas"
 	if m, err = p.Parse(data, other); err != nil || len(m.Void) != 1 {
 		t.Errorf("another congestion control than asked: %v, %v", m.Void, err)
+	}
+	if m, err = up(t, "{direction: up, write: 1Mi}").Parse(data, second()); err != nil || strings.Join(m.Void, "") != "writes of 128Ki, asked for 1Mi" {
+		t.Errorf("other writes than asked: %v, %v", m.Void, err)
 	}
 	if data, err = os.ReadFile("testdata/refused.json"); err != nil {
 		t.Fatal(err)
@@ -120,6 +123,22 @@ func TestCommandLine(t *testing.T) {
 	got := strings.Join(up(t, "{direction: down}").Client("", c), " ")
 	if !strings.Contains(got, "--time 1 --interval 0.5 ") || !strings.HasSuffix(got, "--length 131072 --omit 1 --reverse --congestion reno") {
 		t.Error(got)
+	}
+}
+
+// Writes are up to what iperf3 takes, and each is what iperf3 is told.
+func TestWrites(t *testing.T) {
+	for write, want := range map[string]string{"1": "1", "128Ki": "131072", "256Ki": "262144", "1Mi": "1048576"} {
+		got := strings.Join(up(t, "{direction: up, write: "+write+"}").Client("", second()), " ")
+		if !strings.Contains(got+" ", " --length "+want+" ") {
+			t.Errorf("%s: %s", write, got)
+		}
+	}
+	for write, want := range map[string]string{"0": "write: 0: expected 1 byte to 1 MiB", "1048577": "write: 1048577: expected",
+		"2Mi": "write: 2Mi: expected", "-1": `write: size "-1"`, "some": `write: size "some"`} {
+		if _, err := (Driver{}).Read([]byte("{direction: up, write: " + write + "}")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", write, err, want)
+		}
 	}
 }
 

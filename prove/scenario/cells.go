@@ -35,17 +35,19 @@ func (s Scenario) combinations() (cells []results.Cell, excluded []results.Exclu
 	return cells, excluded
 }
 
-// vary gives cells the levels of a factor if it matters to them. It returns nil if that makes too many.
+// vary gives cells the levels of a factor if it matters to them, and keeps those that may be without one. It
+// returns nil if that makes too many.
 func (f Factor) vary(cells []map[string]string) (more []map[string]string) {
 	for k, l := range f.Levels() {
 		for _, c := range cells {
-			switch {
-			case holds(f.Where, c):
+			matters := holds(f.Where, c)
+			if k == 0 && (f.Without || !matters) {
+				more = append(more, c)
+			}
+			if matters {
 				c = maps.Clone(c)
 				c[f.Name] = l.Name
 				more = append(more, c)
-			case k == 0:
-				more = append(more, c) // the factor does not matter here
 			}
 		}
 		if len(more) > maxCells {

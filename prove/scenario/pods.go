@@ -41,7 +41,7 @@ func (s Scenario) InPods(static bool) (Scenario, error) {
 	for _, f := range s.Spec.Factors {
 		paths, err := f.inPods()
 		switch {
-		case err != nil && of(f.Where, left): // its condition is a path that pods do not have either
+		case (err != nil || f.Without) && of(f.Where, left): // its condition is a path, which pods do not have
 			paths = true
 		case err != nil:
 			return s, err

@@ -32,7 +32,7 @@ func TestInPods(t *testing.T) {
 	if len(in.Excluded()) != 2 || len(in.AllCells()) != 4 || in.Spec.Aims != nil || in.Spec.Published != nil {
 		t.Errorf("%d excluded, %d cells, aims %v", len(in.Excluded()), len(in.AllCells()), in.Spec.Aims)
 	}
-	if len(s.AllCells()) != 57 {
+	if len(s.AllCells()) != 93 {
 		t.Errorf("the scenario itself has %d cells now", len(s.AllCells()))
 	}
 	with, err := s.InPods(true)

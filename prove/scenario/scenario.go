@@ -72,9 +72,10 @@ func (s Scenario) StealPercent() float64 {
 
 // Factor is something that differs between the cells. In YAML its driver's settings are beside these.
 type Factor struct {
-	Name  string // its name in this scenario
-	Kind  string // of its driver; absent: its name
-	Where Where  // levels of earlier factors with which alone it matters; with others it has no level
+	Name    string // its name in this scenario
+	Kind    string // of its driver; absent: its name
+	Where   Where  // levels of earlier factors with which alone it matters; with others it has no level
+	Without bool   // where it matters there are cells without a level of it too
 	factor.Factor
 
 	settings []byte // as JSON, until they are read
@@ -217,7 +218,7 @@ func (p Probe) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON leaves the settings to the driver, which Parse knows.
 func (f *Factor) UnmarshalJSON(data []byte) (err error) {
 	f.settings, err = beside(data, map[string]any{"name": (*factor.Name)(&f.Name), "kind": &f.Kind,
-		"where": &f.Where})
+		"where": &f.Where, "without": &f.Without})
 	return err
 }
 
@@ -226,6 +227,9 @@ func (f Factor) MarshalJSON() ([]byte, error) {
 	fields := map[string]any{"name": f.Name, "kind": f.Kind}
 	if len(f.Where) > 0 {
 		fields["where"] = f.Where
+	}
+	if f.Without {
+		fields["without"] = true
 	}
 	return with(f.Factor, fields)
 }

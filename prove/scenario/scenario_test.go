@@ -62,7 +62,7 @@ func edge(t *testing.T) (string, Scenario) {
 func TestEdge(t *testing.T) {
 	_, s := edge(t)
 	cells, err := s.Cells(nil)
-	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 57 {
+	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 93 {
 		t.Errorf("%d of %d cells, %v", len(cells), len(s.AllCells()), err)
 	}
 	for mode, want := range map[string]int{"quick": 6, "standard": 7, "proof": 7} { // with the machine's limit
@@ -76,6 +76,18 @@ func TestEdge(t *testing.T) {
 	for mode, blocks := range map[string]int{"quick": 3, "standard": 10, "proof": 20} {
 		if s.Spec.Modes[mode].Blocks != blocks {
 			t.Errorf("%s has %d blocks, want %d", mode, s.Spec.Modes[mode].Blocks, blocks)
+		}
+	}
+	for cell, want := range map[string]uint64{"noisy-lane-express": 128 << 10, "noisy-lane-express-128Ki": 128 << 10,
+		"noisy-lane-express-256Ki": 256 << 10, "quiet-floating-bridge-1Mi": 1 << 20} {
+		probes, perr := s.ProbesOf(s.Conditions(s.cell(cell)), kinds().Probes)
+		if perr != nil {
+			t.Fatal(perr)
+		}
+		for _, p := range probes {
+			if i, is := p.Probe.(iperf3.Probe); is && uint64(i.Write) != want {
+				t.Errorf("%s of %s: writes of %s", p.Name, cell, i.Write)
+			}
 		}
 	}
 	metrics, err := s.Metrics()
@@ -192,7 +204,9 @@ func TestParseRefuses(t *testing.T) {
 		{"kind: iperf3", "kind: iperf4", `spec.probes[5].kind: "iperf4" is unknown: expected echo, iperf3, wakeup`},
 		{"iperf3: {", "iperf4: {", "spec.modes.quick.windows.iperf4: no probe of this kind"},
 		{", iperf3: {warmup: 1s, measure: 1s}", "", "spec.probes[5] (throughput-tcp-up), spec.modes.quick.windows.iperf3: measure: 0s"},
-		{"write: 128Ki", "write: 0", "write: 0: expected"},
+		{"direction: up, write: 128Ki", "direction: up, write: 0", "spec.probes[5] (throughput-tcp-up): write: 0: expected"},
+		{"{write: 1Mi}", "{write: 2Mi}", "cell quiet-floating-bridge-1Mi: probe throughput-tcp-up: write: 2Mi: expected 1 byte to 1 MiB"},
+		{"without: true", "without: some", `spec.factors[4]: without: expected true or false, found "some"`},
 		{"measure: 1s}", "measure: 1500ms}", "iperf3 takes whole seconds"},
 		{"blocks: 3", "blocks: 0", "spec.modes.quick.blocks"},
 		{"priority: 50", "priority: 99", "spec.client"},
@@ -240,12 +254,12 @@ func TestParseRefuses(t *testing.T) {
 		{"percent: 60, qualifier", "percent: much, qualifier", `edge.yaml: spec.published[0].figures[1].percent: expected a number, found "much"`},
 		{"cpus: {count: 1}", "cpus: 1", "edge.yaml: spec.lane.cpus: expected a map, found 1"},
 		{"rate: 1000", "rate: [1]", "spec.probes[4] (rtt-udp-64-open): rate: expected a number, found a list"},
-		{"write: 128Ki", "write: 128 K", `spec.probes[5] (throughput-tcp-up): write: size "128 K": expected 128k`},
+		{"direction: up, write: 128Ki", "direction: up, write: 128 K", `spec.probes[5] (throughput-tcp-up): write: size "128 K": expected 128k`},
 		{"name: placement", "name: [placement]", "spec.factors[1]: name: expected a name or a number, found [\"placement\"]"},
 		{"name: placement", "name: y", "spec.factors[1]: name: expected a name or a number, found true, which is how YAML reads y"},
 		{"name: throughput-tcp-up", "name: off", "spec.probes[5]: name: expected a name or a number, found false"},
 		{"        - quiet\n", "        - [quiet]\n", "spec.factors[0] (noise): levels[0]: expected a name or a number"},
-		{"  baseline:", "  baseline: x\n  baseline:", `edge.yaml: expected YAML: unmarshal errors: line 26: key "baseline" already set`},
+		{"  baseline:", "  baseline: x\n  baseline:", `edge.yaml: expected YAML: unmarshal errors: line 34: key "baseline" already set`},
 		{"kind: Scenario", "kind: [Scenario]", "edge.yaml: kind: expected text, found a list"},
 		{"v1alpha3", "v1alpha2", "apiVersion, kind: expected isolane.dev/v1alpha3 Scenario, found"},
 	} {
@@ -321,6 +335,27 @@ func TestCells(t *testing.T) {
 	}
 	if f := s.Factors(); f[1].Levels[1].Words != "both" || f[2].Quiet != "quiet" || f[0].Quiet != "" {
 		t.Errorf("%+v", f)
+	}
+}
+
+// Where cells may be without a level of a factor, their names are as if there were no such factor.
+func TestWithout(t *testing.T) {
+	s := parse(t, `[{name: place, kind: placement, levels: [floating, lane]},
+		{name: rate, kind: setting, where: {place: [lane]}, without: true, levels: [{name: 200, probes: {open: {rate: 200}}}, {name: 300, probes: {open: {rate: 300}}}]}]`, "", "lane")
+	got := map[string]float64{}
+	for _, c := range s.AllCells() {
+		probes, err := s.ProbesOf(s.Conditions(c), kinds().Probes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[c.Name] = float64(probes[0].Probe.(echo.Probe).Rate)
+	}
+	if d := cmp.Diff(map[string]float64{"floating": 100, "lane": 100, "lane-200": 200, "lane-300": 300}, got); d != "" {
+		t.Error(d)
+	}
+	// what a cell may be without is not varied around a lane in force, whose cells keep their number
+	if beside := s.Beside(lane.Spec{}, "").AllCells(); len(beside) != 1 {
+		t.Errorf("%+v", beside)
 	}
 }
 

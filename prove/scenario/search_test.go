@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,8 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"isolane.dev/isolane/probe/frames"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/scenarios"
 )
 
 const searching = `apiVersion: isolane.dev/v1alpha3
@@ -46,6 +50,34 @@ func TestSearchesBeside(t *testing.T) {
 	}
 	if len(s.Spec.Searches) != 3 || len(s.Spec.Searches[1].Cells) != 3 {
 		t.Errorf("the scenario itself: %+v", s.Spec.Searches)
+	}
+}
+
+// The forwarder's limits are searched with frames of one size and with IMIX: each trial has those of its cell.
+func TestSearchesOfFrames(t *testing.T) {
+	text, err := scenarios.Files.ReadFile("forwarder.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Parse("forwarder.yaml", bytes.NewReader(text), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, q := range s.Spec.Searches {
+		for _, cell := range q.Cells {
+			p, err := s.Trial(q, s.cell(cell), 2500, kinds())
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := p.Probe.(frames.Probe)
+			got[q.Name] = append(got[q.Name], fmt.Sprintf("%s of %s at %g/s", q.Kind, f.Size, float64(f.Rate)))
+		}
+	}
+	want := map[string][]string{"limits": {"bounds of 64 bytes at 2500/s", "bounds of 64 bytes at 2500/s"},
+		"limits-imix": {"bounds of IMIX at 2500/s", "bounds of IMIX at 2500/s"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
 	}
 }
 

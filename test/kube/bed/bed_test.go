@@ -283,6 +283,7 @@ const marked = "987654.25"
 const panics = "panic"
 
 func startMany(t *testing.T) {
+	t.Helper()
 	b := bedtest.Start(t, bed.Options{Nodes: []bed.NodeOptions{{}}})
 	fmt.Println("bed in " + filepath.Dir(b.Kubeconfig))
 	for range many {

@@ -157,7 +157,7 @@ audit                  250       15
 audit/rules           2400        5  out of audit; what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has
 change                2350       35  files are read without what os.File adds; a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
-change/netdev         2250       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces
+change/netdev         2300       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces; a device is compared by one thread in its namespace
 change/netdev/queues   400        5  out of change/netdev: which CPUs handle the frames of devices
 change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
@@ -212,7 +212,7 @@ hub/simulate           350        5  what agents tell of a machine; many hosts o
 hub/sites              900       17  how often hosts read and say all; who revokes a host takes its rights; tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
 hub/up                1300       10  why a hub that cannot start does not; an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 hub/workload          1600       10  what ran before a change that cannot be, a cluster that never answers, what a tenant may read; out of hub/agent, which had what is done for Instances beside what is told of a machine; pods of a cluster, services and containers in lanes, as users without privileges; ends aside what takes its time, goes on where its disk takes nothing; what a lane lacks, and what its release has left, on disk; lanes of before a boot together
-journal               1200       25  where the step of each of thousands of threads is; a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement
+journal               1250       25  where the step of each of thousands of threads is; a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement; kinds whose value and state are one look; no second look at what was just seen in force
 knob                  1900       35  others are kept off lanes that are no partitions, on cgroup v2; interrupts that come later; cgroups of pods that were made while lanes were in force
 kube/ask              1200       15  fields that are twice; memory that a pod asks for too, and what no node could answer otherwise; the pod that a claim was answered for, and what containers of other drivers use up; whether the kubelet lets a lane's containers have its hugepages, and a pod later than the one that was asked for; pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
 kube/cmd/isolane-kube   150        0  pods get lanes
@@ -293,7 +293,7 @@ test/kube/bed/bedtest   100        5  a Kubernetes for tests, a module of its ow
 test/kube/cmd/kubebed   300        0  a Kubernetes for tests, a module of its own
 test/kube/fold         200        5  a Kubernetes for tests, a module of its own
 test/kube/image        150        5  a Kubernetes for tests, a module of its own
-test/kube/inside       350        5  a Kubernetes for tests, a module of its own
+test/kube/inside       400        5  a Kubernetes for tests, a module of its own; programs that end with their parent
 test/kube/lanes/spin   100        0  pods get lanes: what pods of tests run
 test/kube/topology     150        5  a Kubernetes for tests, a module of its own
 test/programs          800        0

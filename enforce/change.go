@@ -52,8 +52,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 	asked := l.questions.For(ctx, l.root, l.Placement, p) // asks while the rest is read
 	l.questions = nil
 	defer asked.Close()
-	var drift []Drift
-	err := l.checkUndoable(p)
+	drift, err := []Drift(nil), l.checkUndoable(p)
 	if err == nil && len(l.Placement.Lanes) > 0 {
 		drift, err = l.Drift(ctx)
 	}
@@ -68,6 +67,8 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 		err = errors.Join(err, l.detachReturning(ctx, at, l.returningWith(at)))
 	}
 	if err == nil {
+		l.journal.Looked = len(l.Placement.Lanes) > 0 && len(drift)+len(moving) == 0 && // lanes only come
+			!slices.ContainsFunc(changes, func(c LaneChange) bool { return c.Change != laneAdded })
 		err = l.applyUnchecked(ctx, p)
 	}
 	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{},
@@ -82,8 +83,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 		}
 	}
 	outside, oerr := l.attachAll(ctx, coming, attach)
-	c.Outside = append(c.Outside, outside...)
-	err = errors.Join(err, oerr)
+	c.Outside, err = append(c.Outside, outside...), errors.Join(err, oerr)
 	if errors.Is(err, context.Canceled) {
 		err = fmt.Errorf("interrupted: %w", err)
 	}

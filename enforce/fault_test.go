@@ -69,6 +69,12 @@ func (f faulty) InForce(ctx context.Context, s journal.Step, now string) (bool, 
 	}); ok {
 		return o.InForce(ctx, s, now)
 	}
+	if o, ok := f.Op.(interface {
+		Look(context.Context, journal.Step) (bool, string, error)
+	}); ok {
+		inForce, _, err := o.Look(ctx, s)
+		return inForce, err
+	}
 	return now == s.After, nil
 }
 

@@ -266,9 +266,9 @@ func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) erro
 // the kernel changes more than was asked for (see the order of the knobs), so there are phases:
 //
 //  1. demote: partitions whose CPUs change become plain cpusets
-//  2. take back what is no longer wanted, and do what is
+//  2. take back what is no longer wanted, and do what is: if a look has just found no drift, only what is new
 //  3. get the next best for partitions that were refused
-//  4. if anything has changed, restore what the kernel has changed meanwhile
+//  4. if anything has changed, look at all, and restore what the kernel has changed meanwhile
 //  5. bring back attached workloads that somebody has taken out of their lanes
 func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	v, err := l.adoptInterrupts(ctx, a)
@@ -281,7 +281,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		return err
 	}
 	parts := v.Partitions(a.Placement)
-	made := l.journal.Made()
+	made, looked := l.journal.Made(), l.journal.Looked
 	if _, err = l.journal.Apply(ctx, partition.Demotions(l.root, l.journal.Pending(), parts, want)); err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if err != nil {
 		return err
 	}
-	if l.journal.Made() != made {
+	if looked || l.journal.Made() != made {
 		taken := slices.DeleteFunc(want, func(s journal.Step) bool {
 			return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })
 		})

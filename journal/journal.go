@@ -63,6 +63,10 @@ type (
 	comparer interface {
 		InForce(ctx context.Context, s Step, now string) (bool, error)
 	}
+	// looker is for kinds that Read and InForce read the same things for, and one look is enough.
+	looker interface {
+		Look(ctx context.Context, s Step) (inForce bool, now string, err error)
+	}
 	// describer describes drift for people: what a step that is not in force should be like, and what was found
 	// (Before).
 	describer interface {
@@ -109,7 +113,10 @@ type Journal struct {
 
 	// Again reports whether a step without a record was wanted before; it has none if the host already was as
 	// wanted. Such a step may wait. If Again is nil, only recorded steps may.
-	Again   func(Step) bool
+	Again func(Step) bool
+	// Looked says that all done steps were just seen to be in force. The next Reconcile then reads nothing of
+	// those that stay: the caller applies all steps after it.
+	Looked  bool
 	waiting []Waiting
 }
 

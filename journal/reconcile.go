@@ -23,13 +23,21 @@ func (l *LeftAlone) Error() string {
 // Reconcile makes the done steps equal to the wanted ones: it takes back those no longer wanted, the last
 // first, and then does those that are missing. A step that is left alone is no error.
 func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*LeftAlone, error) {
+	do := want
+	if j.Looked {
+		do = slices.DeleteFunc(slices.Clone(want), func(s Step) bool {
+			done, open := j.log.find(s)
+			return open && done.After == s.After
+		})
+	}
+	j.Looked = false
 	wanted := byTarget(want)
 	left, err := j.UndoWhere(ctx, func(s Step) bool {
 		after, is := wanted[s.key()]
 		_, anew := j.ops[s.Kind].(maker)
 		return !is || anew && after != s.After
 	})
-	refused, aerr := j.Apply(ctx, want)
+	refused, aerr := j.Apply(ctx, do)
 	return refused, left, errors.Join(err, aerr)
 }
 

@@ -7,6 +7,9 @@ import (
 
 // state reads what a step's target is like, and whether the step is in force.
 func state(ctx context.Context, op Op, s Step) (inForce bool, now string, err error) {
+	if o, ok := op.(looker); ok {
+		return o.Look(ctx, s)
+	}
 	if now, err = op.Read(ctx, s); err != nil {
 		return false, now, err
 	}

@@ -32,45 +32,59 @@ const (
 // does not: the device inside is ready at once (IFA_F_NODAD). Nothing of the lane needs to exist yet. The
 // questions are those of RFC 5227, section 2.1 (ARP) and RFC 4862, section 5.4 (neighbour discovery), from no
 // address, so that nobody learns one. It ignores answers from the MAC addresses in leaving, which will be
-// gone by then. It calls tell with the result, and returns later: closing the socket takes until no CPU uses
-// it.
-func (l Lane) CheckSegment(ctx context.Context, addresses []lane.Address, leaving []string,
-	tell func(error)) {
-	if l.Device == "" || len(addresses) == 0 {
-		tell(nil)
-		return
-	}
-	if err := l.checkHost(addresses); err != nil {
-		tell(err)
-		return
-	}
-	s, err := openSegment(l)
-	if errors.Is(err, fs.ErrNotExist) {
-		tell(nil) // an interface of a switch in user space, by which nobody else can send
-		return
-	}
-	if err != nil {
-		tell(fmt.Errorf("spec.network.device: %s: whether its addresses are in use: %w", l.Device, err))
-		return
+// gone by then. The first questions are sent when it returns, so that their time runs from then on. answer
+// waits for the result. end closes the socket, which takes until no CPU uses it.
+func (l Lane) CheckSegment(addresses []lane.Address, leaving []string) (
+	answer func(context.Context) error, end func(),
+) {
+	s, err := l.askFirst(addresses)
+	if s == nil {
+		return func(context.Context) error { return err }, func() {}
 	}
 	s.leaving = leaving
-	tell(s.check(ctx, l, addresses))
-	s.Close()
+	return func(ctx context.Context) error { return s.check(ctx, l, addresses) }, s.Close
 }
 
-// check asks twice, and fails if somebody answers.
-func (s segment) check(ctx context.Context, l Lane, addresses []lane.Address) error {
-	end := time.Now().Add(askFor)
-	for _, until := range []time.Time{end.Add(askAgain - askFor), end} {
-		for _, a := range addresses {
-			err := s.ask(a.Addr())
-			if errors.Is(err, unix.ENETDOWN) {
-				return nil // the device of an Open vSwitch bridge, whose other ports carry frames
-			}
-			if err != nil {
-				return fmt.Errorf("spec.network.device: %s: asking for %s: %w", l.Device, a.Addr(), err)
-			}
+// askFirst asks the segment for the first time. It returns nil if there is nobody to ask.
+func (l Lane) askFirst(addresses []lane.Address) (*segment, error) {
+	if l.Device == "" || len(addresses) == 0 {
+		return nil, nil
+	}
+	if err := l.checkHost(addresses); err != nil {
+		return nil, err
+	}
+	s, err := openSegment(l)
+	if errors.Is(err, fs.ErrNotExist) { // an interface of a switch in user space, by which nobody else can send
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("spec.network.device: %s: whether its addresses are in use: %w", l.Device, err)
+	}
+	s.end = time.Now().Add(askFor)
+	err = s.askAll(l, addresses)
+	if err == nil {
+		return &s, nil
+	}
+	s.Close()
+	if errors.Is(err, unix.ENETDOWN) { // the device of an Open vSwitch bridge, whose other ports carry frames
+		return nil, nil
+	}
+	return nil, err
+}
+
+// askAll asks for each address.
+func (s segment) askAll(l Lane, addresses []lane.Address) error {
+	for _, a := range addresses {
+		if err := s.ask(a.Addr()); err != nil {
+			return fmt.Errorf("spec.network.device: %s: asking for %s: %w", l.Device, a.Addr(), err)
 		}
+	}
+	return nil
+}
+
+// check asks once more, and fails if somebody answers.
+func (s segment) check(ctx context.Context, l Lane, addresses []lane.Address) error {
+	for _, until := range []time.Time{s.end.Add(askAgain - askFor), s.end} {
 		who, mac, err := s.answer(ctx, until, addresses)
 		if err != nil {
 			return err
@@ -83,6 +97,11 @@ func (s segment) check(ctx context.Context, l Lane, addresses []lane.Address) er
 		if who.IsValid() {
 			return fmt.Errorf("spec.network.addresses: %s is in use on the segment of %s, by %s: expected a free one",
 				who, l.Device, mac)
+		}
+		if until.Before(s.end) {
+			if err = s.askAll(l, addresses); err != nil && !errors.Is(err, unix.ENETDOWN) {
+				return err
+			}
 		}
 	}
 	return nil
@@ -160,6 +179,7 @@ type segment struct {
 	fd   int
 	mac  net.HardwareAddr // of the card
 	tags []byte           // the lane's, as they are in a frame
+	end  time.Time        // until when answers are waited for
 
 	leaving []string // MAC addresses that will be gone when the lane is there
 }

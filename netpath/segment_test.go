@@ -22,9 +22,10 @@ import (
 )
 
 // check is what a lane is told of its segment.
-func check(ctx context.Context, l netpath.Lane, addresses []lane.Address, leaving []string) (err error) {
-	l.CheckSegment(ctx, addresses, leaving, func(told error) { err = told })
-	return err
+func check(ctx context.Context, l netpath.Lane, addresses []lane.Address, leaving []string) error {
+	answer, end := l.CheckSegment(addresses, leaving)
+	defer end()
+	return answer(ctx)
 }
 
 // The segment says which addresses it has, by ARP and neighbour discovery; with tags, which it has behind these.

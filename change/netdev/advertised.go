@@ -44,14 +44,13 @@ func isAdvertised(a netlink.Addr) bool {
 	return a.IP.To4() == nil && a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0
 }
 
-// advertised says what router advertisements give the device, which has these addresses.
+// advertised says what router advertisements give the device, which has these addresses, to a thread in the
+// namespace.
 func (p Peer) advertised(addresses []netlink.Addr) (what []string) {
-	_ = In(p.Netns, func() error { // if it cannot be read there is no IPv6
-		if text, err := os.ReadFile(p.acceptRA()); err == nil && strings.TrimSpace(string(text)) != "0" {
-			what = append(what, p.Name+" accepts router advertisements")
-		}
-		return nil
-	})
+	// If it cannot be read there is no IPv6.
+	if text, err := os.ReadFile(p.acceptRA()); err == nil && strings.TrimSpace(string(text)) != "0" {
+		what = append(what, p.Name+" accepts router advertisements")
+	}
 	for _, a := range addresses {
 		if isAdvertised(a) {
 			what = append(what, "address "+a.IPNet.String()+" by a router advertisement")

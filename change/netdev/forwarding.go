@@ -46,7 +46,8 @@ func isDown(bridge string) bool {
 
 // waitForwarding waits until a bridge port forwards frames, as long as the port is still on the way there.
 func waitForwarding(ctx context.Context, port, bridge string) error {
-	for begun := time.Now(); !forwards(port); {
+	pause := 100 * time.Microsecond // the kernel tells the bridge of a carrier at once, but by a work item
+	for begun := time.Now(); !forwards(port); pause = min(2*pause, 5*time.Millisecond) {
 		if isDown(bridge) { // then all its ports are disabled
 			return fmt.Errorf("%s is down: ip link set %[1]s up", bridge)
 		}
@@ -63,7 +64,7 @@ func waitForwarding(ctx context.Context, port, bridge string) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 	return nil

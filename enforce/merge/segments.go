@@ -74,13 +74,14 @@ func (a *Asked) For(ctx context.Context, root fs.FS, inForce, p plan.Placement) 
 	for _, q := range asked.questions {
 		answer := make(chan error, 1)
 		asked.answers = append(asked.answers, answer)
+		wait, end := q.on.CheckSegment(q.ask, q.leaving)
 		asked.wait.Go(func() {
-			q.on.CheckSegment(ctx, q.ask, q.leaving, func(err error) {
-				if err != nil {
-					err = refused(q.on.Name, err)
-				}
-				answer <- err
-			})
+			err := wait(ctx)
+			if err != nil {
+				err = refused(q.on.Name, err)
+			}
+			answer <- err
+			end()
 		})
 	}
 	return asked

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -75,7 +76,8 @@ func (Path) Supported() error {
 
 // Ops returns the kinds of step that the path needs.
 func Ops() map[string]journal.Op {
-	return map[string]journal.Op{kindFilesystem: filesystem{}, kindTable: tables{}, kindPort: ports{}}
+	return map[string]journal.Op{kindFilesystem: filesystem{}, kindPort: ports{},
+		kindTable: tables{sync.OnceValues(collection)}}
 }
 
 // Steps returns what makes the path of these lanes: the bridge below, a table for each uplink, and a program

@@ -105,9 +105,14 @@ const left = "an entry or a hook without a program"
 
 // Read returns After or Replaced if Isolane's filter for that value is attached, and "" if there is nothing.
 func (ports) Read(_ context.Context, s journal.Step) (string, error) {
-	h, err := netdev.OpenHook(s.Target)
-	if err != nil {
-		return "", err
+	_, now, err := read(s)
+	return now, err
+}
+
+// read is Read, and returns the hook, which is closed; nil if there is no device.
+func read(s journal.Step) (h *netdev.Hook, now string, err error) {
+	if h, err = netdev.OpenHook(s.Target); err != nil {
+		return nil, "", err
 	}
 	if h != nil {
 		h.Close()
@@ -116,23 +121,23 @@ func (ports) Read(_ context.Context, s journal.Step) (string, error) {
 	case h != nil && own(h) != nil:
 		for _, value := range values(s) {
 			if strings.HasPrefix(own(h).Name, filterName(value)) {
-				return value, nil
+				return h, value, nil
 			}
 		}
 		fallthrough
 	case h != nil && len(h.Filters) > 0:
-		return "a tc filter that isolane did not attach", nil
+		return h, "a tc filter that isolane did not attach", nil
 	case h != nil && h.Qdisc != "":
-		return left, nil
+		return h, left, nil
 	}
 	for _, value := range values(s) {
 		if p, perr := parse(value); perr == nil {
-			if _, is, err := p.entry(); is || err != nil {
-				return left, err
+			if is, err := p.known(); is || err != nil {
+				return h, left, err
 			}
 		}
 	}
-	return "", nil
+	return h, "", nil
 }
 
 // values returns the values that a step's target may have.
@@ -143,50 +148,47 @@ func values(s journal.Step) []string {
 // MayOverwrite reports whether the kernel or a crash has left it. Then it is Isolane's.
 func (ports) MayOverwrite(_ journal.Step, now string) bool { return now == left }
 
+// known reports whether the table has the port.
+func (p port) known() (bool, error) {
+	table, err := openTable(p.Table)
+	if table == nil || err != nil {
+		return false, err
+	}
+	defer table.Close()
+	_, is, err := p.entry(table)
+	return is, err
+}
+
 // entry returns the number of the device that the table has for the port.
-func (p port) entry() (device uint32, is bool, err error) {
+func (p port) entry(table *ebpf.Map) (device uint32, is bool, err error) {
 	key, err := p.mac()
-	if err != nil {
-		return 0, false, err
+	if err == nil {
+		err = table.Lookup(key, &device)
 	}
-	m, err := openTable(p.Table)
-	if m == nil || err != nil {
-		return 0, false, err
-	}
-	defer m.Close()
-	err = m.Lookup(key, &device)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return 0, false, nil
 	}
 	return device, err == nil, err
 }
 
-// InForce reports whether this version's program is attached with the table and before any other, and the
-// table has the present number of the device.
-func (ports) InForce(_ context.Context, s journal.Step, now string) (bool, error) {
-	if now != s.After || now == "" {
-		return now == s.After, nil
+// Look reads the value, and whether this version's program is attached with the table and before any other,
+// and the table has the present number of the device.
+func (ports) Look(_ context.Context, s journal.Step) (inForce bool, now string, err error) {
+	h, now, err := read(s)
+	if err != nil || now != s.After || now == "" {
+		return err == nil && now == s.After, now, err
 	}
-	p, err := parse(s.After)
+	inForce, err = whole(h, s.After)
+	return inForce, now, err
+}
+
+// whole reports whether an attached program is this version's, with its table and its entry there.
+func whole(h *netdev.Hook, value string) (bool, error) {
+	p, err := parse(value)
 	if err != nil {
 		return false, err
 	}
-	h, err := netdev.OpenHook(s.Target)
-	if h == nil || err != nil {
-		return false, err
-	}
-	h.Close()
-	is, err := p.attached(own(h), s.After)
-	if !is || err != nil || overtaken(h) != nil {
-		return false, err
-	}
-	device, is, err := p.entry()
-	return is && device == uint32(h.Device.Attrs().Index), err
-}
-
-// attached reports whether a filter has this version's program, with that table.
-func (p port) attached(f *netlink.BpfFilter, value string) (bool, error) {
-	if f == nil || f.Name != programName(value) {
+	if overtaken(h) != nil {
 		return false, nil
 	}
 	table, err := openTable(p.Table)
@@ -194,6 +196,19 @@ func (p port) attached(f *netlink.BpfFilter, value string) (bool, error) {
 		return false, err
 	}
 	defer table.Close()
+	is, err := attached(own(h), value, table)
+	if !is || err != nil {
+		return false, err
+	}
+	device, is, err := p.entry(table)
+	return is && device == uint32(h.Device.Attrs().Index), err
+}
+
+// attached reports whether a filter has this version's program, with that table.
+func attached(f *netlink.BpfFilter, value string, table *ebpf.Map) (bool, error) {
+	if f == nil || f.Name != programName(value) {
+		return false, nil
+	}
 	info, err := table.Info()
 	if err != nil {
 		return false, err
@@ -246,7 +261,7 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 		return err
 	}
 	defer table.Close()
-	is, err := p.attached(own(h), value)
+	is, err := attached(own(h), value, table)
 	if err == nil && !is {
 		err = p.attach(h, table, value)
 	}

@@ -125,17 +125,19 @@ func tableStep(name string) journal.Step {
 	return journal.Step{Kind: kindTable, Target: name, After: netdev.Present}
 }
 
-type tables struct{}
+type tables struct {
+	collection func() (*ebpf.CollectionSpec, error) // what the programs are loaded from, read once
+}
 
 func (tables) Check(s journal.Step) error { return checkTable(s.Target) }
 
-func (tables) Read(_ context.Context, s journal.Step) (string, error) {
+func (t tables) Read(_ context.Context, s journal.Step) (string, error) {
 	m, err := openTable(s.Target)
 	if m == nil || err != nil {
 		return "", err
 	}
 	defer m.Close()
-	spec, err := collection()
+	spec, err := t.collection()
 	if err != nil {
 		return "", err
 	}
@@ -145,12 +147,12 @@ func (tables) Read(_ context.Context, s journal.Step) (string, error) {
 	return netdev.Present, nil
 }
 
-func (tables) Write(_ context.Context, s journal.Step, value string) error {
+func (t tables) Write(_ context.Context, s journal.Step, value string) error {
 	file := filepath.Join(pins, s.Target)
 	if value == "" {
 		return os.Remove(file)
 	}
-	spec, err := collection()
+	spec, err := t.collection()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package bed_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -218,4 +219,97 @@ func TestKilled(t *testing.T) {
 	if want := "bed " + filepath.Base(dir) + ": is no more\n"; err != nil || string(said) != want {
 		t.Errorf("down said %q, %v; expected %q", said, err, want)
 	}
+}
+
+// besideBed says how the process of TestKilledTester that has a bed ends.
+const besideBed = "KUBEBED_TEST_BESIDE"
+
+// Programs of a node end with the process that has started them and the bed, also if that is killed: a test
+// that takes too long, or somebody who ends it.
+func TestKilledTester(t *testing.T) {
+	if how := os.Getenv(besideBed); how != "" {
+		startMany(t)
+		if how == panics {
+			go panic("as by -timeout")
+		}
+		select {}
+	}
+	bedtest.Need(t)
+	var dir string
+	hostAsBefore(t, &dir)
+	for _, how := range []string{panics, "SIGKILL"} {
+		tester := exec.Command(os.Args[0], "-test.run=^TestKilledTester$", "-test.timeout=0")
+		tester.Env = append(os.Environ(), besideBed+"="+how, "TMPDIR="+t.TempDir())
+		out, err := tester.StdoutPipe()
+		if err == nil {
+			err = tester.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, started := bufio.NewScanner(out), 0
+		for lines.Scan() {
+			if where, is := strings.CutPrefix(lines.Text(), "bed in "); is {
+				dir = where
+			}
+			if started += strings.Count(lines.Text(), "started"); started == many && how != panics {
+				_ = tester.Process.Kill() // Wait says whether it did
+			}
+		}
+		if err = tester.Wait(); err == nil || started != many {
+			t.Fatalf("%s: %v, with %d of %d programs", how, err, started, many)
+		}
+		for end := time.Now().Add(10 * time.Second); len(stayed(t)) > 0; time.Sleep(20 * time.Millisecond) {
+			if time.Now().Before(end) {
+				continue
+			}
+			for _, pid := range stayed(t) {
+				t.Errorf("%s: process %d goes on: %v", how, pid, unix.Kill(pid, unix.SIGKILL))
+			}
+		}
+		if said, err := exec.Command(bedtest.Program(t), "down").CombinedOutput(); err != nil {
+			t.Fatalf("down: %v: %s", err, said)
+		}
+	}
+}
+
+// many is how many programs are started: which thread of kubebed becomes a program is chance.
+const many = 20
+
+// marked is a number that no other process has as its argument.
+const marked = "987654.25"
+
+// panics ends a test as its time limit does.
+const panics = "panic"
+
+func startMany(t *testing.T) {
+	t.Helper()
+	b := bedtest.Start(t, bed.Options{Nodes: []bed.NodeOptions{{}}})
+	fmt.Println("bed in " + filepath.Dir(b.Kubeconfig))
+	for range many {
+		cmd := b.Nodes[0].Command(context.WithoutCancel(t.Context()), "sleep", marked)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("started")
+	}
+}
+
+// stayed returns the processes of startMany.
+func stayed(t *testing.T) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if args, err := os.ReadFile(file); err == nil && strings.Contains(string(args), marked) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }

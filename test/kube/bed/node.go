@@ -290,7 +290,7 @@ func (n *Node) Path(file string) string { return fmt.Sprintf("/proc/%d/root%s", 
 // Command returns a program that runs as a daemon of the node: with its files, network and host name and, as
 // on a node that is a machine, with all processes of the host in /proc. It is killed when this process ends.
 func (n *Node) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	all := append([]string{"enter", strconv.Itoa(n.PID()), name}, args...)
+	all := append([]string{"enter", strconv.Itoa(os.Getpid()), strconv.Itoa(n.PID()), name}, args...)
 	cmd := exec.CommandContext(ctx, n.bed.options.Program, all...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd

@@ -11,9 +11,14 @@ import (
 
 // Enter becomes a program in the namespaces of the node whose first process is pid, except for the PID
 // namespace: the program has the node's files and network, and sees all processes and kernel threads, as a
-// daemon of the host does.
-func Enter(pid int, args []string) error {
+// daemon of the host does. It is killed when its parent ends; a parent of 0 means that it goes on.
+func Enter(parent, pid int, args []string) error {
 	runtime.LockOSThread() // the namespaces belong to this thread, and exec makes it the only one
+	if parent > 0 {
+		if err := endWith(parent); err != nil {
+			return err
+		}
+	}
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
@@ -42,6 +47,18 @@ func Enter(pid int, args []string) error {
 	}
 	if err = unix.Exec(program, args, os.Environ()); err != nil {
 		return fmt.Errorf("%s: %w", program, err)
+	}
+	return nil
+}
+
+// endWith has the kernel kill what this thread becomes when its parent ends. What the parent has set for its
+// child (Pdeathsig) is of the child's first thread, and is lost if exec is called by another one.
+func endWith(parent int) error {
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("prctl: %w", err)
+	}
+	if os.Getppid() != parent {
+		return fmt.Errorf("process %d has ended, which this one would be of", parent)
 	}
 	return nil
 }

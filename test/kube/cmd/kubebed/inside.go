@@ -38,24 +38,25 @@ func execCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return inside.Enter(pid, args[1:])
+			return inside.Enter(0, pid, args[1:])
 		},
 	}
 }
 
-// enterCommand runs a program in a node given by its first process.
+// enterCommand runs a program of process PARENT in the node whose first process is PID.
 func enterCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:                "enter PID COMMAND...",
+		Use:                "enter PARENT PID COMMAND...",
 		Hidden:             true,
-		Args:               cobra.MinimumNArgs(2),
+		Args:               cobra.MinimumNArgs(3),
 		DisableFlagParsing: true, // they are the command's
 		RunE: func(_ *cobra.Command, args []string) error {
-			pid, err := strconv.Atoi(args[0])
-			if err != nil {
-				return fmt.Errorf("enter %s: expected the number of a process", args[0])
+			parent, err := strconv.Atoi(args[0])
+			pid, perr := strconv.Atoi(args[1])
+			if err != nil || perr != nil {
+				return fmt.Errorf("enter %s %s: expected the numbers of two processes", args[0], args[1])
 			}
-			return inside.Enter(pid, args[1:])
+			return inside.Enter(parent, pid, args[2:])
 		},
 	}
 }

@@ -30,7 +30,7 @@ func guestPackages() []string {
 		"systemd", "dbus", "runc", "crun", "docker.io", "docker-cli", "podman", "lxc", "libvirt-daemon",
 		"libvirt-daemon-driver-qemu", "libvirt-clients", "qemu-system-x86", "systemd-container", "nginx",
 		"memcached", "python3-minimal", "openvswitch-switch", "openvswitch-switch-dpdk", "irqbalance", "tuned",
-		"udev", "network-manager", "dnsmasq-base", "wireguard-tools", "tcpdump"}
+		"udev", "network-manager", "dnsmasq-base", "wireguard-tools", "tcpdump", "varnish", "wrk"}
 }
 
 // qemuPackages returns QEMU and the C library that it needs.

@@ -117,7 +117,7 @@ func (s State) tasks() error {
 				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = threadCPUs(root, name, cpus)
 			}
 		case slices.Contains([]string{"isolane", "iperf3", "floor", "nginx", "varnishd", "cache-main", "wrk",
-			"cyclictest", "rtla"}, t.Comm),
+			"cyclictest", "rtla", "dnsmasq"}, t.Comm),
 			strings.HasPrefix(t.Comm, "stress-ng"), strings.HasPrefix(t.Comm, "timerlatu/"):
 			s[fmt.Sprintf("process %d %s", t.ID, t.Comm)] = "present"
 		}

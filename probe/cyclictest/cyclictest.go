@@ -67,7 +67,8 @@ func (p Probe) Metrics(name string) []results.Metric {
 // Capabilities returns those for its scheduling class, locked memory and /dev/cpu_dma_latency.
 func (Probe) Capabilities() []string { return []string{"SYS_NICE", "IPC_LOCK"} }
 
-// Client returns the command line. The report comes on standard output, which must be a pipe.
+// Client returns the command line. The report comes on standard output, which must be a pipe. Where no udev
+// runs there is no /dev/stdout.
 func (p Probe) Client(_ string, c probe.Conditions) []string {
 	threads := "--threads" // without a number: one for each CPU of the process
 	if p.Threads > 0 {
@@ -76,7 +77,7 @@ func (p Probe) Client(_ string, c probe.Conditions) []string {
 	argv := []string{Program, "--quiet", "--mlockall", "--priority=" + strconv.Itoa(p.Priority), threads,
 		"--affinity", "--interval=" + strconv.Itoa(int(p.Interval.Duration()/time.Microsecond)),
 		"--duration=" + strconv.Itoa(int(c.Window/time.Second)),
-		"--histogram=" + strconv.Itoa(histogramEnd), "--histfile=/dev/null", "--json=/dev/stdout"}
+		"--histogram=" + strconv.Itoa(histogramEnd), "--histfile=/dev/null", "--json=/proc/self/fd/1"}
 	if !p.HoldIdle {
 		argv = append(argv, "--default-system")
 	}

@@ -121,9 +121,9 @@ func TestSettings(t *testing.T) {
 	c := second()
 	c.Warmup = time.Millisecond
 	for settings, want := range map[string]string{
-		"{}": "--priority=80 --threads --affinity --interval=1000 --duration=1 --histogram=100000 --histfile=/dev/null --json=/dev/stdout --default-system",
+		"{}": "--priority=80 --threads --affinity --interval=1000 --duration=1 --histogram=100000 --histfile=/dev/null --json=/proc/self/fd/1 --default-system",
 		"{interval: 200us, priority: 7, threads: 3, holdIdle: true}": "--priority=7 --threads=3 --affinity --interval=200 --duration=1 " +
-			"--histogram=100000 --histfile=/dev/null --json=/dev/stdout",
+			"--histogram=100000 --histfile=/dev/null --json=/proc/self/fd/1",
 	} {
 		p := settle(t, settings)
 		if got := strings.Join(p.Client("", c), " "); got != "cyclictest --quiet --mlockall "+want {

@@ -30,7 +30,7 @@ prove: tools build
 # One package at a time: some change this host.
 test: test-tools
 	export PATH=$$PATH:$(CURDIR)/bin/programs/usr/sbin ISOLANE_GUEST_KERNEL=$$(echo $(CURDIR)/bin/programs/boot/vmlinuz-*); \
-	$(call each,test -json -count=1 -p 1 -timeout 20m ./...) | $(GO) run ./test/summary
+	$(call each,test -json -count=1 -p 1 -timeout 30m ./...) | $(GO) run ./test/summary
 
 # Virtual machines with NUMA, SMT, SR-IOV and a real-time kernel (root and the network, once).
 lab:

@@ -117,7 +117,7 @@ func (l *Lanes) prepareForAttach(ctx context.Context, at attached.Workload) (App
 			return with, err
 		}
 	}
-	err := l.reconcile(ctx, &with)
+	err := l.reconcile(ctx, &with, false)
 	return with, err
 }
 

@@ -67,9 +67,9 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement, attach func(attached.
 		err = errors.Join(err, l.detachReturning(ctx, at, l.returningWith(at)))
 	}
 	if err == nil {
-		l.journal.Looked = len(l.Placement.Lanes) > 0 && len(drift)+len(moving) == 0 && // lanes only come
+		seen := len(l.Placement.Lanes) > 0 && len(drift)+len(moving) == 0 && // lanes only come
 			!slices.ContainsFunc(changes, func(c LaneChange) bool { return c.Change != laneAdded })
-		err = l.applyUnchecked(ctx, p)
+		err = l.applyUnchecked(ctx, p, seen)
 	}
 	c := Change{Added: []string{}, Removed: []string{}, Moved: []Moved{}, PutBack: []Drift{},
 		Outside: []Outside{}}

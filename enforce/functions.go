@@ -31,7 +31,7 @@ func (l *Lanes) withInterrupts(
 	if want, err = l.wantedSteps(v, a.Placement, *a); err != nil {
 		return v, nil, nil, err
 	}
-	refused, left, err := l.journal.Reconcile(ctx, want)
+	refused, left, err := l.journal.Reconcile(ctx, want, false)
 	l.Left = append(l.Left, left...)
 	return v, want, refused, err
 }

@@ -145,11 +145,11 @@ func (l *Lanes) Apply(ctx context.Context, p plan.Placement) error {
 	if err := l.checkUndoable(p); err != nil {
 		return err
 	}
-	return l.applyUnchecked(ctx, p)
+	return l.applyUnchecked(ctx, p, false)
 }
 
-// applyUnchecked is Apply without checkUndoable.
-func (l *Lanes) applyUnchecked(ctx context.Context, p plan.Placement) error {
+// applyUnchecked is Apply without checkUndoable. With seen all that stays was just seen to be in force.
+func (l *Lanes) applyUnchecked(ctx context.Context, p plan.Placement, seen bool) error {
 	if err := l.DropEnded(ctx); err != nil {
 		return err
 	}
@@ -175,10 +175,10 @@ func (l *Lanes) applyUnchecked(ctx context.Context, p plan.Placement) error {
 		_, had := l.Placement.Lane(one.Name)
 		return !had
 	})
-	err := l.reconcile(ctx, &next)
+	err := l.reconcile(ctx, &next, seen)
 	if err != nil && !comes && ctx.Err() == nil {
 		// Without this, one busy thing would make a release put its lanes in force again. Try the rest once more.
-		err = l.reconcile(ctx, &next)
+		err = l.reconcile(ctx, &next, false)
 	}
 	if err != nil {
 		return errors.Join(err, l.rollBack(ctx))
@@ -213,7 +213,7 @@ func (l *Lanes) checkUndoable(p plan.Placement) error {
 // rollBack restores what was in force before, even if the user has interrupted the change.
 func (l *Lanes) rollBack(ctx context.Context) error {
 	last := l.Applied
-	if err := l.reconcile(context.WithoutCancel(ctx), &last); err != nil {
+	if err := l.reconcile(context.WithoutCancel(ctx), &last, false); err != nil {
 		return fmt.Errorf("and going back: %w", err)
 	}
 	return nil
@@ -266,11 +266,11 @@ func (l *Lanes) Recover(ctx context.Context, attach func(attached.Workload) erro
 // the kernel changes more than was asked for (see the order of the knobs), so there are phases:
 //
 //  1. demote: partitions whose CPUs change become plain cpusets
-//  2. take back what is no longer wanted, and do what is: if a look has just found no drift, only what is new
+//  2. take back what is no longer wanted, and do what is: if all that stays was just seen, only what is new
 //  3. get the next best for partitions that were refused
 //  4. if anything has changed, look at all, and restore what the kernel has changed meanwhile
 //  5. bring back attached workloads that somebody has taken out of their lanes
-func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
+func (l *Lanes) reconcile(ctx context.Context, a *Applied, seen bool) error {
 	v, err := l.adoptInterrupts(ctx, a)
 	if err != nil {
 		return err
@@ -281,7 +281,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 		return err
 	}
 	parts := v.Partitions(a.Placement)
-	made, looked := l.journal.Made(), l.journal.Looked
+	made := l.journal.Made()
 	if _, err = l.journal.Apply(ctx, partition.Demotions(l.root, l.journal.Pending(), parts, want)); err != nil {
 		return err
 	}
@@ -294,7 +294,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if err = l.adoptAddedPages(ctx, want); err != nil {
 		return err
 	}
-	refused, left, err := l.journal.Reconcile(ctx, want)
+	refused, left, err := l.journal.Reconcile(ctx, want, seen)
 	l.Left = append(l.Left, left...)
 	if err == nil && len(want) > 0 && (hasFunctions(a.Placement) || hasFunctions(l.Placement)) {
 		v, want, refused, err = l.withInterrupts(ctx, a)
@@ -306,7 +306,7 @@ func (l *Lanes) reconcile(ctx context.Context, a *Applied) error {
 	if err != nil {
 		return err
 	}
-	if looked || l.journal.Made() != made {
+	if seen || l.journal.Made() != made {
 		taken := slices.DeleteFunc(want, func(s journal.Step) bool {
 			return slices.ContainsFunc(refused, func(r journal.Refused) bool { return r.Step.Target == s.Target })
 		})

@@ -113,10 +113,7 @@ type Journal struct {
 
 	// Again reports whether a step without a record was wanted before; it has none if the host already was as
 	// wanted. Such a step may wait. If Again is nil, only recorded steps may.
-	Again func(Step) bool
-	// Looked says that all done steps were just seen to be in force. The next Reconcile then reads nothing of
-	// those that stay: the caller applies all steps after it.
-	Looked  bool
+	Again   func(Step) bool
 	waiting []Waiting
 }
 

@@ -422,7 +422,7 @@ func TestReconcile(t *testing.T) {
 		h := &fakeHost{values: maps.Clone(before)}
 		dir := stateDirectory(t)
 		j := open(t, dir, h)
-		if _, _, err := j.Reconcile(t.Context(), list); err != nil {
+		if _, _, err := j.Reconcile(t.Context(), list, false); err != nil {
 			t.Fatal(err)
 		}
 		h.calls = 0
@@ -430,14 +430,14 @@ func TestReconcile(t *testing.T) {
 		newer[1].After = "newer"
 		if when != "" {
 			h.killAt, h.after = 2, when == "change" // the first call takes knob2 back
-			if !killed(t, j, func() { _, _, _ = j.Reconcile(t.Context(), newer) }) {
+			if !killed(t, j, func() { _, _, _ = j.Reconcile(t.Context(), newer, false) }) {
 				t.Fatal("nobody died")
 			}
 			h.killAt = 0
 			j = open(t, dir, h)
 		}
 		for range 2 {
-			if _, _, err := j.Reconcile(t.Context(), newer); err != nil {
+			if _, _, err := j.Reconcile(t.Context(), newer, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -463,13 +463,13 @@ func TestKilledTwice(t *testing.T) {
 	h := &fakeHost{values: maps.Clone(before)}
 	dir := stateDirectory(t)
 	j := open(t, dir, h)
-	if _, _, err := j.Reconcile(t.Context(), list); err != nil {
+	if _, _, err := j.Reconcile(t.Context(), list, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, value := range []string{"newer", "newest"} {
 		h.calls, h.killAt = 0, 1
 		list[0].After = value
-		if !killed(t, j, func() { _, _, _ = j.Reconcile(t.Context(), list) }) || h.values["knob0"] != "new" {
+		if !killed(t, j, func() { _, _, _ = j.Reconcile(t.Context(), list, false) }) || h.values["knob0"] != "new" {
 			t.Fatal("nobody died before the change")
 		}
 		h.killAt = 0

@@ -21,16 +21,17 @@ func (l *LeftAlone) Error() string {
 }
 
 // Reconcile makes the done steps equal to the wanted ones: it takes back those no longer wanted, the last
-// first, and then does those that are missing. A step that is left alone is no error.
-func (j *Journal) Reconcile(ctx context.Context, want []Step) ([]Refused, []*LeftAlone, error) {
+// first, and then does those that are missing. With seen the caller has just seen that all done steps are in
+// force, and applies all steps later: then nothing is read of those that stay. A step that is left alone is
+// no error.
+func (j *Journal) Reconcile(ctx context.Context, want []Step, seen bool) ([]Refused, []*LeftAlone, error) {
 	do := want
-	if j.Looked {
+	if seen {
 		do = slices.DeleteFunc(slices.Clone(want), func(s Step) bool {
 			done, open := j.log.find(s)
 			return open && done.After == s.After
 		})
 	}
-	j.Looked = false
 	wanted := byTarget(want)
 	left, err := j.UndoWhere(ctx, func(s Step) bool {
 		after, is := wanted[s.key()]

@@ -91,7 +91,7 @@ func (w wanted) reconcile(ctx context.Context) (missing []journal.Step, err erro
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
-	if _, left, err := j.Reconcile(ctx, steps); err != nil || len(left) > 0 {
+	if _, left, err := j.Reconcile(ctx, steps, false); err != nil || len(left) > 0 {
 		return nil, fmt.Errorf("left alone: %v: %w", left, err)
 	}
 	return j.Missing(ctx, steps)

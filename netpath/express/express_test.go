@@ -88,7 +88,7 @@ func (b *bed) reconcile(t *testing.T, lanes []netpath.Lane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, left, err := b.journal.Reconcile(t.Context(), steps); err != nil || len(left) > 0 {
+	if _, left, err := b.journal.Reconcile(t.Context(), steps, false); err != nil || len(left) > 0 {
 		t.Fatal(left, err)
 	}
 }

@@ -107,7 +107,7 @@ func TestPath(t *testing.T) {
 	r.forget()
 	few, err := Path{}.Steps(lanes[:2]) // without the lane that has no tags
 	few = slices.DeleteFunc(few, func(s journal.Step) bool { return !strings.HasPrefix(s.Target, card) })
-	if _, left, rerr := j.Reconcile(t.Context(), few); err != nil || rerr != nil || len(left) > 0 {
+	if _, left, rerr := j.Reconcile(t.Context(), few, false); err != nil || rerr != nil || len(left) > 0 {
 		t.Error(err, rerr, left)
 	}
 	if err = j.Undo(t.Context()); err != nil {

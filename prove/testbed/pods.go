@@ -118,7 +118,7 @@ func (r *Bed) measurePods(ctx context.Context, at place, run *results.Run) error
 	if err != nil {
 		return err
 	}
-	return r.begun(ctx, at, m, run)
+	return r.measureStarted(ctx, at, m, run)
 }
 
 // handOver lets the node part change the lanes of the host. takeOver ends that.

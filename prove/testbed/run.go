@@ -303,11 +303,11 @@ func (r *Bed) measure(ctx context.Context, c results.Cell, run *results.Run) (er
 			return err
 		}
 	}
-	return r.begun(ctx, at, m, run)
+	return r.measureStarted(ctx, at, m, run)
 }
 
-// begun measures when all programs of a run have started, ends the neighbours, and judges the run.
-func (r *Bed) begun(ctx context.Context, at place, m moment, run *results.Run) error {
+// measureStarted measures when all programs of a run have started, ends the neighbours, and judges the run.
+func (r *Bed) measureStarted(ctx context.Context, at place, m moment, run *results.Run) error {
 	err := pause(ctx, settle)
 	if err == nil {
 		err = r.observe(ctx, at, m, run)

@@ -254,7 +254,7 @@ probe/wrk              350        5  facts, published figures
 prove                 1800       20  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers; pods of a static node
 prove/balance          250        5  segments at both ends, and who dropped some
 prove/drivers          100        5  out of cmd/isolane: what a scenario may name, also for programs that use the library; the paths of scenarios
-prove/layout           350       10  distances of the application from the client
+prove/layout           400       10  distances of the application from the client; and whether they differ between cells
 prove/programs         310       10  whether isolane itself was late; out of prove/testbed: programs of a run, and commands
 prove/scenario        1850       23  factors that cells may be without; what of a scenario can be in pods, and beside them in processes; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused; so are times of 0, an aim listed twice, an attack on nobody
 prove/schedule         450       15  out of prove: which runs come when
@@ -262,19 +262,19 @@ prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
 prove/testbed         2500       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy; segments that both ends counted; what serves is killed and started anew within the window; tags on the wire
 quantity               250       10  loads as shares of a measured capacity
-report                2450        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other; guards that failed are named in sentences
+report                2500        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other; guards that failed are named in sentences; runs whose CPUs were near and far
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
 report/chart           770        5  texts hide the lines below them; each axis has a scale; bounds are marked
 report/compare         750       10  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts
 report/curves          250        5  out of report/figures
-report/evidence        450       15  what of the conditions differs between boots, for figures and compare; out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables; what programs of others took
+report/evidence        450       16  what of the conditions differs between boots, for figures and compare; out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables; what programs of others took; how far the CPUs were from each other
 report/export          800        5  files to export to, out of cmd/isolane; aims that a guard opens; what was lost, and bounds, where a format cannot hold them
-report/figures        2450       25  segments that nobody accounts for; what late clients find is a bound, and so are ratios to it, in all formats; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session; void runs, which flatter what is left
+report/figures        2500       25  segments that nobody accounts for; what late clients find is a bound, and so are ratios to it, in all formats; what must not be at all; a ratio of any two cells, for answers; guards on heat, idle states, settings and what probes found; aims and objectives heed guards; what was lost is longer than all else; an open loop beside each closed one; the command of a session; void runs, which flatter what is left; a guard on the distance of the CPUs
 report/format          155       11  numbers and units, which figures, page and plots print; what was lost
 report/metric          100        5  out of report/figures: what runs measure, for all that print it
 report/objective       200        5  out of report/figures: bounds of lanes
 report/samples         150        5  out of report/figures: what was sampled, asked and lost
-results               1200       90  segments; bounds of late clients; all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures; runs that are void for steal alone
+results               1220       90  segments; bounds of late clients; all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures; runs that are void for steal alone; how long a cache line took
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            565       6   application and neighbours as pods, by kubectl, also on a static node; stops neighbours, as prove/testbed did
@@ -304,7 +304,7 @@ top                    750        5  lanes live in a terminal
 unit                   300       10  services of a hub too; out of cmd/isolane; units that ask for CPUs of lanes, out of enforce
 version                100        5
 watch                  650       15  follows the lanes in force, for the agent; its words, for top
-witness               2400       10  where each lane's tasks belong; ticks and handlers told apart, and what is at most another's time; the real-time and the web case study, exports, compare; what came into a container from outside
+witness               2470       10  where each lane's tasks belong; ticks and handlers told apart, and what is at most another's time; the real-time and the web case study, exports, compare; what came into a container from outside; how long a cache line took
 witness/judge          150        5  out of witness: the evidence against the plan
 witness/tail           325        5  which of several threads served, or that nobody knows; out of witness and prove: what explains the worst samples
 `

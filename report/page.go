@@ -56,7 +56,7 @@ func writePage(w io.Writer, s *figures.Summary, pictures []picture) error {
 	p := page{Summary: s, Matrix: newMatrix(s), Sources: sourceTable(s), Raw: raw,
 		Tables: filled(searchTable(s), costTable(s), winTable(s), tailTable(s), publishedTable(s), workTable(s),
 			roleTable(s, results.Cost, "What the figures were paid with"), roleTable(s, results.Check, "Checks")),
-		Proof: filled(threadTable(s), rateTable(s), guardTable(s), factTable(s))}
+		Proof: filled(threadTable(s), rateTable(s), guardTable(s), distanceTable(s), factTable(s))}
 	p.ObjectiveTitle, p.Bounds = objectiveLines(s)
 	for _, c := range pictures {
 		if c.Minor {

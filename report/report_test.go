@@ -439,3 +439,52 @@ func TestGuardsForPrograms(t *testing.T) {
 		t.Errorf("guards %+v, figures %+v", d.Guards, d.Cells[5].Figures)
 	}
 }
+
+// Runs whose CPUs were near each other are compared with those of the baseline that were, and the others with the
+// others.
+func TestNearAndFar(t *testing.T) {
+	s := session.Made(t, "standard", 10, session.SixCells())
+	cells := []string{"quiet-floating-bridge", "noisy-lane-express"}
+	s.Cells = slices.DeleteFunc(s.Cells, func(c results.Cell) bool { return !slices.Contains(cells, c.Name) })
+	s.Runs = slices.DeleteFunc(s.Runs, func(r results.Run) bool { return !slices.Contains(cells, r.Cell) })
+	for _, r := range s.Runs {
+		took := results.Nanoseconds(24)
+		if r.Block < 4 || r.Cell == cells[0] && r.Block == 10 {
+			took = 104
+		}
+		for i := range r.Measured {
+			r.Measured[i].CacheLine = &results.CacheLine{Looks: 100, Median: took}
+			if took == 24 && r.Measured[i].Name == "throughput-tcp-down" && r.Block == 5 { // the mean has both
+				r.Measured[i].CacheLine.Median = 104
+			}
+		}
+	}
+	sum, err := figures.Summarize(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got [][]string
+	for _, row := range distanceTable(&sum).Rows {
+		var runs []string
+		for _, cell := range row[1:] {
+			_, n, _ := strings.Cut(cell, ", ")
+			n, share, _ := strings.Cut(n, ", ")
+			if runs = append(runs, n); (share != "") != (row[0] != cells[0]) {
+				t.Errorf("%s of %s", share, row[0])
+			}
+		}
+		got = append(got, append(row[:1], runs...))
+	}
+	want := [][]string{{cells[0], "5 runs", "4 runs", "6 runs", "4 runs"}, {cells[1], "6 runs", "3 runs", "7 runs", "3 runs"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	for _, r := range s.Runs {
+		for i := range r.Measured {
+			r.Measured[i].CacheLine.Median = 24
+		}
+	}
+	if sum, err = figures.Summarize(s); err != nil || len(distanceTable(&sum).Rows) > 0 {
+		t.Error("all are near", err, distanceTable(&sum).Rows)
+	}
+}

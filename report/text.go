@@ -82,6 +82,7 @@ func (p *printer) figures(s *figures.Summary) {
 		}
 		p.fold("  ", tailNote)
 	}
+	p.table(distanceTable(s))
 	p.table(publishedTable(s))
 	p.table(workTable(s))
 	p.table(roleTable(s, results.Cost, "What the figures were paid with"))

@@ -222,6 +222,8 @@ type Cell struct {
 	Application cpuset.Set `json:"applicationCPUs"`
 	Client      cpuset.Set `json:"clientCPUs"`
 	Neighbours  cpuset.Set `json:"neighbourCPUs"` // empty in quiet cells
+	// Apart is where the application's CPUs are, seen from the client's, as the kernel has it.
+	Apart []string `json:"apart,omitempty"`
 }
 
 // Doubt is a sentence about what does not hold in the published figures of a source.
@@ -336,6 +338,15 @@ type Measurement struct {
 	// the longest samples of the metric that has the probe's name, at most 64
 	Worst []Sample `json:"worst,omitempty"`
 	Tail  *Tail    `json:"tail,omitempty"` // what they met; nil if that was not recorded, or no CPU is known
+	// CacheLine is of the measurement's time; nil if client and application have no CPU apart, or nothing says.
+	CacheLine *CacheLine `json:"cacheLine,omitempty"`
+}
+
+// Has reports whether the measurement has a figure of a metric.
+func (m Measurement) Has(metric string) bool {
+	_, value := m.Values[metric]
+	_, sampled := m.Samples[metric]
+	return value || sampled
 }
 
 // Samples are the samples of one metric in one run. In an open loop they count from the intended time.

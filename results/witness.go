@@ -78,6 +78,16 @@ type Source struct {
 	Remedy  string       `json:"remedy"`
 }
 
+// CacheLine is how long a cache line took between a CPU of the client and one of the application, in steps of
+// 16 ns. It tells how far these CPUs are from each other meanwhile, whatever a hypervisor says of them: some
+// tens of nanoseconds below one L3, a hundred or more below two.
+type CacheLine struct {
+	Looks  uint64      `json:"looks"` // at most a thousand a second and CPU
+	P10    Nanoseconds `json:"p10Nanoseconds"`
+	Median Nanoseconds `json:"medianNanoseconds"`
+	P90    Nanoseconds `json:"p90Nanoseconds"`
+}
+
 // Neighbours is what the noise achieved. In quiet cells Alive is false and the rest is empty.
 type Neighbours struct {
 	Alive      bool               `json:"alive"` // at the end of the last probe

@@ -49,7 +49,8 @@ type collector struct {
 // scope is what a collector looks at.
 type scope struct {
 	measured cpuset.Set
-	counted  cpuset.Set // on other CPUs only tasks count
+	ends     [2]cpuset.Set // between which the way of a cache line is timed; they are measured too
+	counted  cpuset.Set    // on other CPUs only tasks count
 	own      Owned
 	keepOwn  bool // own tasks count too
 	room     int  // bytes for the notes of a recording, a power of two; 0: no recording
@@ -70,10 +71,21 @@ type (
 	frame    struct{ Since, Inner, ID uint64 }
 	cpuState struct {
 		Mode, Switches, Inner, Missed, Tick, Work, Start, TGID, Woken, Known, Late, Stolen, Lost, Places uint64
-		Stopped, Unlisted                                                                                uint64
+		Stopped, Unlisted, Side, Looked                                                                  uint64
 		Task, Soft, Hard                                                                                 frame
+		Fetched                                                                                          fetches
 	}
 )
+
+// side is 1 for the CPUs of the first end, 2 for those of the second, and 0 for those of both or neither.
+func (s scope) side(cpu int) (side uint64) {
+	for i, end := range s.ends {
+		if end.Contains(cpu) {
+			side += uint64(i + 1)
+		}
+	}
+	return side % 3
+}
 
 // The modes of a CPU.
 const (
@@ -260,7 +272,7 @@ func (c *collector) setMode(cpus cpuset.Set, mode uint64) error {
 	var failed []error
 	for cpu := range cpus.All() {
 		_, err := c.coll.Programs["set_mode"].Run(&ebpf.RunOptions{Flags: onCPU, CPU: uint32(cpu),
-			Context: [2]uint64{mode, c.scope.own.placesOf(cpu)}})
+			Context: [3]uint64{mode, c.scope.own.placesOf(cpu), c.scope.side(cpu)}})
 		if err != nil {
 			failed = append(failed, fmt.Errorf("CPU %d: %w", cpu, err))
 		}

@@ -71,6 +71,7 @@ type Session struct {
 	online   cpuset.Set
 	cpusets  []results.Cpuset
 	power    map[int]power // of the measured CPUs, when the window began
+	fetched  fetches       // when CacheLine was called last
 
 	mu         sync.Mutex // guards what the sampling reads
 	subjects   *subjects
@@ -86,8 +87,8 @@ func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 	if s.online, err = host.Online(s.root); err != nil {
 		return nil, err
 	}
-	what := scope{measured: w.Measured.Union(w.Client), counted: s.online, own: Owned{Cgroups: w.Own},
-		keepOwn: true, room: timelineBytes}
+	what := scope{measured: w.Measured.Union(w.Client), ends: [2]cpuset.Set{w.Measured, w.Client},
+		counted: s.online, own: Owned{Cgroups: w.Own}, keepOwn: true, room: timelineBytes}
 	if s.trace, err = newTrace(s.root, what, w.NoBPF); err != nil {
 		return nil, err
 	}

@@ -41,6 +41,19 @@ func away(h host.Host, from int, d factor.Distance) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
+// apart says where CPUs are, seen from others, as far as the kernel says it.
+func apart(h host.Host, cpus, from cpuset.Set) (all []string) {
+	for d := factor.SameCPU; d <= factor.OtherNode; d++ {
+		for id := range from.All() {
+			if away(h, id, d).Intersects(cpus) {
+				all = append(all, d.String())
+				break
+			}
+		}
+	}
+	return all
+}
+
 // at returns the layout with the application at a distance from the client, which keeps its CPU.
 func (l Layout) at(r Request, given factor.Conditions) (Layout, error) {
 	usable, spec := r.Host.Usable().Difference(r.Placed.CPUs()), given.Lane

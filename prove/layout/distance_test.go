@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +65,9 @@ func TestDistance(t *testing.T) {
 		}
 		if got := shares(t, h.CPUs[cells[1].Client.First()], h.CPUs[cells[1].Application.First()]); got != c.want {
 			t.Errorf("%s, %s: %s, want %s", c.name, c.d, got, c.want)
+		}
+		if got := cells[1].Apart; !slices.Equal(got, []string{c.d.String()}) {
+			t.Errorf("%s: %q, want %s", c.name, got, c.d)
 		}
 	}
 	if cpus := away(two.Host(t), 0, factor.SameL3); cpus != cpuset.Of(1) {

@@ -216,6 +216,7 @@ func Plan(r Request) (layouts map[string]Layout, impossible map[string]error, er
 			layouts[c.Name], l = there, there
 		}
 		*c = l.assign(*c, given)
+		c.Apart = apart(r.Host, c.Application, c.Client)
 	}
 	return layouts, impossible, nil
 }

@@ -315,6 +315,7 @@ func (r *Bed) observe(ctx context.Context, at place, m moment, run *results.Run)
 			failed = fmt.Errorf("%s: %w", spec.Name, perr)
 			break
 		}
+		measured.CacheLine = w.CacheLine()
 		run.Measured = append(run.Measured, measured)
 	}
 	run.Witness, err = w.End()

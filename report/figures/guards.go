@@ -44,7 +44,7 @@ func (s *Summary) guard() []Guard {
 		}
 	}
 	all = append(all, s.segments(), s.lateClients(), s.survivors(), s.crowded(), s.frequency(), s.heat(),
-		s.asleep(), s.clock(), s.drift(), s.several(), s.confounded(), s.ofBoots(), s.early())
+		s.caches(), s.asleep(), s.clock(), s.drift(), s.several(), s.confounded(), s.ofBoots(), s.early())
 	return slices.DeleteFunc(all, func(g Guard) bool { return g.Name == "" })
 }
 

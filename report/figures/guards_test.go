@@ -139,9 +139,17 @@ func TestGuards(t *testing.T) {
 				s.Runs[i].Witness.CPUs = append(r.Witness.CPUs, results.CPU{ID: 2, Frequency: 4e6})
 			}
 		}, "frequency", Kept, "within 2%", pinned, stats.Worse, "", stats.Better},
-		"steady frequency": {func(s *results.Session) { frequencies(s, pinned, 0.001) }, "frequency", Kept, "within 2%", pinned, stats.Worse, "", stats.Better},
-		"a slow clock":     {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "clock", Failed, "hpet", pinned, stats.Worse, "", stats.Better},
-		"drift":            {nil, "order and drift", Kept, "throughput of the baseline: 1", pinned, stats.Worse, "", stats.Better},
+		"steady frequency":   {func(s *results.Session) { frequencies(s, pinned, 0.001) }, "frequency", Kept, "within 2%", pinned, stats.Worse, "", stats.Better},
+		"distance not known": {nil, "distance of the CPUs", Unknown, "no run says", pinned, stats.Worse, "", stats.Better},
+		"CPUs stay near":     {func(s *results.Session) { distances(s, pinned, 40, nil) }, "distance of the CPUs", Kept, "run of the block", pinned, stats.Worse, "", stats.Better},
+		"CPUs are moved": {func(s *results.Session) { distances(s, pinned, 104, nil) }, "distance of the CPUs", Failed,
+			"noisy-pinned-bridge (throughput-tcp-up 10 of 10, throughput-tcp-down 10 of 10, ", pinned, stats.Inconclusive, "distance of the CPUs", stats.Better},
+		"CPUs of another cache": {func(s *results.Session) { distances(s, pinned, 104, []string{"below another L3"}) }, "distance of the CPUs", Kept,
+			"run of the block", pinned, stats.Worse, "", stats.Better},
+		"the baseline's CPUs are moved": {func(s *results.Session) { distances(s, base, 104, nil) }, "distance of the CPUs", Failed,
+			"noisy-pinned-bridge (throughput-tcp-up 10 of 10, ", pinned, stats.Inconclusive, "distance of the CPUs", stats.Inconclusive},
+		"a slow clock": {func(s *results.Session) { s.Environment.Clocksource = "hpet" }, "clock", Failed, "hpet", pinned, stats.Worse, "", stats.Better},
+		"drift":        {nil, "order and drift", Kept, "throughput of the baseline: 1", pinned, stats.Worse, "", stats.Better},
 		"heat": {func(s *results.Session) { session.RunOf(t, *s, pinned, 3).Witness.CPUs[0].Throttled = 1 }, "heat", Failed,
 			pinned + " (1 run)", pinned, stats.Inconclusive, "heat", stats.Better},
 		"settings not known": {nil, "confounded", Unknown, "does not say", pinned, stats.Worse, "", stats.Better},
@@ -413,6 +421,24 @@ func TestZeros(t *testing.T) {
 	if k := slices.IndexFunc(sum.Guards, func(g Guard) bool { return g.Name == "left out" }); k < 0 ||
 		!strings.Contains(sum.Guards[k].Text, "no ratio, for 0 or lost on both sides: throughput in 3 blocks of noisy-lane-express") {
 		t.Errorf("%+v", sum.Guards)
+	}
+}
+
+// distances lets a cache line take 24 ns in all cells but one, whose CPUs the kernel may place otherwise.
+func distances(s *results.Session, cell string, took results.Nanoseconds, apart []string) {
+	for i, c := range s.Cells {
+		if c.Name == cell {
+			s.Cells[i].Apart = apart
+		}
+	}
+	for _, r := range s.Runs {
+		line := results.CacheLine{Looks: 1000, Median: 24}
+		if r.Cell == cell {
+			line.Median = took
+		}
+		for k := range r.Measured {
+			r.Measured[k].CacheLine = &line
+		}
 	}
 }
 

@@ -176,6 +176,17 @@ struct frame {
 
 enum mode { OFF, COUNTED, MEASURED };
 
+#define FETCH 16    // nanoseconds, the width of a bucket; the last one has no end
+#define FETCHES 64
+#define PAUSE 1000000 // nanoseconds at least between two looks of a CPU at the word
+
+// A word that the CPUs of two sides write in turn, on cache lines of its own: the side that wrote it last.
+struct {
+	char before[128];
+	__u64 side;
+	char after[120];
+} word = {};
+
 struct cpu {
 	__u64 mode;
 	__u64 switches;
@@ -193,7 +204,10 @@ struct cpu {
 	__u64 places; // as the map own has them
 	__u64 stopped; // the tick has, since the CPU idles
 	__u64 unlisted; // runs of own tasks for which the map woken has no room
+	__u64 side;     // of the word; 0: neither
+	__u64 looked;   // when it read the word
 	struct frame task, soft, hard;
+	__u32 fetched[FETCHES]; // how often the word took so long to come from a CPU of the other side
 };
 
 struct {
@@ -267,11 +281,35 @@ static __always_inline void add(struct cpu *c, struct source *s, __u64 ns) {
 	s->buckets[b < BUCKETS ? b : BUCKETS - 1]++;
 }
 
+// fetch reads the word now and then, and counts how long it took to come from a CPU of the other side: what reading
+// took, less what reading it again takes. The clock waits for what was read before it (rdtsc_ordered on x86). It
+// returns the time, which is the one given if it did nothing.
+static __always_inline __u64 fetch(struct cpu *c, __u64 now) {
+	if (!c->side || now - c->looked < PAUSE)
+		return now;
+	__u64 first = bpf_ktime_get_ns();
+	__u64 last = *(volatile __u64 *)&word.side;
+	__u64 second = bpf_ktime_get_ns();
+	*(volatile __u64 *)&word.side;
+	__u64 third = bpf_ktime_get_ns();
+	c->looked = third;
+	if (last == c->side)
+		return third;
+	*(volatile __u64 *)&word.side = c->side;
+	if (!last)
+		return third;
+	__s64 way = (second - first) - (third - second);
+	__u64 b = way < 0 ? 0 : (__u64)way / FETCH;
+	barrier_var(b);
+	c->fetched[b < FETCHES ? b : FETCHES - 1]++;
+	return third;
+}
+
 // begin and end read the clock and c->inner in an order that an interrupt between the two makes a
 // softirq longer by that interrupt: the other one could make it negative.
 static __always_inline void begin(struct cpu *c, struct frame *f, __u64 id) {
 	f->id = id;
-	f->since = bpf_ktime_get_ns();
+	f->since = fetch(c, bpf_ktime_get_ns());
 	f->inner = *(volatile __u64 *)&c->inner;
 }
 
@@ -415,7 +453,7 @@ int BPF_PROG(sched_switch, _Bool preempt, struct task_struct *prev, struct task_
 	struct cpu *c = this_cpu(COUNTED);
 	if (!c)
 		return 0;
-	__u64 now = bpf_ktime_get_ns(), stolen = steal(c, prev);
+	__u64 now = fetch(c, bpf_ktime_get_ns()), stolen = steal(c, prev);
 	c->switches++;
 	if (prev->pid) { // else the idle task
 		leave(c, prev, now, stolen, !preempt && state ? VOLUNTARY : INVOLUNTARY);
@@ -441,6 +479,7 @@ int set_mode(__u64 *modes) {
 		leave(c, t, now, stolen, COUNT);
 	c->mode = modes[0];
 	c->places = modes[1];
+	c->side = modes[2];
 	c->late = 0;
 	enter(c, t, now, steal(c, t));
 	return 0;

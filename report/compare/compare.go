@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"isolane.dev/isolane/report/evidence"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/metric"
 	"isolane.dev/isolane/results"
@@ -224,16 +225,26 @@ func (d *Document) compare(m metric.Metric, a, b figures.Cell, bootsA, bootsB ma
 		A:     Figure{fa.Centre, len(fa.Blocks), len(byBoot(fa, bootsA)), fa.Side()},
 		B:     Figure{fb.Centre, len(fb.Blocks), len(byBoot(fb, bootsB)), fb.Side()},
 		Ratio: Ratio{found.Estimate, low, high, found.Confidence, fb.Over(fa).Side()}, P: found.P, Over: over,
-		metric: m, a: fa, b: fb, found: found, doubts: doubts(fa, fb)})
+		metric: m, a: fa, b: fb, found: found, doubts: doubts(m, a, b)})
 }
 
-// doubts returns the guards that failed in either cell, once each. A run that carried nothing has no ratio,
-// nor has one whose median was lost.
-func doubts(a, b figures.Figure) (all []string) {
-	found := slices.Concat(a.Doubts, b.Doubts)
+// doubts returns the guards that failed in either cell or between them, once each. A run that carried nothing
+// has no ratio, nor has one whose median was lost.
+func doubts(m metric.Metric, a, b figures.Cell) (all []string) {
+	fa, fb := a.Figure(m), b.Figure(m)
+	found := slices.Concat(fa.Doubts, fb.Doubts)
 	nothing := func(b figures.Block) bool { return b.Value == 0 || math.IsInf(b.Value, 1) }
-	if slices.ContainsFunc(a.Blocks, nothing) || slices.ContainsFunc(b.Blocks, nothing) {
+	if slices.ContainsFunc(fa.Blocks, nothing) || slices.ContainsFunc(fb.Blocks, nothing) {
 		found = append(found, "left out")
+	}
+	took := func(c figures.Cell) (all []float64) {
+		for _, w := range c.Ways(m) {
+			all = append(all, w.Took)
+		}
+		return all
+	}
+	if slices.Equal(a.Apart, b.Apart) && evidence.FarApart(stats.Median(took(a)), stats.Median(took(b))) {
+		found = append(found, figures.DistanceOfCPUs)
 	}
 	for _, guard := range found {
 		if !slices.Contains(all, guard) {

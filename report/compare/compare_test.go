@@ -331,3 +331,23 @@ func TestText(t *testing.T) {
 		t.Errorf("%v: %.300s", err, data)
 	}
 }
+
+// Sessions whose CPUs were each near and far all the time have no failed guard of their own, and cannot be
+// compared.
+func TestMovedBetweenSessions(t *testing.T) {
+	const cell = "noisy-lane-express"
+	at := func(s results.Session, took results.Nanoseconds) results.Session {
+		for _, r := range s.Runs {
+			for k := range r.Measured {
+				r.Measured[k].CacheLine = &results.CacheLine{Looks: 100, Median: took}
+			}
+		}
+		return s
+	}
+	for took, want := range map[results.Nanoseconds][]string{104: {"distance of the CPUs"}, 24: nil} {
+		d := compared(t, at(later(t, cell, 1), 24), at(later(t, cell, 2), took), false)
+		if c := d.of(t, cell, "throughput"); !slices.Equal(c.Lowered, want) || (c.Verdict == stats.Better) != (want == nil) {
+			t.Errorf("24 and %d ns: %s %v", took, c.Verdict, c.Lowered)
+		}
+	}
+}

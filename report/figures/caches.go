@@ -25,12 +25,14 @@ func (c Cell) Those(m metric.Metric, is func(evidence.Way) bool) (all []float64)
 	return all
 }
 
+// DistanceOfCPUs is the guard on how far client and application were from each other.
+const DistanceOfCPUs = "distance of the CPUs"
+
 // caches: a hypervisor may run CPUs that share a cache, as the kernel has it, below two, and all that passes
 // between client and application takes longer then. Cells whose CPUs the kernel itself places otherwise are
 // not compared: that a lane has CPUs near its client is its merit.
 func (s *Summary) caches() Guard {
-	const name = "distance of the CPUs"
-	g := Guard{name, Unknown, "no run says how long a cache line takes between client and application"}
+	g := Guard{DistanceOfCPUs, Unknown, "no run says how long a cache line takes between client and application"}
 	base := s.Cell(s.Baseline)
 	if base == nil {
 		return Guard{}
@@ -54,7 +56,7 @@ func (s *Summary) caches() Guard {
 			}
 			if float64(n) > maxVoid*float64(len(own)) {
 				differ = append(differ, fmt.Sprintf("%s %d of %d", m.Name, n, len(own)))
-				s.touched(name, m.Name, c, func(_ metric.Metric, f *Figure) { f.lower(name) })
+				s.touched(DistanceOfCPUs, m.Name, c, func(_ metric.Metric, f *Figure) { f.lower(DistanceOfCPUs) })
 			}
 		}
 		if len(differ) > 0 {

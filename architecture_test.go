@@ -116,7 +116,7 @@ func imports() map[string][]string {
 		"examples/embed":  {"cpuset", "journal", "lane", "lanes", "netpath/drivers"}, // a module of its own
 		"cli":             {"terminal"}, "cmd/isolane": {"*"},
 		"test/*": {"cpuset", "host/hosttest", "lane", "results"},
-		"bench":  {"netpath", "netpath/*", "journal", "probe", "probe/*", "results"},
+		"bench":  {"cpuset", "netpath", "netpath/*", "journal", "probe", "probe/*", "results", "witness"},
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
 		"kube/offer": {"host", "plan", "plan/solver", "quantity"},
 		"kube/ask":   {"cpuset", "host", "kube/offer", "lane", "plan", "plan/solver", "quantity"},

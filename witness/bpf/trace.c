@@ -282,26 +282,24 @@ static __always_inline void add(struct cpu *c, struct source *s, __u64 ns) {
 }
 
 // fetch reads the word now and then, and counts how long it took to come from a CPU of the other side: what reading
-// took, less what reading it again takes. The clock waits for what was read before it (rdtsc_ordered on x86). It
-// returns the time, which is the one given if it did nothing.
+// took, less what reading it again takes. It returns the time, which is the one given if it did nothing.
 static __always_inline __u64 fetch(struct cpu *c, __u64 now) {
 	if (!c->side || now - c->looked < PAUSE)
 		return now;
-	__u64 first = bpf_ktime_get_ns();
+	c->looked = bpf_ktime_get_ns();
 	__u64 last = *(volatile __u64 *)&word.side;
+	if (last == c->side) // also keeps the clock from being read before the word is there
+		return c->looked;
 	__u64 second = bpf_ktime_get_ns();
-	*(volatile __u64 *)&word.side;
+	if (*(volatile __u64 *)&word.side != last)
+		return second;
 	__u64 third = bpf_ktime_get_ns();
-	c->looked = third;
-	if (last == c->side)
-		return third;
 	*(volatile __u64 *)&word.side = c->side;
-	if (!last)
-		return third;
-	__s64 way = (second - first) - (third - second);
+	__s64 way = (second - c->looked) - (third - second);
 	__u64 b = way < 0 ? 0 : (__u64)way / FETCH;
 	barrier_var(b);
-	c->fetched[b < FETCHES ? b : FETCHES - 1]++;
+	if (last)
+		c->fetched[b < FETCHES ? b : FETCHES - 1]++;
 	return third;
 }
 

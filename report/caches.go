@@ -17,7 +17,8 @@ func distanceTable(s *figures.Summary) table {
 	var took []float64
 	t := table{Title: "Runs whose CPUs were near each other, and far", Columns: heads(1, "cell")}
 	for _, m := range s.Primary() {
-		t.Columns = append(t.Columns, heads(0, s.Distinct(m).Value()+", near", "far")...)
+		value := s.Distinct(m).Value()
+		t.Columns = append(t.Columns, heads(0, value+", near", value+", far")...)
 		for _, c := range s.Cells {
 			for _, w := range c.Ways(m) {
 				took = append(took, w.Took)

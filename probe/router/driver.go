@@ -108,11 +108,11 @@ func (p Probe) Needs() (name, debian string) {
 	return "", ""
 }
 
-// Capabilities returns those with which a router sets up its devices, and dnsmasq manages them; one that
-// polls also takes frames from devices by AF_XDP.
+// Capabilities returns those with which a router sets up its devices, and dnsmasq manages them. One that
+// polls also takes frames by AF_XDP: libxdp locks memory, and opens programs of the kernel by their number.
 func (p Probe) Capabilities() []string {
 	if p.Forwarding == pollMode {
-		return []string{"NET_ADMIN", "NET_RAW", "BPF", "IPC_LOCK"}
+		return []string{"NET_ADMIN", "NET_RAW", "IPC_LOCK", "SYS_ADMIN"}
 	}
 	return []string{"NET_ADMIN"}
 }

@@ -25,6 +25,19 @@ type between interface {
 // kernelWorker is a probe whose application's work the kernel may do.
 type kernelWorker interface{ InKernel() bool }
 
+// frameTaker is a probe whose application may take frames as they are at its devices.
+type frameTaker interface{ TakesFrames() bool }
+
+// takesFrames reports whether the application takes frames before the kernel has joined them. They have to
+// be as on a wire: single, and with checksums.
+func (r *Bed) takesFrames(given factor.Conditions) (bool, error) {
+	probes, err := r.Scenario.ProbesOf(given, r.Kinds.Probes)
+	return slices.ContainsFunc(probes, func(p scenario.Probe) bool {
+		t, is := p.Probe.(frameTaker)
+		return is && t.TakesFrames()
+	}), err
+}
+
 // inKernel reports whether the kernel does the application's work in a cell.
 func (r *Bed) inKernel(c results.Cell, given factor.Conditions) (bool, error) {
 	probes, err := r.ProbesOf(c, given)
@@ -61,8 +74,9 @@ func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (st
 			steps = append(steps, netdev.RateStep(wire().Netns, netpath.Device, cardRate))
 		}
 	}
+	raw, rerr := r.takesFrames(given)
 	if between && tagged {
-		more, terr := trunk(c.Application, c.Client)
+		more, terr := trunk(raw, c.Application, c.Client)
 		steps, err = append(steps, more...), terr
 	}
 	kernel, kerr := r.inKernel(c, given)
@@ -77,7 +91,7 @@ func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (st
 		}
 		ends = append(ends, applicationNetns(i))
 		if between {
-			more, berr := behind(i, tagged, r.cpusOf(c, given, i), c.Client)
+			more, berr := behind(i, tagged, raw, r.cpusOf(c, given, i), c.Client)
 			steps, err = append(steps, more...), errors.Join(err, berr)
 			ends = append(ends, behindNetns(i))
 		}
@@ -85,7 +99,7 @@ func (r *Bed) beyond(c results.Cell, given factor.Conditions, instances int) (st
 	if cc := r.Scenario.Spec.CongestionControl; instances > 0 && cc != "" {
 		steps = append(steps, netpath.CongestionControl(cc, ends...)...)
 	}
-	return steps, errors.Join(err, perr, kerr)
+	return steps, errors.Join(err, perr, kerr, rerr)
 }
 
 // cardRate is the rate of the card of what they ask. It gives the card a queue: a full veth has room for 256
@@ -105,13 +119,14 @@ const (
 // outer returns the device that takes the outer tag off at an end of the trunk.
 func outer(end string) string { return end + ".s" }
 
-// trunk returns the steps of the trunk. At its ends the CPUs of each side handle what comes in.
-func trunk(application, client cpuset.Set) (steps []journal.Step, err error) {
+// trunk returns the steps of the trunk, which joins no frames that are taken raw. At its ends the CPUs of each
+// side handle what comes in.
+func trunk(raw bool, application, client cpuset.Set) (steps []journal.Step, err error) {
 	add := func(name string, l netdev.Link) {
 		s, lerr := netdev.LinkStep(name, l)
 		steps, err = append(steps, s), errors.Join(err, lerr)
 	}
-	add(trunkInside, netdev.Link{Type: netdev.Veth, GRO: true, WireFrames: true, Peer: &netdev.Peer{
+	add(trunkInside, netdev.Link{Type: netdev.Veth, GRO: !raw, WireFrames: true, Peer: &netdev.Peer{
 		Name: trunkOutside, MAC: "02:15:01:a0:03:01", MTU: usualMTU + tagsSize, GRO: true, WireFrames: true}})
 	for _, end := range []string{trunkInside, trunkOutside} {
 		add(outer(end), netdev.Link{Type: netdev.VLAN, Parent: end, Tag: outerTag, Service: true})
@@ -139,8 +154,8 @@ func (r *Bed) BehindNote() string {
 
 // behind returns the steps of the network behind an instance: the namespace of its client, and what connects
 // the two, which is tags on the trunk or a bridge. No frame is longer than on a wire, and the ends of trunk
-// or bridge join frames, as network cards do.
-func behind(instance int, tagged bool, application, client cpuset.Set) ([]journal.Step, error) {
+// or bridge join frames, as network cards do, unless they are taken raw.
+func behind(instance int, tagged, raw bool, application, client cpuset.Set) ([]journal.Step, error) {
 	n := instance + 1
 	master := fmt.Sprintf("islp-lan%d", n)
 	steps := []journal.Step{{Kind: netdev.KindNamespace, Target: behindNetns(instance), After: netdev.Present}}
@@ -158,7 +173,7 @@ func behind(instance int, tagged bool, application, client cpuset.Set) ([]journa
 		{"islp-out%d", "02:15:01:a0:02:%02x", behindNetns(instance), netpath.Device, trunkOutside, client},
 	} {
 		l := netdev.Link{Type: netdev.Veth, Master: master, Peer: &netdev.Peer{Netns: end.netns, Name: end.device,
-			MAC: fmt.Sprintf(end.mac, n), GRO: true, WireFrames: true}}
+			MAC: fmt.Sprintf(end.mac, n), GRO: true, WireFrames: true, Checksums: raw}}
 		if tagged {
 			l.Type, l.Master, l.Parent, l.Tag, l.Peer.MTU = netdev.VLAN, "", outer(end.trunk), n, usualMTU
 		}

@@ -101,8 +101,13 @@ func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions)
 		return nil, err
 	}
 	outside, names := wire(), layout.Instances(given)
+	raw, err := r.takesFrames(given)
+	if err != nil {
+		return nil, err
+	}
+	outside.Checksums = raw
 	if c, is := path.(checksummed); is {
-		outside.Checksums = c.WireChecksums()
+		outside.Checksums = raw || c.WireChecksums()
 	}
 	outside.VLAN = given.VLAN
 	var steps []journal.Step
@@ -113,7 +118,7 @@ func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions)
 			all = all[1:]
 		}
 	case !isWhole(path):
-		steps, err = outside.Steps(path.WireGRO())
+		steps, err = outside.Steps(path.WireGRO() && !raw)
 	}
 	if err != nil {
 		return nil, err

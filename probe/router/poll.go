@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,7 @@ const (
 	dbTool   = "ovsdb-tool"
 	vsctl    = "ovs-vsctl"
 	ofctl    = "ovs-ofctl"
+	appctl   = "ovs-appctl"
 )
 
 // local is the bridge, and the device by which its frames reach the router's own kernel, and back.
@@ -45,7 +47,8 @@ func environment(dir string) []string {
 	return []string{"OVS_RUNDIR=" + dir, "OVS_DBDIR=" + dir, "OVS_LOGDIR=" + dir}
 }
 
-// poll starts a switch that takes all frames of both devices (AF_XDP), and routes them. Each of its polling
+// poll starts a switch that takes all frames of both devices (AF_XDP in generic mode, which finds frames also
+// where another program has handed them to the device), and routes them. Each of its polling
 // threads has one of the CPUs that this process may use. The kernel sees only what the switch hands it.
 func (p Probe) poll(ctx context.Context, all family, c probe.Conditions) error {
 	r, err := between(c.Address.Addr())
@@ -67,7 +70,7 @@ func (p Probe) poll(ctx context.Context, all family, c probe.Conditions) error {
 		_, err = all.tool(ctx, vsctl, "", append([]string{"--retry", "--no-wait"}, r.bridge()...)...)
 	}
 	if err == nil {
-		err = all.start(ctx, vswitchd, "--unixctl="+filepath.Join(all.dir, "switch.ctl"))
+		err = all.start(ctx, vswitchd, "--unixctl="+filepath.Join(all.dir, control))
 	}
 	if err != nil {
 		return err
@@ -90,6 +93,9 @@ func (p Probe) poll(ctx context.Context, all family, c probe.Conditions) error {
 // openFlow is the first version of OpenFlow that has meters.
 const openFlow = "--protocols=OpenFlow13"
 
+// control is the socket by which the switch is asked.
+const control = "switch.ctl"
+
 // tool runs a program of Open vSwitch to its end, and returns its output.
 func (f family) tool(ctx context.Context, name, stdin string, args ...string) (string, error) {
 	if name == vsctl || name == ofctl {
@@ -102,6 +108,8 @@ func (f family) tool(ctx context.Context, name, stdin string, args ...string) (s
 	if err := cmd.Run(); err != nil {
 		select {
 		case err = <-f.ended: // why nobody answers it
+		case <-ctx.Done():
+			err = context.Cause(ctx)
 		default:
 			err = fmt.Errorf("%s: %w: %s", name, err, lastLine(said.Bytes()))
 		}
@@ -114,7 +122,7 @@ func (f family) tool(ctx context.Context, name, stdin string, args ...string) (s
 func (f family) ports(ctx context.Context) error {
 	for port, device := range map[int]string{toOutside: uplink, toCustomer: probe.Behind} {
 		if _, err := f.tool(ctx, vsctl, "", "add-port", local, device, "--", "set", "interface", device,
-			"type=afxdp", fmt.Sprintf("ofport_request=%d", port)); err != nil {
+			"type=afxdp", "options:xdp-mode=generic", fmt.Sprintf("ofport_request=%d", port)); err != nil {
 			return err
 		}
 	}
@@ -224,6 +232,48 @@ table=2,in_port=CUSTOMER,ip,actions=dec_ttl,mod_dl_src:OUTMAC,mod_dl_dst:GATEWAY
 table=2,in_port=OUTSIDE,ip,actions=LIMITdec_ttl,mod_dl_src:INMAC,` +
 	`move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[],output:CUSTOMER
 `
+
+// Dropped returns how many frames a router that polls has dropped so far, by where. The kernel's counters say
+// it of the kernel. It fails if the router does not answer.
+func (p Probe) Dropped(ctx context.Context, c probe.Conditions) (map[string]uint64, error) {
+	if p.Forwarding == kernel {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("%s did not answer within %s", vswitchd,
+		answerTime))
+	defer cancel()
+	f := family{dir: c.Dir}
+	var said [3]string
+	for i, ask := range [][]string{
+		{appctl, "--target=" + filepath.Join(c.Dir, control), "dpif-netdev/pmd-stats-show"},
+		{ofctl, openFlow, "dump-ports", local}, {ofctl, openFlow, "meter-stats", local},
+	} {
+		var err error
+		if said[i], err = f.tool(ctx, ask[0], "", ask[1:]...); err != nil {
+			return nil, err
+		}
+	}
+	return counted(said[0], said[1], said[2]), nil
+}
+
+// answerTime is how long a switch may take to say what it has counted.
+const answerTime = 5 * time.Second
+
+// counted reads what Open vSwitch says of its threads, ports and meters. Of a port it has the count of the
+// kernel, also of frames that found no room for the switch (AF_XDP's rx_ring_full, which it does not tell).
+func counted(threads, ports, meters string) map[string]uint64 {
+	sum := func(text, counter string) (n uint64) {
+		for _, found := range regexp.MustCompile(counter+`(\d+)`).FindAllStringSubmatch(text, -1) {
+			one, _ := strconv.ParseUint(found[1], 10, 64)
+			n += one
+		}
+		return n
+	}
+	polled, _, _ := strings.Cut(threads, "main thread") // the bridge's own port is the main thread's
+	came, took := sum(ports, `port +\d+: rx pkts=`), sum(polled, "packets received: ")
+	return map[string]uint64{"the switch had no room": came - min(came, took),
+		"the switch's shape": sum(meters, ` packet_count:`)}
+}
 
 // plug gives the bridge the router's address, and sets the device to the customer up.
 func (r ends) plug() error {

@@ -155,7 +155,7 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 		}
 		return err
 	}
-	counted, err := r.segments(at, spec)
+	counted, err := r.segments(ctx, at, spec)
 	if err != nil {
 		return results.Measurement{}, err
 	}
@@ -318,7 +318,18 @@ func (r *Bed) observe(ctx context.Context, at place, m moment, run *results.Run)
 		run.Measured = append(run.Measured, measured)
 	}
 	run.Witness, err = w.End()
-	return errors.Join(failed, err)
+	return errors.Join(failed, err, m.ended(at.given))
+}
+
+// ended says which programs have ended that should have run all the time, and how; nil: none.
+func (m moment) ended(given factor.Conditions) (err error) {
+	for i, p := range m.application {
+		err = errors.Join(err, named(p.Ended(), given, i*max(1, given.Instances)/len(m.application)))
+	}
+	for _, p := range m.outside {
+		err = errors.Join(err, p.Ended())
+	}
+	return err
 }
 
 func (r *Bed) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {

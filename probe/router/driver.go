@@ -3,9 +3,9 @@
 //
 // The router is the kernel, in a network namespace: nftables translates addresses and drops what the customer
 // did not ask for, an HTB class shapes what the customer gets, and dnsmasq gives the customer an address and
-// answers DNS. Or it is a switch that polls, Open vSwitch: its rules do the first three by connection tracking
-// of its own, and frames for the router itself go to the same dnsmasq. The customer uses all of it: without a
-// lease and an answer it fetches nothing.
+// answers DNS. Or it is a switch that polls, Open vSwitch, whose rules do the first three; frames for the
+// router itself go to the same dnsmasq. The customer uses all of it: without a lease and an answer it fetches
+// nothing.
 package router
 
 import (

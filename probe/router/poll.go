@@ -64,13 +64,13 @@ func (p Probe) poll(ctx context.Context, all family, c probe.Conditions) error {
 		return err
 	}
 	if _, err = all.tool(ctx, dbTool, "", "create", file); err == nil {
-		err = all.start(ctx, database, file, "--remote=punix:"+filepath.Join(all.dir, "db.sock"))
+		err = all.start(ctx, database, file, quiet, "--remote=punix:"+filepath.Join(all.dir, "db.sock"))
 	}
 	if err == nil {
 		_, err = all.tool(ctx, vsctl, "", append([]string{"--retry", "--no-wait"}, r.bridge()...)...)
 	}
 	if err == nil {
-		err = all.start(ctx, vswitchd, "--unixctl="+filepath.Join(all.dir, control))
+		err = all.start(ctx, vswitchd, quiet, "--unixctl="+filepath.Join(all.dir, control))
 	}
 	if err != nil {
 		return err
@@ -87,11 +87,18 @@ func (p Probe) poll(ctx context.Context, all family, c probe.Conditions) error {
 	if err != nil {
 		return err
 	}
-	return r.plug()
+	before, err := all.count(ctx)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(all.dir, begun), strconv.AppendUint(nil, before[noRoom], 10), 0o600)
+	}
+	return errors.Join(err, r.plug())
 }
 
 // openFlow is the first version of OpenFlow that has meters.
 const openFlow = "--protocols=OpenFlow13"
+
+// quiet has a daemon print only what may be a reason for its end.
+const quiet = "--verbose=console:warn"
 
 // control is the socket by which the switch is asked.
 const control = "switch.ctl"
@@ -111,7 +118,7 @@ func (f family) tool(ctx context.Context, name, stdin string, args ...string) (s
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		default:
-			err = fmt.Errorf("%s: %w: %s", name, err, lastLine(said.Bytes()))
+			err = fmt.Errorf("%s: %w%s", name, err, lastLine(said.Bytes()))
 		}
 		return "", err
 	}
@@ -243,9 +250,33 @@ func (p Probe) Dropped(ctx context.Context, c probe.Conditions) (map[string]uint
 		answerTime))
 	defer cancel()
 	f := family{dir: c.Dir}
+	all, err := f.count(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(filepath.Join(c.Dir, begun))
+	before, _ := strconv.ParseUint(string(text), 10, 64)
+	all[noRoom] -= min(before, all[noRoom])
+	return all, err
+}
+
+// answerTime is how long a switch may take to say what it has counted.
+const answerTime = 5 * time.Second
+
+// begun is the file with what the kernel had counted before the switch, of which it knows nothing.
+const begun = "begun"
+
+// Who has dropped frames.
+const (
+	noRoom = "the switch had no room"
+	shaped = "the switch's shape"
+)
+
+// count asks the switch what was dropped so far.
+func (f family) count(ctx context.Context) (map[string]uint64, error) {
 	var said [3]string
 	for i, ask := range [][]string{
-		{appctl, "--target=" + filepath.Join(c.Dir, control), "dpif-netdev/pmd-stats-show"},
+		{appctl, "--target=" + filepath.Join(f.dir, control), "dpif-netdev/pmd-stats-show"},
 		{ofctl, openFlow, "dump-ports", local}, {ofctl, openFlow, "meter-stats", local},
 	} {
 		var err error
@@ -255,9 +286,6 @@ func (p Probe) Dropped(ctx context.Context, c probe.Conditions) (map[string]uint
 	}
 	return counted(said[0], said[1], said[2]), nil
 }
-
-// answerTime is how long a switch may take to say what it has counted.
-const answerTime = 5 * time.Second
 
 // counted reads what Open vSwitch says of its threads, ports and meters. Of a port it has the count of the
 // kernel, also of frames that found no room for the switch (AF_XDP's rx_ring_full, which it does not tell).
@@ -271,8 +299,7 @@ func counted(threads, ports, meters string) map[string]uint64 {
 	}
 	polled, _, _ := strings.Cut(threads, "main thread") // the bridge's own port is the main thread's
 	came, took := sum(ports, `port +\d+: rx pkts=`), sum(polled, "packets received: ")
-	return map[string]uint64{"the switch had no room": came - min(came, took),
-		"the switch's shape": sum(meters, ` packet_count:`)}
+	return map[string]uint64{noRoom: came - min(came, took), shaped: sum(meters, ` packet_count:`)}
 }
 
 // plug gives the bridge the router's address, and sets the device to the customer up.

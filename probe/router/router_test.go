@@ -107,6 +107,7 @@ type starter func(n int, shape string) (dir string, kill func())
 
 // each runs a test with routers of each kind.
 func each(t *testing.T, test func(t *testing.T, forwarding string, start starter)) {
+	t.Helper()
 	for _, forwarding := range []string{kernel, pollMode} {
 		t.Run(forwarding, func(t *testing.T) {
 			if forwarding == pollMode {
@@ -237,6 +238,7 @@ func listens(t *testing.T, ns, device, tag string) (count func() int) {
 // the router's address, or not at all, and nothing of it reaches the other customer.
 func TestAttacks(t *testing.T) {
 	each(t, func(t *testing.T, forwarding string, start starter) {
+		t.Helper()
 		start(1, "1Gbit/s")
 		start(2, "")
 		for _, c := range []struct {
@@ -287,6 +289,7 @@ func TestAttacks(t *testing.T) {
 // A customer gets no more than the shape permits, except for the burst that an HTB class permits.
 func TestShape(t *testing.T) {
 	each(t, func(t *testing.T, forwarding string, start starter) {
+		t.Helper()
 		const size = 1 << 20
 		start(1, "20Mbit/s")
 		var from net.Listener
@@ -326,6 +329,7 @@ func TestShape(t *testing.T) {
 // Stray frames that reach a customer are counted; the customer's own, and its router's, are not.
 func TestStrays(t *testing.T) {
 	each(t, func(t *testing.T, forwarding string, start starter) {
+		t.Helper()
 		start(1, "")
 		customer(t, 1, func(device netlink.Link, got leased) error {
 			watch, err := watchStrays(device.Attrs(), got)
@@ -443,6 +447,7 @@ func TestAdvertisement(t *testing.T) {
 // serves its customer again.
 func TestRestart(t *testing.T) {
 	each(t, func(t *testing.T, forwarding string, start starter) {
+		t.Helper()
 		dir, kill := start(1, "1Gbit/s")
 		customer(t, 1, func(device netlink.Link, got leased) error {
 			router, err := macOf(device.Attrs().Index, got.router)

@@ -108,21 +108,22 @@ func (f family) start(ctx context.Context, name string, args ...string) error {
 		return errors.Join(err, said.Close())
 	}
 	go func() {
-		ended := cmd.Wait()
-		said.Close()
+		ended := errors.Join(cmd.Wait(), said.Close())
 		text, _ := os.ReadFile(said.Name()) // the reason, if there is one
 		select {
-		case f.ended <- fmt.Errorf("%s ended: %w: %s", name, ended, lastLine(text)):
+		case f.ended <- fmt.Errorf("%s ended: %w%s", name, ended, lastLine(text)):
 		default: // another one was first
 		}
 	}()
 	return nil
 }
 
-// lastLine returns the last line of what a program has said.
+// lastLine returns the last line of what a program has said, to stand behind an error; "" if there is none.
 func lastLine(text []byte) string {
-	text = bytes.TrimSpace(text)
-	return string(text[bytes.LastIndexByte(text, '\n')+1:])
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		return ""
+	}
+	return ": " + string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
 // route makes this namespace a router, even if it had one before: all known connections are forgotten, as

@@ -128,7 +128,8 @@ func (p *Process) Wait() ([]byte, error) {
 func (p *Process) Ended() error {
 	select {
 	case <-p.ended:
-		return fmt.Errorf("%s: ended while it was needed: %w", p.name, cmp.Or(p.failure(), errors.New("exit status 0")))
+		why := cmp.Or(p.failure(), errors.New("exit status 0"))
+		return fmt.Errorf("%s: ended while it was needed: %w", p.name, why)
 	default:
 		return nil
 	}

@@ -119,8 +119,8 @@ const (
 // outer returns the device that takes the outer tag off at an end of the trunk.
 func outer(end string) string { return end + ".s" }
 
-// trunk returns the steps of the trunk, which joins no frames that are taken raw. At its ends the CPUs of each
-// side handle what comes in.
+// trunk returns the steps of the trunk, which joins no frames that are taken raw. At its ends the CPUs of
+// each side handle what comes in.
 func trunk(raw bool, application, client cpuset.Set) (steps []journal.Step, err error) {
 	add := func(name string, l netdev.Link) {
 		s, lerr := netdev.LinkStep(name, l)

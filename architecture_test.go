@@ -96,10 +96,11 @@ func imports() map[string][]string {
 		"prove/settings": {},
 		"prove/balance":  {"results"}, "prove/programs": {"lanes", "runtime/process", "terminal"},
 		"prove/layout": {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
+		"prove/network": {"change/netdev", "change/netdev/queues", "cpuset", "journal", "netpath", "probe", "prove/layout"},
 		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
 			"prove/layout", "prove/programs", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},
 		"prove/testbed": {"change", "change/netdev", "change/netdev/queues", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
-			"prove/balance", "prove/layout", "prove/programs", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
+			"prove/balance", "prove/layout", "prove/network", "prove/programs", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
 		"prove/drivers": {"factor", "factor/*", "netpath/direct", "netpath/drivers", "probe", "probe/*", "prove/scenario", "prove/testbed"},
 		"report": {"lane", "quantity", "report/chart", "report/curves", "report/evidence", "report/figures", "report/format", "report/metric", "report/samples", "results", "stats",
 			"terminal"},
@@ -245,22 +246,23 @@ probe/frames          2100        6  its frames, also for probe router; the kern
 probe/http            1070       10  latencies that are left out; which server it was; loads as shares of a measured capacity; several instances, and the client of probe router; a client whose part of the load is nothing
 probe/iperf3           300        5  figures that cannot be are void; halves of a window, what it found; CPU time of a packet
 probe/probetest        100        5  servers of probes' tests, shared
-probe/router          1000        5  a router that is started anew, and an attacker that plays one of IPv6; virtual routers: what an application between clients and server carries; a customer that attacks
+probe/router          1400        5  a router that polls, by Open vSwitch; a router that is started anew, and an attacker that plays one of IPv6; virtual routers: what an application between clients and server carries; a customer that attacks
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
 probe/webserver        580       20  which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
-prove                 1800       20  servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers; pods of a static node
+prove                 1850       20  programs that only some cells need; servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers; pods of a static node
 prove/balance          250        5  segments at both ends, and who dropped some
 prove/drivers          100        5  out of cmd/isolane: what a scenario may name, also for programs that use the library; the paths of scenarios
 prove/layout           400       10  distances of the application from the client; and whether they differ between cells
-prove/programs         310       10  whether isolane itself was late; out of prove/testbed: programs of a run, and commands
+prove/network          150       10  out of prove/testbed: names and addresses, and networks behind instances
+prove/programs         330       10  programs that end while they are needed; whether isolane itself was late; out of prove/testbed: programs of a run, and commands
 prove/scenario        1850       23  factors that cells may be without; what of a scenario can be in pods, and beside them in processes; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused; so are times of 0, an aim listed twice, an attack on nobody
 prove/schedule         450       15  out of prove: which runs come when
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove
-prove/testbed         2500       15  applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy; segments that both ends counted; what serves is killed and started anew within the window; tags on the wire
+prove/testbed         2500       15  applications that take frames before the kernel does, and name what they drop; applications whose work the kernel does; out of prove: how one run is made; the machine's limit and virtual functions, paths without a wire; how long CPUs of client and application were busy; segments that both ends counted; what serves is killed and started anew within the window; tags on the wire
 quantity               250       10  loads as shares of a measured capacity
 report                2500        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other; guards that failed are named in sentences; runs whose CPUs were near and far
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
@@ -277,7 +279,7 @@ report/samples         150        5  out of report/figures: what was sampled, as
 results               1220       90  segments; bounds of late clients; all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures; runs that are void for steal alone; how long a cache line took
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
-runtime/pod            565       6   application and neighbours as pods, by kubectl, also on a static node; stops neighbours, as prove/testbed did
+runtime/pod            565        6  application and neighbours as pods, by kubectl, also on a static node; stops neighbours, as prove/testbed did
 runtime/process        800       15  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others; signals that come before a program begins, or that it is to ignore
 runtime/running       1000       10
 runtime/spread         100        5

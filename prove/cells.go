@@ -13,6 +13,7 @@ import (
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/prove/programs"
+	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 )
 
@@ -43,8 +44,12 @@ func (r *runner) layOut(ctx context.Context, h host.Host, placed plan.Placement,
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(impossible)) {
+		why := impossible[name].Error()
+		if m, ok := errors.AsType[*MissingError](impossible[name]); ok {
+			why += ": " + m.Remedy
+		}
 		s.Scenario.Excluded = append(s.Scenario.Excluded, results.Excluded{Cell: name,
-			Because: "not on this machine: " + impossible[name].Error()})
+			Because: "not on this machine: " + why})
 	}
 	s.Cells = slices.DeleteFunc(s.Cells, func(c results.Cell) bool { return impossible[c.Name] != nil })
 	dropCells(s, impossible)
@@ -67,7 +72,8 @@ func (r *runner) needs(ctx context.Context, h host.Host, cells []*results.Cell, 
 			continue
 		}
 		given := r.Scenario.Conditions(*c)
-		_, why := r.Scenario.ProbesOf(given, r.Kinds.Probes) // in a lane in force there is one instance
+		probes, why := r.Scenario.ProbesOf(given, r.Kinds.Probes) // in a lane in force there is one instance
+		why = cmp.Or(why, r.lacksPrograms(probes))
 		if r.Scenario.Networked() {
 			why = cmp.Or(why, once("path "+given.Path, func() error { return r.LacksPath(given.Path) }),
 				r.LacksEnds(h, given))
@@ -85,6 +91,16 @@ func (r *runner) needs(ctx context.Context, h host.Host, cells []*results.Cell, 
 		if why != nil {
 			impossible[c.Name] = why
 			delete(r.Layouts, c.Name)
+		}
+	}
+	return nil
+}
+
+// lacksPrograms fails with a *MissingError if this host lacks a program of a cell's probes.
+func (r *runner) lacksPrograms(probes []scenario.Probe) error {
+	for _, p := range probes {
+		if err := installed(p.Programs(r.Kinds.Probes)); err != nil && !p.Optional {
+			return err
 		}
 	}
 	return nil

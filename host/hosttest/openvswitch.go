@@ -24,11 +24,10 @@ func OpenVSwitch(t *testing.T, programs string) (dir string) {
 	for _, name := range []string{"OVS_RUNDIR", "OVS_DBDIR"} {
 		t.Setenv(name, dir)
 	}
-	schema := "/usr/share/openvswitch/vswitch.ovsschema"
-	if _, err = os.Stat(schema); err != nil {
-		schema = programs + "/share/openvswitch/vswitch.ovsschema"
+	if _, err = os.Stat("/usr/share/openvswitch"); err != nil {
+		t.Setenv("OVS_PKGDATADIR", programs+"/share/openvswitch") // where the schema is
 	}
-	out, err := exec.CommandContext(t.Context(), "ovsdb-tool", "create", dir+"/conf.db", schema).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "ovsdb-tool", "create", dir+"/conf.db").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

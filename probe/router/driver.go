@@ -3,7 +3,9 @@
 //
 // The router is the kernel, in a network namespace: nftables translates addresses and drops what the customer
 // did not ask for, an HTB class shapes what the customer gets, and dnsmasq gives the customer an address and
-// answers DNS. The customer uses all of it: without a lease and an answer it fetches nothing.
+// answers DNS. Or it is a switch that polls, Open vSwitch, whose rules do the first three; frames for the
+// router itself go to the same dnsmasq. The customer uses all of it: without a lease and an answer it fetches
+// nothing.
 package router
 
 import (
@@ -38,9 +40,16 @@ type Driver struct{}
 // those of all customers together, connections those of each.
 type Probe struct {
 	http.Probe
-	Shape  quantity.BitRate `json:"shape,omitempty"`  // the most that a customer gets; 0: no limit
-	Attack attack           `json:"attack,omitempty"` // what the last customer does instead of fetching
+	Shape      quantity.BitRate `json:"shape,omitempty"`  // the most that a customer gets; 0: no limit
+	Attack     attack           `json:"attack,omitempty"` // what the last customer does instead of fetching
+	Forwarding string           `json:"forwarding"`       // what routes: kernel (default) or poll-mode
 }
+
+// The values of Probe.Forwarding.
+const (
+	kernel   = "kernel"
+	pollMode = "poll-mode" // Open vSwitch's data path in user space
+)
 
 // Name returns "router".
 func (Driver) Name() string { return kind }
@@ -61,13 +70,16 @@ func (Driver) Package(program string) string {
 
 // Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Probe: http.New()}
+	p := Probe{Probe: http.New(), Forwarding: kernel}
 	err := probe.Decode(settings, &p)
 	if err != nil {
 		return nil, err
 	}
 	if p.Wait == http.Spin {
 		return nil, errors.New("wait: spin: expected block: the customers and the server share CPUs")
+	}
+	if p.Forwarding != kernel && p.Forwarding != pollMode {
+		return nil, fmt.Errorf("forwarding: %q: expected %s or %s", p.Forwarding, kernel, pollMode)
 	}
 	p.Wait = http.Block
 	if err = p.Attack.validate(); err == nil {
@@ -88,12 +100,38 @@ func (p Probe) Saturating() probe.Probe {
 	return p
 }
 
-// Capabilities returns those with which a router sets up its devices, and dnsmasq manages them.
-func (Probe) Capabilities() []string { return []string{"NET_ADMIN"} }
+// Needs returns the program of a router that polls, and its Debian package; none for the kernel.
+func (p Probe) Needs() (name, debian string) {
+	if p.Forwarding == pollMode {
+		return vswitchd, "openvswitch-switch"
+	}
+	return "", ""
+}
 
-// InMachine returns what a router needs in a virtual machine.
-func (Probe) InMachine() (programs, modules []string, can bool) {
-	return []string{nft, dnsmasq}, []string{"nf_tables", "nft_ct", "nft_masq", "nft_chain_nat", "sch_htb"}, true
+// Capabilities returns those with which a router sets up its devices, and dnsmasq manages them. One that
+// polls also takes frames by AF_XDP: libxdp locks memory, and opens programs of the kernel by their number.
+func (p Probe) Capabilities() []string {
+	if p.Forwarding == pollMode {
+		return []string{"NET_ADMIN", "NET_RAW", "IPC_LOCK", "SYS_ADMIN"}
+	}
+	return []string{"NET_ADMIN"}
+}
+
+// TakesFrames reports that the router takes frames as they are at its devices, before the kernel does.
+func (p Probe) TakesFrames() bool { return p.Forwarding == pollMode }
+
+// InMachine returns what a router of the kernel needs in a virtual machine.
+func (p Probe) InMachine() (programs, modules []string, can bool) {
+	return []string{nft, dnsmasq}, []string{"nf_tables", "nft_ct", "nft_masq", "nft_chain_nat", "sch_htb"},
+		p.Forwarding == kernel
+}
+
+// OnHost says why a router that polls cannot run in a guest; "" for the kernel.
+func (p Probe) OnHost() string {
+	if p.Forwarding == pollMode {
+		return "a router that polls is a process of the host: expected runtime host"
+	}
+	return ""
 }
 
 // The suffixes that make names of metrics from the probe's name.
@@ -131,11 +169,11 @@ func (p Probe) Metrics(name string) []results.Metric {
 
 // Server returns the command line of a router, which is the same for all loads.
 func (p Probe) Server(self string, c probe.Conditions) []string {
-	settings := "{}"
+	settings := "{forwarding: " + p.Forwarding
 	if p.Shape > 0 {
-		settings = fmt.Sprintf("{shape: %s}", p.Shape)
+		settings += fmt.Sprintf(", shape: %s", p.Shape)
 	}
-	return probe.Command(self, kind, c, "--serve", settings)
+	return probe.Command(self, kind, c, "--serve", settings+"}")
 }
 
 // Outside returns the command line of the server from which customers fetch.

@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,12 +94,50 @@ func town(t *testing.T) {
 			ip("-n %s link set %s up", r, device)
 		}
 		ip("-n %s link set eth0 up", c)
+		for netns, device := range map[string]string{"isolane-town": "br0", c: "eth0"} { // checksums as on a wire
+			if _, err := netdev.Offload(netns, device, unix.ETHTOOL_STXCSUM, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
-func router(t *testing.T, n int, settings string) (kill func()) {
+// starter starts router n, whose customer gets no more than shape ("": no limit). A second one finds the files of the first.
+type starter func(n int, shape string) (dir string, kill func())
+
+// each runs a test with routers of each kind.
+func each(t *testing.T, test func(t *testing.T, forwarding string, start starter)) {
 	t.Helper()
-	cmd := play(t, fmt.Sprintf("isolane-router-%d", n), "router "+t.TempDir()+" "+settings)
+	for _, forwarding := range []string{kernel, pollMode} {
+		t.Run(forwarding, func(t *testing.T) {
+			if forwarding == pollMode {
+				hosttest.OpenVSwitch(t, "../../bin/programs/usr")
+			}
+			town(t)
+			dir := t.TempDir()
+			test(t, forwarding, func(n int, shape string) (string, func()) {
+				own := filepath.Join(dir, strconv.Itoa(n))
+				if err := os.MkdirAll(own, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				settings := map[string]string{"forwarding": forwarding}
+				if shape != "" {
+					settings["shape"] = shape
+				}
+				text, err := json.Marshal(settings)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return own, router(t, n, own+" "+string(text))
+			})
+		})
+	}
+}
+
+// router starts router n with a folder and settings.
+func router(t *testing.T, n int, words string) (kill func()) {
+	t.Helper()
+	cmd := play(t, fmt.Sprintf("isolane-router-%d", n), "router "+words)
 	said, err := cmd.StdoutPipe()
 	cmd.Stderr = os.Stderr
 	if err == nil {
@@ -196,126 +237,134 @@ func listens(t *testing.T, ns, device, tag string) (count func() int) {
 // What an attacker sends, even from addresses of others and to everybody, leaves through its own router with
 // the router's address, or not at all, and nothing of it reaches the other customer.
 func TestAttacks(t *testing.T) {
-	town(t)
-	router(t, 1, `{"shape":"1Gbit/s"}`)
-	router(t, 2, "{}")
-	for _, c := range []struct {
-		attack attack
-		leave  func(sent, out, other int) bool
-	}{
-		{flood, func(sent, out, other int) bool { return out == sent && other == 0 }},
-		{spoof, func(sent, out, other int) bool { return out+other == 0 }},
-		{scan, func(sent, out, other int) bool { return out > 0 && out < sent && other > 0 }}, // to router 2, too
-	} {
-		outside, sent := listens(t, "isolane-town", "p1", mark), listens(t, "isolane-router-1", "eth1", mark)
-		behind, wan := listens(t, "isolane-customer-2", uplink, mark), listens(t, "isolane-router-2", "eth0", mark)
-		customer(t, 2, func(device netlink.Link, got leased) error {
-			if got.router != own() || !inside().Contains(got.address) {
-				t.Errorf("leased %v", got)
-			}
-			watch, err := watchStrays(device.Attrs(), got)
-			if err != nil {
-				return err
-			}
-			defer watch.close()
-			var fact string
-			customer(t, 1, func(device netlink.Link, self leased) error {
-				m, err := c.attack.run(t.Context(), probe.Conditions{Warmup: 1e8, Window: 2e8,
-					Address: netip.MustParseAddrPort(outsideAt + ":80")}, device.Attrs(), self)
-				fact = m.Facts["attack"]
-				return err
+	each(t, func(t *testing.T, forwarding string, start starter) {
+		t.Helper()
+		start(1, "1Gbit/s")
+		start(2, "")
+		for _, c := range []struct {
+			attack attack
+			leave  func(sent, out, other int) bool
+		}{
+			{flood, func(sent, out, other int) bool { return out == sent && other == 0 }},
+			{spoof, func(sent, out, other int) bool { return out+other == 0 }},
+			{scan, func(sent, out, other int) bool { // of the kernel to router 2, too; one that polls sends all to the server
+				return out > 0 && out < sent && (other > 0) == (forwarding == kernel)
+			}},
+		} {
+			outside, sent := listens(t, "isolane-town", "p1", mark), listens(t, "isolane-customer-1", uplink, mark)
+			behind, wan := listens(t, "isolane-customer-2", uplink, mark), listens(t, "isolane-router-2", "eth0", mark)
+			customer(t, 2, func(device netlink.Link, got leased) error {
+				if got.router != own() || !inside().Contains(got.address) {
+					t.Errorf("leased %v", got)
+				}
+				watch, err := watchStrays(device.Attrs(), got)
+				if err != nil {
+					return err
+				}
+				defer watch.close()
+				var fact string
+				customer(t, 1, func(device netlink.Link, self leased) error {
+					m, err := c.attack.run(t.Context(), probe.Conditions{Warmup: 1e8, Window: 2e8,
+						Address: netip.MustParseAddrPort(outsideAt + ":80")}, device.Attrs(), self)
+					fact = m.Facts["attack"]
+					return err
+				})
+				<-time.After(200 * time.Millisecond) // what is under way
+				if n, first, err := watch.count(); n != 0 || err != nil {
+					t.Errorf("%s: %d frames of others at customer 2, the first %s, %v", c.attack, n, first, err)
+				}
+				all, out, other := sent(), outside(), wan()
+				if want := fmt.Sprintf("%s by the last customer: %d frames", c.attack, all); all == 0 || !strings.HasPrefix(fact, want+" of 6000 at 20000 a second;") {
+					t.Errorf("%d frames of customer 1: %s", all, fact)
+				}
+				if n := behind(); n != 0 || !c.leave(all, out, other) {
+					t.Errorf("%s: of %d frames %d left, %d came to router 2, and %d to its customer", c.attack, all, out, other, n)
+				}
+				return nil
 			})
-			<-time.After(200 * time.Millisecond) // what is under way
-			if n, first, err := watch.count(); n != 0 || err != nil {
-				t.Errorf("%s: %d frames of others at customer 2, the first %s, %v", c.attack, n, first, err)
-			}
-			all, out, other := sent(), outside(), wan()
-			if want := fmt.Sprintf("%s by the last customer: %d frames", c.attack, all); all == 0 || !strings.HasPrefix(fact, want+" of 6000 at 20000 a second;") {
-				t.Errorf("%d frames at router 1: %s", all, fact)
-			}
-			if n := behind(); n != 0 || !c.leave(all, out, other) {
-				t.Errorf("%s: of %d frames %d left, %d came to router 2, and %d to its customer", c.attack, all, out, other, n)
-			}
-			return nil
-		})
-	}
+		}
+	})
 }
 
 // A customer gets no more than the shape permits, except for the burst that an HTB class permits.
 func TestShape(t *testing.T) {
-	town(t)
-	const size = 1 << 20
-	router(t, 1, `{"shape":"20Mbit/s"}`)
-	var from net.Listener
-	if err := netdev.In("isolane-town", func() (err error) {
-		from, err = net.Listen("tcp4", outsideAt+":0")
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	go func() {
-		c, err := from.Accept()
-		if err == nil {
-			_, err = c.Write(make([]byte, size))
-			err = errors.Join(err, c.Close())
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	}()
-	customer(t, 1, func(netlink.Link, leased) error {
-		begin := time.Now()
-		c, err := net.Dial("tcp4", from.Addr().String())
-		if err != nil {
+	each(t, func(t *testing.T, forwarding string, start starter) {
+		t.Helper()
+		const size = 1 << 20
+		start(1, "20Mbit/s")
+		var from net.Listener
+		if err := netdev.In("isolane-town", func() (err error) {
+			from, err = net.Listen("tcp4", outsideAt+":0")
 			return err
+		}); err != nil {
+			t.Fatal(err)
 		}
-		defer c.Close()
-		n, err := io.Copy(io.Discard, c)
-		if took := time.Since(begin); n != size || took < 300*time.Millisecond { // without: 1 ms
-			t.Errorf("%d bytes in %s: 20 Mbit/s take 0.42 s", n, took)
-		}
-		return err
+		defer from.Close()
+		go func() {
+			c, err := from.Accept()
+			if err == nil {
+				_, err = c.Write(make([]byte, size))
+				err = errors.Join(err, c.Close())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		customer(t, 1, func(netlink.Link, leased) error {
+			begin := time.Now()
+			c, err := net.Dial("tcp4", from.Addr().String())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			n, err := io.Copy(io.Discard, c)
+			if took := time.Since(begin); n != size || took < 300*time.Millisecond { // without: 1 ms
+				t.Errorf("%d bytes in %s: 20 Mbit/s take 0.42 s", n, took)
+			}
+			return err
+		})
 	})
 }
 
 // Stray frames that reach a customer are counted; the customer's own, and its router's, are not.
 func TestStrays(t *testing.T) {
-	town(t)
-	router(t, 1, "{}")
-	customer(t, 1, func(device netlink.Link, got leased) error {
-		watch, err := watchStrays(device.Attrs(), got)
-		if err != nil {
-			return err
-		}
-		defer watch.close()
-		out, err := play(t, "isolane-customer-1", "resolves").CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		n, first, err := watch.count()
-		if n != 0 || err != nil {
-			t.Errorf("%d frames of others, the first %s, %v", n, first, err)
-		}
-		me := device.Attrs().HardwareAddr
-		if err = netdev.In("isolane-router-1", func() error {
-			from, ferr := netlink.LinkByName(probe.Behind)
-			if ferr != nil {
-				return ferr
+	each(t, func(t *testing.T, forwarding string, start starter) {
+		t.Helper()
+		start(1, "")
+		customer(t, 1, func(device netlink.Link, got leased) error {
+			watch, err := watchStrays(device.Attrs(), got)
+			if err != nil {
+				return err
 			}
-			mac := from.Attrs().HardwareAddr
-			stranger := net.HardwareAddr{2, 9, 9, 9, 9, 9}
-			return send(from, frame(stranger, me, own(), got.address, discard, "a"), frame(mac, me, own(), got.address.Next(), discard, "b"),
-				frame(mac, me, own(), got.address, discard, mark),
-				frame(mac, me, own(), got.address, discard, "not astray"))
-		}); err != nil {
-			return err
-		}
-		n, first, err = watch.count()
-		if n != 3 || !strings.Contains(first, "020909090909") || err != nil {
-			t.Errorf("%d frames of others, the first %q, %v; expected 3", n, first, err)
-		}
-		return nil
+			defer watch.close()
+			out, err := play(t, "isolane-customer-1", "resolves").CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			n, first, err := watch.count()
+			if n != 0 || err != nil {
+				t.Errorf("%d frames of others, the first %s, %v", n, first, err)
+			}
+			me := device.Attrs().HardwareAddr
+			if err = netdev.In("isolane-router-1", func() error {
+				from, ferr := netlink.LinkByName(probe.Behind)
+				if ferr != nil {
+					return ferr
+				}
+				mac := from.Attrs().HardwareAddr
+				stranger := net.HardwareAddr{2, 9, 9, 9, 9, 9}
+				return send(from, frame(stranger, me, own(), got.address, discard, "a"), frame(mac, me, own(), got.address.Next(), discard, "b"),
+					frame(mac, me, own(), got.address, discard, mark),
+					frame(mac, me, own(), got.address, discard, "not astray"))
+			}); err != nil {
+				return err
+			}
+			n, first, err = watch.count()
+			if n != 3 || !strings.Contains(first, "020909090909") || err != nil {
+				t.Errorf("%d frames of others, the first %q, %v; expected 3", n, first, err)
+			}
+			return nil
+		})
 	})
 }
 
@@ -323,7 +372,7 @@ func TestStrays(t *testing.T) {
 // that is not such traffic of its own router.
 func TestStraysIPv6(t *testing.T) {
 	town(t)
-	router(t, 1, "{}")
+	router(t, 1, t.TempDir()+" {}")
 	customer(t, 1, func(device netlink.Link, got leased) error {
 		router, err := macOf(device.Attrs().Index, got.router)
 		if err != nil {
@@ -397,45 +446,54 @@ func TestAdvertisement(t *testing.T) {
 // A router that is restarted after a kill has each rule once, knows nothing of earlier connections, and
 // serves its customer again.
 func TestRestart(t *testing.T) {
-	town(t)
-	kill := router(t, 1, `{"shape":"1Gbit/s"}`)
-	customer(t, 1, func(device netlink.Link, got leased) error {
-		router, err := macOf(device.Attrs().Index, got.router)
-		if err != nil {
-			return err
-		}
-		return send(device, frame(device.Attrs().HardwareAddr, router, got.address, netip.MustParseAddr(outsideAt), discard, mark))
-	})
-	known := func() (n int) {
-		if err := netdev.In("isolane-router-1", func() error {
-			all, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
-			for _, f := range all {
-				if f.Forward.DstIP.String() == outsideAt {
-					n++
-				}
+	each(t, func(t *testing.T, forwarding string, start starter) {
+		t.Helper()
+		dir, kill := start(1, "1Gbit/s")
+		customer(t, 1, func(device netlink.Link, got leased) error {
+			router, err := macOf(device.Attrs().Index, got.router)
+			if err != nil {
+				return err
 			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
+			return send(device, frame(device.Attrs().HardwareAddr, router, got.address, netip.MustParseAddr(outsideAt), discard, mark))
+		})
+		known := func() (n int) {
+			if forwarding == pollMode {
+				said, err := exec.Command("ovs-appctl", "--timeout=10", "--target="+dir+"/switch.ctl", "dpctl/dump-conntrack").Output()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return strings.Count(string(said), "dst="+outsideAt)
+			}
+			if err := netdev.In("isolane-router-1", func() error {
+				all, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
+				for _, f := range all {
+					if f.Forward.DstIP.String() == outsideAt {
+						n++
+					}
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return n
 		}
-		return n
-	}
-	if known() == 0 {
-		t.Error("it knows of no connection")
-	}
-	kill()
-	if out, err := exec.Command("ip", "-n", "isolane-router-1", "link", "set", "eth1", "down").CombinedOutput(); err != nil {
-		t.Fatalf("%s", out)
-	}
-	router(t, 1, `{"shape":"1Gbit/s"}`)
-	out, err := exec.Command("ip", "netns", "exec", "isolane-router-1", nft, "list", "ruleset").CombinedOutput()
-	if n := strings.Count(string(out), "masquerade"); err != nil || n != 1 {
-		t.Errorf("%d times masquerade, %v: %s", n, err, out)
-	}
-	if n := known(); n > 0 {
-		t.Errorf("it knows of %d connections", n)
-	}
-	customer(t, 1, func(netlink.Link, leased) error { return nil })
+		if known() == 0 {
+			t.Error("it knows of no connection")
+		}
+		kill()
+		if out, err := exec.Command("ip", "-n", "isolane-router-1", "link", "set", "eth1", "down").CombinedOutput(); err != nil {
+			t.Fatalf("%s", out)
+		}
+		start(1, "1Gbit/s")
+		out, err := exec.Command("ip", "netns", "exec", "isolane-router-1", nft, "list", "ruleset").CombinedOutput()
+		if n := strings.Count(string(out), "masquerade"); err != nil || n != 1 {
+			t.Errorf("%d times masquerade, %v: %s", n, err, out)
+		}
+		if n := known(); n > 0 {
+			t.Errorf("it knows of %d connections", n)
+		}
+		customer(t, 1, func(netlink.Link, leased) error { return nil })
+	})
 }
 
 // A router without its uplink or its device to the customer, or whose customer hears nothing, says so.

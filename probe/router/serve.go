@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,35 +61,69 @@ table inet router {
 // Serve is a router in this network namespace until ctx ends. The namespace is its own, and its settings go
 // with it.
 func (p Probe) Serve(ctx context.Context, c probe.Conditions, stdout io.Writer) error {
-	if err := p.route(ctx); err != nil {
-		return err
-	}
-	runtime.LockOSThread() // Pdeathsig is sent when the thread that started dnsmasq ends
+	runtime.LockOSThread() // Pdeathsig is sent when the thread that started a program ends
 	defer runtime.UnlockOSThread()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	said, err := os.Create(filepath.Join(c.Dir, "dnsmasq.log"))
-	if err != nil {
-		return err
+	all := family{c.Dir, make(chan error, 1)}
+	device, err := probe.Behind, error(nil)
+	if p.Forwarding == pollMode {
+		device, err = local, p.poll(running, all, c)
+	} else {
+		err = p.route(ctx)
 	}
-	defer said.Close()
-	cmd := exec.CommandContext(running, dnsmasq, options(c)...)
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, endTime
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err = cmd.Start(); err != nil {
-		return err
+	if err == nil {
+		err = all.start(running, dnsmasq, options(c, device)...)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	if err = answers(running, c.Address.Addr(), ended); err == nil {
+	if err == nil {
+		err = answers(running, c.Address.Addr(), all.ended)
+	}
+	if err == nil {
 		fmt.Fprintf(stdout, "%s%s\n", webserver.Ready, own())
-		err = <-ended
+		err = <-all.ended
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
-	text, _ := os.ReadFile(said.Name()) // the reason, if there is one
-	return fmt.Errorf("%s: %w: %s", dnsmasq, err, strings.Join(strings.Fields(string(text)), " "))
+	return err
+}
+
+// family are the programs that a router consists of. They end with it.
+type family struct {
+	dir   string     // of their files
+	ended chan error // how the first one has ended
+}
+
+// start starts a program. It ends with ctx, and with the thread that started it.
+func (f family) start(ctx context.Context, name string, args ...string) error {
+	said, err := os.Create(filepath.Join(f.dir, name+".log"))
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = said, said, endTime
+	cmd.Env = append(os.Environ(), environment(f.dir)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err = cmd.Start(); err != nil {
+		return errors.Join(err, said.Close())
+	}
+	go func() {
+		ended := errors.Join(cmd.Wait(), said.Close())
+		text, _ := os.ReadFile(said.Name()) // the reason, if there is one
+		select {
+		case f.ended <- fmt.Errorf("%s ended: %w%s", name, ended, lastLine(text)):
+		default: // another one was first
+		}
+	}()
+	return nil
+}
+
+// lastLine returns the last line of what a program has said, to stand behind an error; "" if there is none.
+func lastLine(text []byte) string {
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		return ""
+	}
+	return ": " + string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
 // route makes this namespace a router, even if it had one before: all known connections are forgotten, as
@@ -98,17 +133,14 @@ func (p Probe) route(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s, the device to the customer: %w", probe.Behind, err)
 	}
-	if err = netlink.AddrReplace(customer, &netlink.Addr{IPNet: &net.IPNet{IP: own().AsSlice(),
-		Mask: net.CIDRMask(inside().Bits(), own().BitLen())}}); err != nil {
-		return fmt.Errorf("address %s: %w", own(), err)
+	if err = home(customer); err != nil {
+		return err
 	}
 	if err = p.shape(customer.Attrs().Index); err != nil {
 		return fmt.Errorf("shape: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, nft, "-f", "-")
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(firewall, probe.Behind, uplink, inside()))
-	if text, nerr := cmd.CombinedOutput(); nerr != nil {
-		return fmt.Errorf("%s: %w: %s", nft, nerr, strings.Join(strings.Fields(string(text)), " "))
+	if err = guard(ctx, probe.Behind); err != nil {
+		return err
 	}
 	err = netlink.ConntrackTableFlush(netlink.ConntrackTable)
 	if err != nil && !errors.Is(err, unix.EINVAL) { // otherwise the kernel has no such call
@@ -118,6 +150,25 @@ func (p Probe) route(ctx context.Context) error {
 		return err
 	}
 	return netlink.LinkSetUp(customer)
+}
+
+// home gives a device the router's address in the customer's network.
+func home(device netlink.Link) error {
+	if err := netlink.AddrReplace(device, &netlink.Addr{IPNet: &net.IPNet{IP: own().AsSlice(),
+		Mask: net.CIDRMask(inside().Bits(), own().BitLen())}}); err != nil {
+		return fmt.Errorf("address %s: %w", own(), err)
+	}
+	return nil
+}
+
+// guard has the kernel filter, and translate addresses, between the device to the customer and the uplink.
+func guard(ctx context.Context, device string) error {
+	cmd := exec.CommandContext(ctx, nft, "-f", "-")
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(firewall, device, uplink, inside()))
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", nft, err, strings.Join(strings.Fields(string(text)), " "))
+	}
+	return nil
 }
 
 // shape limits what leaves through a device.
@@ -139,18 +190,19 @@ func (p Probe) shape(device int) error {
 // lease is how long the customer may keep an address.
 const lease = "1h"
 
-// options returns those of dnsmasq, which reads no file of the host and forwards no question.
-func options(c probe.Conditions) []string {
+// options returns those of dnsmasq at a device, which reads no file of the host and forwards no question.
+func options(c probe.Conditions, device string) []string {
 	first, last := own().Next(), netip.AddrFrom4([4]byte{192, 168, 1, 250})
 	return []string{"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--no-ping",
 		"--user=root", "--group=root", "--pid-file=", "--log-facility=-", "--bind-interfaces",
-		"--interface=" + probe.Behind, "--except-interface=lo", "--dhcp-authoritative",
+		"--interface=" + device, "--except-interface=lo", "--dhcp-authoritative",
 		fmt.Sprintf("--dhcp-range=%s,%s,%s", first, last, lease),
 		"--dhcp-leasefile=" + filepath.Join(c.Dir, "leases"),
 		fmt.Sprintf("--address=/%s/%s", server, c.Address.Addr())}
 }
 
-// answers waits until the router resolves the server's name. If dnsmasq ends first, that is the error.
+// answers waits until the router resolves the server's name. If one of its programs ends first, that is the
+// error.
 func answers(ctx context.Context, want netip.Addr, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -163,7 +215,7 @@ func answers(ctx context.Context, want netip.Addr, ended <-chan error) error {
 		}
 		select {
 		case end := <-ended:
-			return fmt.Errorf("it ended: %w", end)
+			return end
 		case <-ctx.Done():
 			return fmt.Errorf("no answer within %s: %w", startTime, err)
 		case <-again.C:

@@ -1,7 +1,9 @@
 package router
 
 import (
+	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +41,7 @@ func TestParts(t *testing.T) {
 		"{shape: fast}":         "shape",
 		"{attack: smile}":       "attack: \"smile\": expected flood, spoof, scan or restart",
 		"{vlan: 3}":             "vlan",
+		"{forwarding: dpdk}":    `forwarding: "dpdk": expected kernel or poll-mode`,
 	} {
 		if _, err := (Driver{}).Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -171,5 +174,80 @@ func FuzzAnswer(f *testing.F) {
 	})
 	if v := find(good, optionRouter); !isAnswer(good, 7) || isAnswer(good, 8) || !slices.Equal(v, own().AsSlice()) {
 		f.Errorf("router %v", v)
+	}
+}
+
+// A router that polls is another command, needs Open vSwitch, takes frames raw, and is a process of the host.
+func TestForwarding(t *testing.T) {
+	of := func(text string) Probe {
+		p, err := Driver{}.Read([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.(Probe)
+	}
+	plain, polls := of("{rate: 5}"), of("{rate: 5, forwarding: poll-mode}")
+	if argv := polls.Server("isolane", probe.Conditions{}); slices.Equal(argv, plain.Server("isolane", probe.Conditions{})) ||
+		of(argv[len(argv)-1]).Forwarding != pollMode {
+		t.Errorf("%q", argv)
+	}
+	program, debian := polls.Needs()
+	none, _ := plain.Needs()
+	if program != "ovs-vswitchd" || debian != "openvswitch-switch" || none != "" {
+		t.Errorf("needs %s of %s, and %q", program, debian, none)
+	}
+	if _, _, can := polls.InMachine(); can || polls.OnHost() == "" || plain.OnHost() != "" || !polls.TakesFrames() || plain.TakesFrames() {
+		t.Errorf("in a machine: %v; %q, %q", can, polls.OnHost(), plain.OnHost())
+	}
+	if dropped, err := plain.Dropped(t.Context(), probe.Conditions{}); len(dropped) > 0 || err != nil {
+		t.Errorf("the kernel's router: %v, %v", dropped, err)
+	}
+}
+
+// The commands of Open vSwitch: threads by the CPUs of this process, a bridge that without rules forwards nothing, a meter.
+func TestSwitch(t *testing.T) {
+	r := ends{outMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, inMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, gateway: net.HardwareAddr{2, 0, 0, 0, 0, 3},
+		address: netip.MustParseAddr("198.18.0.2"), shape: 20_000_000}
+	r.cpus.Set(1)
+	r.cpus.Set(65)
+	bridge := strings.Join(r.bridge(), " ")
+	for _, want := range []string{"fail_mode=secure", "datapath_type=netdev", `other_config:hwaddr="02:00:00:00:00:02"`,
+		"00000000000000020000000000000002 "} {
+		if !strings.Contains(bridge, want) {
+			t.Errorf("%s: expected %s", bridge, want)
+		}
+	}
+	if got := r.meter(); got != "meter=1,kbps,burst,band=type=drop,rate=20000,burst_size=2000" {
+		t.Error(got)
+	}
+	for _, want := range []string{
+		"table=0,priority=6,in_port=2,ip,dl_dst=02:00:00:00:00:02,nw_src=192.168.1.0/24,actions=ct(table=1,nat)\n",
+		"in_port=2,ip,ct_state=+new+trk,actions=ct(commit,table=2,nat(src=198.18.0.2),exec(",
+		"table=2,in_port=2,ip,actions=dec_ttl,mod_dl_src:02:00:00:00:00:01,mod_dl_dst:02:00:00:00:00:03,output:1\n",
+		"actions=meter:1,dec_ttl,mod_dl_src:02:00:00:00:00:02,", "load:0xc6120002->NXM_OF_ARP_SPA[]", "load:0x020000000001->NXM_NX_ARP_SHA[]",
+	} {
+		if got := r.rules(); !strings.Contains(got, want) {
+			t.Errorf("expected %s in\n%s", want, got)
+		}
+	}
+	if r.shape = 0; strings.Contains(r.rules(), "meter") {
+		t.Error("a meter that there is not")
+	}
+}
+
+// What the kernel counts at both devices and the polling threads have not taken found no room; the main thread polls the
+// bridge's own port.
+func TestCounted(t *testing.T) {
+	threads := "pmd thread numa_id 0 core_id 0:\n  packets received: 100\n  packet recirculations: 7\n" +
+		"pmd thread numa_id 0 core_id 1:\n  packets received: 20\nmain thread:\n  packets received: 19\n"
+	ports := "OFPST_PORT reply (OF1.3) (xid=0x2): 3 ports\n  port LOCAL: rx pkts=2, bytes=180\n           tx pkts=9, bytes=0\n" +
+		"  port  1: rx pkts=91, bytes=266\n           tx pkts=2, bytes=180\n  port  2: rx pkts=41, bytes=266\n"
+	meters := "OFPST_METER reply (OF1.3) (xid=0x2):\nmeter:1 flow_count:1 packet_in_count:50 byte_in_count:0 duration:0.012s bands:\n0: packet_count:5 byte_count:0\n"
+	got := counted(threads, ports, meters)
+	if want := map[string]uint64{noRoom: 12, shaped: 5}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got = counted(threads, "", ""); got[noRoom] != 0 {
+		t.Errorf("more taken than came: %v", got)
 	}
 }

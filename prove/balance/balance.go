@@ -213,11 +213,14 @@ func Between(way string, from, to Side, drops ...map[string]uint64) (results.Seg
 }
 
 // Drops returns the drops that were added, by who reports them.
-func (s Side) Drops() map[string]uint64 {
+func (s Side) Drops() map[string]uint64 { return Added(s.Before.drops, s.Now.drops) }
+
+// Added returns by how much counters have grown.
+func Added(before, now map[string]uint64) map[string]uint64 {
 	all := map[string]uint64{}
-	for name, n := range s.Now.drops {
-		if n > s.Before.drops[name] {
-			all[name] = n - s.Before.drops[name]
+	for name, n := range now {
+		if n > before[name] {
+			all[name] = n - before[name]
 		}
 	}
 	return all

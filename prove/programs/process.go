@@ -4,6 +4,7 @@ package programs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,6 +122,17 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 func (p *Process) Wait() ([]byte, error) {
 	<-p.ended
 	return p.stdout.bytes(), p.failure()
+}
+
+// Ended says how a process has ended that should still run; nil: it runs.
+func (p *Process) Ended() error {
+	select {
+	case <-p.ended:
+		why := cmp.Or(p.failure(), errors.New("exit status 0"))
+		return fmt.Errorf("%s: ended while it was needed: %w", p.name, why)
+	default:
+		return nil
+	}
 }
 
 // failure says how the process ended, with the last line that it printed as the reason.

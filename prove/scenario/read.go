@@ -112,7 +112,7 @@ func (s *Scenario) readProbes(kinds Drivers) error {
 
 // onHost is a probe that cannot run in a guest.
 type onHost interface {
-	OnHost() (because string)
+	OnHost() (because string) // "": it can
 }
 
 // Cannot says why a probe cannot run under these conditions on any machine; "" if it can.
@@ -121,7 +121,9 @@ func (p Probe) Cannot(c factor.Conditions) string {
 		return fmt.Sprintf("kind %s measures one instance of the application only, not %d", p.Kind, c.Instances)
 	}
 	if h, ok := p.Probe.(onHost); ok && c.Guest.Runtime != "" {
-		return h.OnHost()
+		if why := h.OnHost(); why != "" {
+			return why
+		}
 	}
 	if c.Guest.Runtime != guest.VM || p.Inside() {
 		return ""

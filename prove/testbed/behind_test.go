@@ -18,6 +18,7 @@ import (
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/probe/frames"
 	"isolane.dev/isolane/probe/router"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 )
@@ -62,7 +63,7 @@ func TestBehind(t *testing.T) {
 			ends[l.Peer.Netns+" "+l.Peer.Name+" "+l.Parent] = true
 		}
 		parent := map[bool]string{true: "islp-edge.s"}[want == "100 by 802.1ad"]
-		if len(bridges) != 3 || len(ends) != 6 || !ends[applicationNetns(2)+" "+probe.Behind+" "+parent] {
+		if len(bridges) != 3 || len(ends) != 6 || !ends[network.ApplicationNetns(2)+" "+probe.Behind+" "+parent] {
 			t.Errorf("%s: %v, %v", want, bridges, ends)
 		}
 		for name, n := range bridges {
@@ -78,8 +79,8 @@ func TestInKernel(t *testing.T) {
 	cell := results.Cell{Application: cpuset.Of(2), Client: cpuset.Of(1)}
 	for settings, want := range map[string][]journal.Step{
 		"{}": nil,
-		"{forwarder: kernel}": {queues.ReceiversStep(applicationNetns(0), netpath.Device, cell.Application),
-			queues.ReceiversStep(applicationNetns(1), netpath.Device, cell.Application)},
+		"{forwarder: kernel}": {queues.ReceiversStep(network.ApplicationNetns(0), netpath.Device, cell.Application),
+			queues.ReceiversStep(network.ApplicationNetns(1), netpath.Device, cell.Application)},
 	} {
 		p, err := frames.Driver{}.Read([]byte(settings))
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
@@ -32,7 +33,7 @@ func (r *Bed) inside(at place, instance int, need ...string) (process.Lane, []st
 	}
 	confines := process.Lane{Cgroup: dirs[instance]}
 	if r.Scenario.Networked() {
-		confines.Netns = applicationNetns(instance)
+		confines.Netns = network.ApplicationNetns(instance)
 	}
 	if r.Pods != nil {
 		confines.Netns = r.Pods.netns

@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/runtime/guest"
 )
@@ -31,7 +32,7 @@ func (r *Bed) devices(path Path) (all []string) {
 func (r *Bed) taps(path Path, instances int) (steps []journal.Step) {
 	for i := range instances {
 		for _, device := range r.devices(path) {
-			steps = append(steps, netdev.TapStep(applicationNetns(i), device))
+			steps = append(steps, netdev.TapStep(network.ApplicationNetns(i), device))
 		}
 	}
 	return steps
@@ -51,7 +52,7 @@ func (r *Bed) vhostUser(path Path, instance int) *guest.VhostUser {
 	v, _ := netpath.VhostUserOf([]netpath.Path{path},
 		netpath.Of(r.Root, layout.Instance(instance), lane.Network{Path: path.Name()}))
 	return &guest.VhostUser{Device: netpath.Device, Socket: v.Socket, MAC: v.MAC, MTU: v.MTU,
-		Addresses: applicationAddresses(instance)}
+		Addresses: network.ApplicationAddresses(instance)}
 }
 
 // startMachine starts the virtual machine of an instance, with all its servers.

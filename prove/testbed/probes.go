@@ -20,6 +20,7 @@ import (
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/prove/programs"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
@@ -66,7 +67,7 @@ func (r *Bed) outside(at place) (process.Lane, error) {
 	if at.given.Distance == factor.SameCPU {
 		client = scenario.Client{}
 	}
-	netns := wire().Netns
+	netns := network.Wire().Netns
 	if r.Pods != nil { // the node reaches its pods
 		netns = ""
 	}
@@ -82,7 +83,7 @@ func (r *Bed) measures(at place, spec scenario.Probe, given probe.Conditions) (m
 			return m, err
 		}
 		if stands(spec) {
-			m.confines.Netns = behindNetns(given.Instance)
+			m.confines.Netns = network.BehindNetns(given.Instance)
 		}
 		return m, err
 	}
@@ -155,7 +156,7 @@ func (r *Bed) probe(ctx context.Context, at place, spec scenario.Probe, w *witne
 		}
 		return err
 	}
-	counted, err := r.segments(at, spec)
+	counted, err := r.segments(ctx, at, spec)
 	if err != nil {
 		return results.Measurement{}, err
 	}
@@ -274,9 +275,9 @@ func (r *Bed) conditions(spec scenario.Probe, at place, instance int) (probe.Con
 	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
 	c.Instance, c.Instances = instance, at.given.Instances
 	c.Seed, c.Draw = r.Seed, r.Draw
-	address := applicationAddresses(instance)[0].Addr()
+	address := network.ApplicationAddresses(instance)[0].Addr()
 	if _, is := spec.Probe.(between); is {
-		address = wire().Addresses[0].Addr()
+		address = network.Wire().Addresses[0].Addr()
 	}
 	if other := at.given.Ends.Address; other.IsValid() {
 		address = other
@@ -319,7 +320,18 @@ func (r *Bed) observe(ctx context.Context, at place, m moment, run *results.Run)
 		run.Measured = append(run.Measured, measured)
 	}
 	run.Witness, err = w.End()
-	return errors.Join(failed, err)
+	return errors.Join(failed, err, m.ended(at.given))
+}
+
+// ended says which programs have ended that should have run all the time, and how; nil: none.
+func (m moment) ended(given factor.Conditions) (err error) {
+	for i, p := range m.application {
+		err = errors.Join(err, named(p.Ended(), given, i*max(1, given.Instances)/len(m.application)))
+	}
+	for _, p := range m.outside {
+		err = errors.Join(err, p.Ended())
+	}
+	return err
 }
 
 func (r *Bed) watch(h host.Host, c results.Cell, m moment) (witness.Watch, error) {

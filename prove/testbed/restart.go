@@ -7,6 +7,7 @@ import (
 
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/probe"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness"
@@ -75,7 +76,7 @@ func (r *Bed) restart(ctx context.Context, at place, spec scenario.Probe, client
 	}
 	killed := time.Duration(clock.Now() - begin)
 	if err = stopAll(servers); err == nil {
-		err = unplug(applicationNetns(k))
+		err = unplug(network.ApplicationNetns(k))
 	}
 	if err != nil {
 		return "", fmt.Errorf("restart: %w", err)

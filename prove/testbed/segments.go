@@ -4,8 +4,10 @@ import (
 	"context"
 	"time"
 
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove/balance"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/guest"
@@ -28,21 +30,50 @@ func (r *Bed) sides(at place, spec scenario.Probe) (near, far, way []string, ok 
 	way = []string{""}
 	for i := range layout.Instances(at.given) {
 		if between {
-			near, way = append(near, behindNetns(i)), append(way, applicationNetns(i))
+			near, way = append(near, network.BehindNetns(i)), append(way, network.ApplicationNetns(i))
 		} else {
-			far = append(far, applicationNetns(i))
+			far = append(far, network.ApplicationNetns(i))
 		}
 	}
 	if between {
-		return near, []string{wire().Netns}, way, true
+		return near, []string{network.Wire().Netns}, way, true
 	}
-	return []string{wire().Netns}, far, way, true
+	return []string{network.Wire().Netns}, far, way, true
+}
+
+// dropper is a probe whose application counts itself what it drops.
+type dropper interface {
+	// Dropped returns what an instance has dropped so far, by who counts it. It fails if nobody answers.
+	Dropped(ctx context.Context, c probe.Conditions) (map[string]uint64, error)
+}
+
+// dropped returns what all instances of the application have dropped so far.
+func (r *Bed) dropped(ctx context.Context, at place, spec scenario.Probe) (map[string]uint64, error) {
+	d, is := spec.Probe.(dropper)
+	if !is {
+		return nil, nil
+	}
+	all := map[string]uint64{}
+	for i := range layout.Instances(at.given) {
+		given, err := r.conditions(spec, at, i)
+		if err != nil {
+			return nil, err
+		}
+		one, err := d.Dropped(ctx, given)
+		if err != nil {
+			return nil, named(err, at.given, i)
+		}
+		for name, n := range one {
+			all[network.ApplicationNetns(i)+": "+name] = n
+		}
+	}
+	return all, nil
 }
 
 // segments starts counting. It returns a function that ends that, with what was sent and what arrived in both
 // directions.
-func (r *Bed) segments(at place, spec scenario.Probe) (end func(context.Context) ([]results.Segments, error),
-	err error) {
+func (r *Bed) segments(ctx context.Context, at place, spec scenario.Probe) (
+	end func(context.Context) ([]results.Segments, error), err error) {
 	near, far, way, ok := r.sides(at, spec)
 	if !ok {
 		return func(context.Context) ([]results.Segments, error) { return nil, nil }, nil
@@ -53,9 +84,14 @@ func (r *Bed) segments(at place, spec scenario.Probe) (end func(context.Context)
 			return nil, err
 		}
 	}
+	own, err := r.dropped(ctx, at, spec)
 	return func(ctx context.Context) (_ []results.Segments, err error) {
 		for end := time.Now().Add(underWay); ; {
-			var drops []map[string]uint64
+			now, err := r.dropped(ctx, at, spec)
+			if err != nil {
+				return nil, err
+			}
+			drops := []map[string]uint64{balance.Added(own, now)}
 			for k := range all {
 				if all[k].Now, err = balance.Read(names[k]...); err != nil {
 					return nil, err
@@ -74,5 +110,5 @@ func (r *Bed) segments(at place, spec scenario.Probe) (end func(context.Context)
 				return nil, err
 			}
 		}
-	}, nil
+	}, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/runtime/guest"
 )
 
@@ -67,27 +67,6 @@ func (r *Bed) LacksPath(name string) error {
 	return err
 }
 
-// addresses returns the addresses of one end, from the ranges for benchmarks (RFC 2544, 198.18.0.0/15) and
-// for private use (RFC 4193, fd00::/8), which no other link of a host uses.
-func addresses(n byte) []netip.Prefix {
-	return []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, 0, n}), 24),
-		netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x15, 0x01, 0xa0, 15: n}), 64)}
-}
-
-// applicationAddresses returns the addresses of an instance of the application. A factor limits their number.
-func applicationAddresses(instance int) []netip.Prefix { return addresses(byte(2 + instance)) }
-
-// applicationNetns returns the namespace of an instance of the application, in a lane or not.
-func applicationNetns(instance int) string {
-	return netpath.Lane{Name: layout.Instance(instance)}.Netns()
-}
-
-// wire returns the wire with the outside client at its other end.
-func wire() netpath.Wire {
-	return netpath.Wire{Uplink: "islp-wire", Netns: "isolane-prove-client", MAC: "02:15:01:a0:00:01",
-		Addresses: addresses(1)}
-}
-
 // connect makes the wire, or what a path has instead, and returns the networks that the application's
 // instances declare on it.
 func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions) (
@@ -100,9 +79,14 @@ func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions)
 	if err != nil {
 		return nil, err
 	}
-	outside, names := wire(), layout.Instances(given)
+	outside, names := network.Wire(), layout.Instances(given)
+	raw, err := r.takesFrames(given)
+	if err != nil {
+		return nil, err
+	}
+	outside.Checksums = raw
 	if c, is := path.(checksummed); is {
-		outside.Checksums = c.WireChecksums()
+		outside.Checksums = raw || c.WireChecksums()
 	}
 	outside.VLAN = given.VLAN
 	var steps []journal.Step
@@ -113,7 +97,7 @@ func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions)
 			all = all[1:]
 		}
 	case !isWhole(path):
-		steps, err = outside.Steps(path.WireGRO())
+		steps, err = outside.Steps(path.WireGRO() && !raw)
 	}
 	if err != nil {
 		return nil, err
@@ -127,7 +111,7 @@ func (r *Bed) connect(ctx context.Context, h host.Host, given factor.Conditions)
 	}
 	for i := len(all); i < len(names); i++ {
 		n.Addresses = nil
-		for _, a := range applicationAddresses(i) {
+		for _, a := range network.ApplicationAddresses(i) {
 			n.Addresses = append(n.Addresses, lane.Address{Prefix: a})
 		}
 		all = append(all, netpath.Of(r.Root, names[i], n))
@@ -146,7 +130,7 @@ func (r *Bed) meet(ctx context.Context, given factor.Conditions, instances int) 
 		return err
 	}
 	for i := 0; err == nil && i < instances && !speaks(path); i++ { // else nobody is there yet
-		err = wire().Reach(ctx, applicationAddresses(i)[0].Addr())
+		err = network.Wire().Reach(ctx, network.ApplicationAddresses(i)[0].Addr())
 	}
 	if err == nil && given.Guest.Runtime == guest.VM {
 		_, err = r.Journal.Apply(ctx, r.taps(path, instances))
@@ -175,7 +159,7 @@ func (r *Bed) pathSteps(networks []netpath.Lane, inLane bool) ([]journal.Step, e
 	}
 	path, err := r.path(networks[0].Path)
 	if w, is := path.(whole); is && err == nil {
-		return w.Whole(wire(), networks[0])
+		return w.Whole(network.Wire(), networks[0])
 	}
 	if err != nil || inLane {
 		return nil, err

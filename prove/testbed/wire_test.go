@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/netpath/bridge"
 	"isolane.dev/isolane/netpath/direct"
 	"isolane.dev/isolane/probe/router"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/prove/scenario"
 )
 
@@ -44,7 +45,7 @@ func TestTagsOnTheWire(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.path, err, c.want)
 		}
 	}
-	w := wire()
+	w := network.Wire()
 	w.VLAN = lane.VLAN{Outer: 100, Inner: 7}
 	steps, err := w.Steps(true)
 	if err != nil || len(steps) != 4 {

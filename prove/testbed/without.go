@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/results"
 )
 
@@ -49,12 +50,12 @@ func (r *Bed) functionsOf(h host.Host, instances int, p Path) ([]netpath.Lane, e
 	if err != nil {
 		return nil, err
 	}
-	w := wire()
+	w := network.Wire()
 	var all []netpath.Lane
 	for i, number := range numbers {
 		name, own := layout.Client, w.Addresses
 		if i > 0 {
-			name, own = layout.Instance(i-1), applicationAddresses(i-1)
+			name, own = layout.Instance(i-1), network.ApplicationAddresses(i-1)
 		}
 		n := lane.Network{Path: p.Name(), Device: card}
 		for _, a := range own {

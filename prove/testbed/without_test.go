@@ -17,6 +17,7 @@ import (
 	"isolane.dev/isolane/netpath/sriov"
 	"isolane.dev/isolane/noise"
 	"isolane.dev/isolane/probe/router"
+	"isolane.dev/isolane/prove/network"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/results"
 )
@@ -104,7 +105,7 @@ func TestFunctions(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", all[i].Name, f, want)
 		}
 	}
-	if all[0].Netns() != wire().Netns || all[0].MAC != wire().MAC || all[1].Netns() != applicationNetns(0) {
+	if all[0].Netns() != network.Wire().Netns || all[0].MAC != network.Wire().MAC || all[1].Netns() != network.ApplicationNetns(0) {
 		t.Errorf("%+v", all)
 	}
 	if err = r.LacksEnds(h, factor.Conditions{Path: "sriov", Instances: 2}); err == nil ||

@@ -95,7 +95,7 @@ func imports() map[string][]string {
 		"prove/schedule": {"factor", "prove/scenario", "results"},
 		"prove/settings": {},
 		"prove/balance":  {"results"}, "prove/programs": {"lanes", "runtime/process", "terminal"},
-		"prove/layout": {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
+		"prove/layout":  {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove/network": {"change/netdev", "change/netdev/queues", "cpuset", "journal", "netpath", "probe", "prove/layout"},
 		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
 			"prove/layout", "prove/programs", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "scenarios", "stats", "terminal"},

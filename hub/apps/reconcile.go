@@ -130,7 +130,7 @@ func (c *Controller) endApp(ctx context.Context, u *unstructured.Unstructured, a
 		}
 	}
 	s := api.AppStatus{Phase: Ending, Generation: app.Generation, Hosts: hosts,
-		Message: "waits until hosts have ended it: " + strings.Join(hosts, ", ")}
+		Message: "waits until hosts have ended it: " + c.waitsFor(has)}
 	return errors.Join(failed, c.writeStatus(ctx, app, s))
 }
 

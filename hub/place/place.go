@@ -43,7 +43,7 @@ type Where struct {
 // Asker asks hosts.
 type Asker interface {
 	// Reserve asks a host to reserve a lane. It returns what the host has placed after its answer. The error is
-	// a *plan.Refusal if the answer is no, and another error if there is no answer.
+	// a *plan.Refusal or a Declined if the answer is no, and another error if there is none.
 	Reserve(ctx context.Context, name string, l lane.Lane) (plan.Placement, error)
 }
 
@@ -375,6 +375,9 @@ func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d 
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case err != nil && !refused:
+		if _, declined := errors.AsType[Declined](err); declined {
+			v.Kind = Refused
+		}
 		v.Why = err.Error()
 		return true, nil
 	}

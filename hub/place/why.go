@@ -9,6 +9,11 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
+// Declined is a host's no to whatever lane, and why: it does not say what it has placed.
+type Declined string
+
+func (d Declined) Error() string { return string(d) }
+
 // Why explains a decision. It has a line for the chosen host, for each host that was asked and for each that
 // a change would help; it groups the others by what they have in common. It names lanes of others.
 func (d Decision) Why() string {

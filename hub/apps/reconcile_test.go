@@ -177,6 +177,15 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// An App with fewer hosts than it asks for says how many it has.
+func TestFewerHosts(t *testing.T) {
+	b := newBench(t, "east", "h0")
+	b.declare(t, 2, 1)
+	if s, _ := b.declare(t, 2, 1); s.Message != "1 of 2 have a host; no other host takes it: 1 with an Instance of it" {
+		t.Errorf("found %+v", s)
+	}
+}
+
 // A host that puts changes off has answered.
 func TestHeld(t *testing.T) {
 	b := newBench(t, "held", "h0")

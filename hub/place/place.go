@@ -34,7 +34,7 @@ type Where struct {
 	Zones  []string           // one of these
 	Hosts  []string           // one of these
 	Labels map[string]string  // all of these
-	Except map[string]string  // none of these hosts, with the reason
+	Except map[string]bool    // none of these hosts, which have the lane already
 	Said   map[string]Verdict // not asked again yet, with their last verdict
 	Mute   map[string]string  // hosts at these sites are not asked yet, with the reason
 	Root   string             // only hosts that let this tenant's commands be root
@@ -74,25 +74,6 @@ type Verdict struct {
 	Own        bool       // the change is to the lane itself
 	Before     bool       // it is an earlier answer; the host was not asked again
 	price      plan.Price // of Change
-}
-
-// Kind names a verdict without revealing what else is on a host.
-type Kind string
-
-// The kinds, in the order in which Why lists them.
-const (
-	Chosen   Kind = "chosen"
-	Refused  Kind = "refused"        // by the host itself
-	Silent   Kind = "without answer" // when asked
-	Full     Kind = "too full"
-	Later    Kind = "not needed" // others were better
-	Excluded Kind = "excluded"   // by where the lane may go
-	Foreign  Kind = "not the tenant's"
-	Barred   Kind = "not letting it be root (spec.root)"
-)
-
-func (v Verdict) rank() int {
-	return slices.Index([]Kind{Chosen, Refused, Silent, Full, Later, Barred, Excluded, Foreign}, v.Kind)
 }
 
 // Index has the hub's copies of all hosts, and what is free on each. A list suffices: looking through a
@@ -241,6 +222,10 @@ func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entr
 			d.against(e, Excluded, why)
 			continue
 		}
+		if w.Except[name] {
+			d.against(e, Has, "")
+			continue
+		}
 		if said, is := w.Said[name]; is {
 			d.Verdicts = append(d.Verdicts, Verdict{Host: e.Name, Site: e.Site, Kind: said.Kind, Why: said.Why,
 				Before: true})
@@ -280,7 +265,7 @@ func (w Where) excludes(h Host) string {
 			return fmt.Sprintf("its label %s is %q, not %q", key, h.Labels[key], w.Labels[key])
 		}
 	}
-	return w.Except[h.Name]
+	return ""
 }
 
 // bounded reports whether the free shapes limit a lane. They count CPUs that nobody shares, without the boot

@@ -152,11 +152,11 @@ func TestHostName(t *testing.T) {
 	}
 }
 
-// Without a running hub each command that asks one says so, and does not claim that a right is missing.
+// Without a running hub each command that asks one says so, and so does one that the hub does not let in. None claims
+// that a right is missing.
 func TestNoHubThere(t *testing.T) {
-	server := httptest.NewTLSServer(http.NotFoundHandler())
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	server.Close()
 	file := filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(file, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "a",
 		"contexts": [{"name": "a", "context": {"cluster": "a"}}],
@@ -164,14 +164,17 @@ func TestNoHubThere(t *testing.T) {
 		base64.StdEncoding.EncodeToString(authority)+`"}}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"why", "web"}, {"findings"}, {"token", "default"}} {
-		root := command(lanes.Options{})
-		root.SetArgs(append(args, "--kubeconfig", file))
-		var out strings.Builder
-		if code := cli.Print(&out, "isolane-hub", root.ExecuteContext(t.Context())); code != cli.ExitFailed ||
-			!strings.Contains(out.String(), "connection refused\nhint: no hub runs there: ") || strings.Contains(out.String(), "isolane:operator") {
-			t.Errorf("%s: exit code %d, %s", args[0], code, out.String())
+	for _, says := range []string{"\nhint: the hub does not know who asks: ", "connection refused\nhint: no hub runs there: "} {
+		for _, args := range [][]string{{"why", "web"}, {"findings"}, {"token", "default"}} {
+			root := command(lanes.Options{})
+			root.SetArgs(append(args, "--kubeconfig", file))
+			var out strings.Builder
+			if code := cli.Print(&out, "isolane-hub", root.ExecuteContext(t.Context())); code != cli.ExitFailed ||
+				!strings.Contains(out.String(), says) || strings.Contains(out.String(), "isolane:operator") {
+				t.Errorf("%s: exit code %d, %s", args[0], code, out.String())
+			}
 		}
+		server.Close()
 	}
 }
 

@@ -109,7 +109,7 @@ func TestHoldEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for left, want := range map[time.Duration]int{time.Hour: 0, 1: 1} {
+	for want, left := range []time.Duration{time.Hour, 1} {
 		a.desired.State.Hold = &desired.Hold{Left: left, Since: now}
 		if err = a.takeHold(t.Context()); err != nil || len(a.news) != want || (a.desired.State.Hold == nil) != (want == 1) {
 			t.Errorf("%s left: %d talks, hold %+v, %v", left, len(a.news), a.desired.State.Hold, err)

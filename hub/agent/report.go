@@ -193,8 +193,7 @@ func (a *Agent) follows(f desired.Findings) metav1.Condition {
 	return c
 }
 
-// putOff says that people at the site hold changes.
-const putOff = "changes are put off at the site"
+const putOff = "changes are put off at the site" // by people there: hold
 
 // details returns what the last look found, if that was just now and nothing has changed since. Otherwise it
 // looks again.

@@ -256,12 +256,12 @@ func (c *Controller) updateInstance(ctx context.Context, i api.Instance, spec ap
 
 // placeOne chooses a host that has no Instance of this App, and has it reserve the lane. It remembers which
 // hosts refused.
-func (c *Controller) placeOne(ctx context.Context, r *reserver, l lane.Lane, except map[string]bool) (
+func (c *Controller) placeOne(ctx context.Context, r *reserver, l lane.Lane, has map[string]bool) (
 	place.Decision, error) {
 	name := l.Metadata.Name
 	at := r.app.Spec.Where
 	w := place.Where{Tenant: r.sites, Sites: at.Sites, Zones: at.Zones, Hosts: at.Hosts, Labels: at.Labels,
-		Except: except, Said: map[string]place.Verdict{}}
+		Said: map[string]place.Verdict{}}
 	if r.app.Spec.Root {
 		w.Root = r.app.Namespace
 	}
@@ -275,6 +275,9 @@ func (c *Controller) placeOne(ctx context.Context, r *reserver, l lane.Lane, exc
 	now := time.Now()
 	c.unmuteAlive(ctx, now)
 	c.mutes.excludeFrom(&w, now)
+	for host := range has {
+		w.Said[host] = place.Verdict{Kind: place.Has}
+	}
 	d, err := c.index.Place(ctx, l, w, r)
 	for _, v := range d.Verdicts {
 		if !v.Before && (v.Kind == place.Refused || v.Kind == place.Silent) {

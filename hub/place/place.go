@@ -34,8 +34,7 @@ type Where struct {
 	Zones  []string           // one of these
 	Hosts  []string           // one of these
 	Labels map[string]string  // all of these
-	Except map[string]bool    // none of these hosts, which have the lane already
-	Said   map[string]Verdict // not asked again yet, with their last verdict
+	Said   map[string]Verdict // not asked, or not again yet, with their verdict
 	Mute   map[string]string  // hosts at these sites are not asked yet, with the reason
 	Root   string             // only hosts that let this tenant's commands be root
 }
@@ -220,10 +219,6 @@ func (x *Index) narrow(l lane.Lane, w Where, d *Decision) (fitting, full []*entr
 		}
 		if why := w.excludes(e.Host); why != "" {
 			d.against(e, Excluded, why)
-			continue
-		}
-		if w.Except[name] {
-			d.against(e, Has, "")
 			continue
 		}
 		if said, is := w.Said[name]; is {

@@ -44,7 +44,7 @@ func (d Decision) Why() string {
 	case d.Pending:
 		fmt.Fprintf(&text, "%s: pending, hosts have refused it\n", d.Lane)
 	default:
-		fmt.Fprintf(&text, "%s: %s\n", d.Lane, d.nowhere())
+		fmt.Fprintf(&text, "%s: no host takes it\n", d.Lane)
 	}
 	for i := 0; i < len(d.Verdicts); {
 		v := d.Verdicts[i]
@@ -62,13 +62,6 @@ func (d Decision) Why() string {
 		text.WriteByte('\n')
 	}
 	return text.String()
-}
-
-func (d Decision) nowhere() string {
-	if slices.ContainsFunc(d.Verdicts, func(v Verdict) bool { return v.Kind == Has }) {
-		return "no other host takes it"
-	}
-	return "no host takes it"
 }
 
 // alike reports whether another verdict, that many places after this one, may share its line.
@@ -105,5 +98,9 @@ func (d Decision) Brief() string {
 			all = append(all, fmt.Sprintf("%d %s", count[k], k))
 		}
 	}
-	return d.nowhere() + ": " + cmp.Or(strings.Join(all, ", "), "there is none where it may be") + change
+	nowhere := "no host takes it: "
+	if count[Has] > 0 {
+		nowhere = "no other host takes it: "
+	}
+	return nowhere + cmp.Or(strings.Join(all, ", "), "there is none where it may be") + change
 }

@@ -100,7 +100,7 @@ func unsealed(name, short string, do func(up.Options, io.Reader, ...age.Identity
 			defer from.Close()
 			err = do(o, from, with...)
 			if _, other := errors.AsType[*age.NoIdentityMatchError](err); other {
-				return fmt.Errorf("--identity %s: expected the one for whose recipient %s was made", identity, args[0])
+				return fmt.Errorf("--identity %s: expected that for whose recipient %s is", identity, args[0])
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)

@@ -93,7 +93,7 @@ func TestFlagsRefused(t *testing.T) {
 		}
 	}
 	if code, told := fails(t, []string{"restore", sealed, "--identity", file("other", another.String()), "--dir", filepath.Join(dir, "hub")}); code != cli.ExitFailed ||
-		!strings.HasPrefix(told, "isolane-hub: --identity "+dir+"/other: expected the one for whose recipient ") {
+		!strings.HasPrefix(told, "isolane-hub: --identity "+dir+"/other: expected that for whose recipient ") {
 		t.Errorf("restore of a backup for another: exit code %d, %s", code, told)
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")

@@ -134,7 +134,8 @@ func upCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if w = wire(dir, 1); !exists(w.Socket) || !lab.Running(dir) {
+				w = wire(dir, 1)
+				if _, err = os.Stat(w.Socket); err != nil || !lab.Running(dir) {
 					return usage(fmt.Errorf("--pair %s: expected the first machine of a pair, which runs", first))
 				}
 			}
@@ -148,11 +149,8 @@ func upCommand() *cobra.Command {
 }
 
 // wire joins the machines of a pair; dir is that of the first.
-func wire(dir string, end int) lab.Wire { return lab.Wire{Socket: filepath.Join(dir, "wire"), End: end} }
-
-func exists(file string) bool {
-	_, err := os.Stat(file)
-	return err == nil
+func wire(dir string, end int) lab.Wire {
+	return lab.Wire{Socket: filepath.Join(dir, "wire"), End: end}
 }
 
 // up boots a machine that keeps running.

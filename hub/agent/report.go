@@ -111,12 +111,12 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		s.Message, s.Brief = "HubRegressed: "+f.Regressed, "this host does not follow the hub just now"
 	case f.Refused[uid] != "":
 		s.Phase, s.Message, s.Brief = "Refused", f.Refused[uid], f.Refused[uid]
-	case slices.Contains(f.Differs, uid) && s.Message == "":
-		s.Brief = "it runs as it was declared before, and not as here: the next change of its spec is done"
-		s.Message = s.Brief
 	case slices.Contains(f.Waiting, uid) && a.desired.State.Hold != nil:
 		s.Brief = putOff
 		s.Message = strings.TrimSuffix(putOff+": "+a.desired.State.Hold.Reason+"; "+s.Message, "; ")
+	case slices.Contains(f.Differs, uid) && s.Message == "":
+		s.Brief = "it runs as it was declared before, and not as here: the next change of its spec is done"
+		s.Message = s.Brief
 	}
 	if i.Labels[api.TenantOf] == "" { // it belongs to no App
 		s.Brief = ""

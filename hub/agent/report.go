@@ -111,12 +111,12 @@ func (a *Agent) statusOf(uid string, i api.Instance, l *lanes.Lanes, f desired.F
 		s.Message, s.Brief = "HubRegressed: "+f.Regressed, "this host does not follow the hub just now"
 	case f.Refused[uid] != "":
 		s.Phase, s.Message, s.Brief = "Refused", f.Refused[uid], f.Refused[uid]
+	case slices.Contains(f.Waiting, uid) && a.desired.State.Hold != nil:
+		s.Brief = putOff
+		s.Message = strings.TrimSuffix(putOff+": "+a.desired.State.Hold.Reason+"; "+s.Message, "; ")
 	case slices.Contains(f.Differs, uid) && s.Message == "":
 		s.Brief = "it runs as it was declared before, and not as here: the next change of its spec is done"
 		s.Message = s.Brief
-	case !known && a.desired.State.Hold != nil:
-		s.Brief = "changes are put off at the site"
-		s.Message = s.Brief + ": " + a.desired.State.Hold.Reason
 	}
 	if i.Labels[api.TenantOf] == "" { // it belongs to no App
 		s.Brief = ""
@@ -146,17 +146,7 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	if now.Status.Proofs, err = proofs(ctx, l); err != nil {
 		a.o.Log.WarnContext(ctx, "proofs", "error", err) // the rest is still reported
 	}
-	follows := metav1.Condition{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
-		LastTransitionTime: metav1.Now()}
-	if f.Regressed != "" {
-		follows.Status, follows.Reason, follows.Message = metav1.ConditionFalse, "HubRegressed", f.Regressed
-	}
-	if len(f.Unknown) > 0 && f.Regressed == "" {
-		follows.Message = "runs what this hub does not have: " + a.names(f.Unknown) +
-			": an Instance of that name in this namespace says how to adopt it"
-	} else if f.Regressed == "" {
-		_, follows.Message, _ = strings.Cut(a.said, ": ") // how the clocks differ, or why nothing is taken over
-	}
+	follows := a.follows(f)
 	if len(known.Status.Conditions) == 1 && known.Status.Conditions[0].Status == follows.Status {
 		follows.LastTransitionTime = known.Status.Conditions[0].LastTransitionTime
 	}
@@ -182,6 +172,28 @@ func (a *Agent) reportHost(ctx context.Context, l *lanes.Lanes, f desired.Findin
 	}
 	return err
 }
+
+// follows says whether this host follows its hub, and what about that people at the hub should know.
+func (a *Agent) follows(f desired.Findings) metav1.Condition {
+	c := metav1.Condition{Type: "Follows", Status: metav1.ConditionTrue, Reason: "Follows",
+		LastTransitionTime: metav1.Now()}
+	if f.Regressed != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "HubRegressed", f.Regressed
+		return c
+	}
+	if len(f.Unknown) > 0 {
+		c.Message = "runs what this hub does not have: " + a.names(f.Unknown) +
+			": an Instance of that name in this namespace says how to adopt it"
+	} else {
+		_, c.Message, _ = strings.Cut(a.said, ": ") // how the clocks differ, or why nothing is taken over
+	}
+	if hold := a.state().Hold; hold != nil {
+		c.Message = strings.TrimPrefix(c.Message+"; "+putOff+": "+hold.Reason, "; ")
+	}
+	return c
+}
+
+const putOff = "changes are put off at the site" // by people there: hold
 
 // details returns what the last look found, if that was just now and nothing has changed since. Otherwise it
 // looks again.

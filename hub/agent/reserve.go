@@ -71,8 +71,7 @@ func (a *Agent) decide(ctx context.Context, uid string, i api.Instance) (api.Ins
 		return api.InstanceStatus{Phase: api.Refused, Message: "an Instance of that name runs here"}, nil
 	}
 	if hold := a.state().Hold; hold != nil {
-		return api.InstanceStatus{Phase: api.Refused,
-			Message: "changes are put off at the site: " + hold.Reason}, nil
+		return api.InstanceStatus{Phase: api.Refused, Message: putOff + ": " + hold.Reason}, nil
 	}
 	o, err := object(a.server.instances[uid])
 	if err != nil {

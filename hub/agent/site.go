@@ -135,6 +135,9 @@ func (a *Agent) takeHold(context.Context) error {
 	if merr == nil {
 		merr = a.desired.Pass(now)
 	}
+	if a.state().Hold == nil { // it has ended: the changes that it put off may be made
+		a.talkNow()
+	}
 	return errors.Join(err, merr)
 }
 

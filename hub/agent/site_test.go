@@ -101,6 +101,22 @@ func TestRuns(t *testing.T) {
 	<-asked
 }
 
+// When a hold ends, also by itself, what it has put off is asked for at once.
+func TestHoldEnds(t *testing.T) {
+	a := &Agent{o: Options{Dir: t.TempDir()}, news: make(chan struct{}, 1),
+		desired: &desired.Agent{Save: func(desired.State) error { return nil }}}
+	now, err := moment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, left := range []time.Duration{time.Hour, 1} {
+		a.desired.State.Hold = &desired.Hold{Left: left, Since: now}
+		if err = a.takeHold(t.Context()); err != nil || len(a.news) != want || (a.desired.State.Hold == nil) != (want == 1) {
+			t.Errorf("%s left: %d talks, hold %+v, %v", left, len(a.news), a.desired.State.Hold, err)
+		}
+	}
+}
+
 // A measurement beside a lane is reported with its bound, and no longer as held when another lane has come.
 func TestProofs(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CgroupCpuset, hosttest.CPUs(2))

@@ -133,6 +133,12 @@ func TestStatusOf(t *testing.T) {
 			t.Errorf("found %+v, expected %s, %d, %q", s, row.phase, row.running, row.says)
 		}
 	}
+	here := instance("here", 2)
+	here.Status.Brief = "changes are put off"
+	if says := c.waitsFor([]api.Instance{here, instance("gone", 2)}); !strings.HasPrefix(says, "gone (last there at ") ||
+		!strings.HasSuffix(says, "), here (changes are put off)") {
+		t.Errorf("found %q", says)
+	}
 	c.Core = fake.NewClientset(lease("here", time.Minute), lease("gone", 0))
 	if names := woken(); !slices.Equal(names, []string{"default.on-gone"}) {
 		t.Errorf("looked after %v when a host was back", names)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -79,7 +80,8 @@ func (c *Controller) writeQuota(ctx context.Context, space string) (time.Duratio
 		} else {
 			u, err = own.Update(ctx, u, metav1.UpdateOptions{})
 		}
-		if apierrors.IsNotFound(err) { // the tenant has no namespace yet
+		if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			// The tenant has no namespace yet, or soon no longer.
 			return retry, nil
 		}
 		if err == nil {

@@ -130,7 +130,7 @@ func (c *Controller) endApp(ctx context.Context, u *unstructured.Unstructured, a
 		}
 	}
 	s := api.AppStatus{Phase: Ending, Generation: app.Generation, Hosts: hosts,
-		Message: "waits until hosts have ended it: " + strings.Join(hosts, ", ")}
+		Message: "waits until hosts have ended it: " + c.waitsFor(has)}
 	return errors.Join(failed, c.writeStatus(ctx, app, s))
 }
 
@@ -144,9 +144,9 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 	if err != nil {
 		return 0, c.refuse(ctx, app, has, err)
 	}
-	except := map[string]string{}
+	except := map[string]bool{}
 	for _, i := range has {
-		except[hostOf(i)] = "it has one of this App's Instances"
+		except[hostOf(i)] = true
 	}
 	live, err := c.endSurplus(ctx, app, has)
 	if err == nil {
@@ -179,7 +179,7 @@ func (c *Controller) scale(ctx context.Context, app api.App, has []api.Instance)
 		if made, err = r.confirm(ctx, d.Host); err != nil {
 			break
 		}
-		live, except[d.Host], decided[d.Host] = append(live, made), "it has one of this App's Instances", d.Why()
+		live, except[d.Host], decided[d.Host] = append(live, made), true, d.Why()
 	}
 	if err = errors.Join(err, c.keepWhy(ctx, l.Metadata.Name, decided)); err != nil {
 		return 0, err
@@ -256,12 +256,12 @@ func (c *Controller) updateInstance(ctx context.Context, i api.Instance, spec ap
 
 // placeOne chooses a host that has no Instance of this App, and has it reserve the lane. It remembers which
 // hosts refused.
-func (c *Controller) placeOne(ctx context.Context, r *reserver, l lane.Lane, except map[string]string) (
+func (c *Controller) placeOne(ctx context.Context, r *reserver, l lane.Lane, has map[string]bool) (
 	place.Decision, error) {
 	name := l.Metadata.Name
 	at := r.app.Spec.Where
 	w := place.Where{Tenant: r.sites, Sites: at.Sites, Zones: at.Zones, Hosts: at.Hosts, Labels: at.Labels,
-		Except: except, Said: map[string]place.Verdict{}}
+		Said: map[string]place.Verdict{}}
 	if r.app.Spec.Root {
 		w.Root = r.app.Namespace
 	}
@@ -275,6 +275,9 @@ func (c *Controller) placeOne(ctx context.Context, r *reserver, l lane.Lane, exc
 	now := time.Now()
 	c.unmuteAlive(ctx, now)
 	c.mutes.excludeFrom(&w, now)
+	for host := range has {
+		w.Said[host] = place.Verdict{Kind: place.Has}
+	}
 	d, err := c.index.Place(ctx, l, w, r)
 	for _, v := range d.Verdicts {
 		if !v.Before && (v.Kind == place.Refused || v.Kind == place.Silent) {
@@ -308,7 +311,7 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 		delete(c.explained, l.Metadata.Name)
 		return 0, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
 	}
-	s.Phase, s.Message = Pending, briefOf(d)
+	s.Phase, s.Message = Pending, briefOf(d, len(live), app.Spec.Replicas)
 	if d.Host != "" {
 		s.Message = fmt.Sprintf("%d of %d have a host so far", len(live), app.Spec.Replicas)
 		return batchPause, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
@@ -329,19 +332,23 @@ func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Insta
 		return 0, err
 	}
 	d.Explain(l)
-	s.Message = briefOf(d)
+	s.Message = briefOf(d, len(live), app.Spec.Replicas)
 	return retry, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
 }
 
-// briefOf returns what a tenant may read of a decision, with fields named as in an App.
-func briefOf(d place.Decision) string {
+// briefOf returns what a tenant may read of a decision about one more of its Instances than have a host, with
+// fields named as in an App.
+func briefOf(d place.Decision, have, want int) string {
 	d.Verdicts = slices.Clone(d.Verdicts)
 	for i, v := range d.Verdicts {
 		if field, is := strings.CutPrefix(v.Change, "spec."); is {
 			d.Verdicts[i].Change = "spec.lane." + field
 		}
 	}
-	return d.Brief()
+	if have == 0 {
+		return d.Brief()
+	}
+	return fmt.Sprintf("%d of %d have a host; %s", have, want, d.Brief())
 }
 
 // refuse reports that an App can get no more Instances. Those that run go on.

@@ -29,7 +29,7 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// bench is a controller with hosts that answer, except for those of site "dead".
+// bench is a controller with hosts that answer, except for those of site "dead". Those of "held" put changes off.
 type bench struct {
 	*Controller
 	core   *fake.Clientset
@@ -63,7 +63,11 @@ func newBench(t *testing.T, site string, hosts ...string) *bench {
 		w := watch.NewRaceFreeFake()
 		b.asked = append(b.asked, strings.TrimPrefix(action.GetNamespace(), api.Namespace("")))
 		if site != "dead" {
-			w.Modify(b.reserved(t, machine, action.GetNamespace()))
+			u := b.reserved(t, machine, action.GetNamespace())
+			if site == "held" {
+				u.Object["status"] = map[string]any{"phase": api.Refused, "message": "changes are put off"}
+			}
+			w.Modify(u)
 		}
 		return true, w, nil
 	})
@@ -170,6 +174,26 @@ func TestTurns(t *testing.T) {
 	b.declare(t, 2, -1)
 	if text := why(); !strings.Contains(text, "default.web: refused: ") {
 		t.Errorf("of a lane that cannot be:\n%s", text)
+	}
+}
+
+// An App with fewer hosts than it asks for says how many it has.
+func TestFewerHosts(t *testing.T) {
+	b := newBench(t, "east", "h0")
+	b.declare(t, 2, 1)
+	if s, _ := b.declare(t, 2, 1); s.Message != "1 of 2 have a host; no other host takes it: 1 with an Instance of it" {
+		t.Errorf("found %+v", s)
+	}
+}
+
+// A host that puts changes off has answered.
+func TestHeld(t *testing.T) {
+	b := newBench(t, "held", "h0")
+	if s, _ := b.declare(t, 1, 1); s.Phase != Pending || s.Message != "no host takes it: 1 refused" {
+		t.Errorf("found %+v", s)
+	}
+	if why, err := Why(t.Context(), b.core, "web"); err != nil || !strings.Contains(why, "h0 (held): refused: changes are put off\n") {
+		t.Errorf("found %s, %v", why, err)
 	}
 }
 

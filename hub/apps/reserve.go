@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"isolane.dev/isolane/hub/api"
+	"isolane.dev/isolane/hub/place"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/plan"
 )
@@ -132,13 +133,18 @@ func (r *reserver) wait(ctx context.Context, host string, u *unstructured.Unstru
 	}
 }
 
-// placementIn returns what a host has placed, by its answer. The error is a *plan.Refusal if that is no.
+// placementIn returns what a host has placed, by its answer. The error is a *plan.Refusal or a place.Declined
+// if that is no.
 func placementIn(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, err error) {
 	i, err := api.From[api.Instance](u)
 	if err != nil {
 		return p, err
 	}
-	if len(i.Status.Placement) == 0 {
+	switch {
+	case len(i.Status.Placement) > 0:
+	case i.Status.Phase == api.Refused:
+		return p, place.Declined(i.Status.Message)
+	default:
 		return p, fmt.Errorf("%s: %s", i.Status.Phase, i.Status.Message)
 	}
 	if err = json.Unmarshal(i.Status.Placement, &p); err != nil {

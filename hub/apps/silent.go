@@ -84,6 +84,27 @@ func (c *Controller) checkLeases(ctx context.Context) {
 	}
 }
 
+func lastThere(host string, at time.Time) string {
+	return host + " (last there at " + at.UTC().Format(time.RFC3339) + ")"
+}
+
+// waitsFor names the hosts of Instances that are to end, with why that takes so long where it is known.
+func (c *Controller) waitsFor(has []api.Instance) string {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	var all []string
+	for _, i := range has {
+		host := hostOf(i)
+		if at, silent := c.expired[host]; silent {
+			host = lastThere(host, at)
+		} else if i.Status.Brief != "" {
+			host += " (" + i.Status.Brief + ")"
+		}
+		all = append(all, host)
+	}
+	return strings.Join(slices.Sorted(slices.Values(all)), ", ")
+}
+
 // statusOf sums up the Instances of an App. An Instance whose host is away, or that runs an earlier spec of
 // the App, does not count as running.
 func (c *Controller) statusOf(app api.App, live []api.Instance) api.AppStatus {
@@ -97,7 +118,7 @@ func (c *Controller) statusOf(app api.App, live []api.Instance) api.AppStatus {
 		at, silent := c.expired[host]
 		switch {
 		case silent:
-			gone[host] = host + " (last there at " + at.UTC().Format(time.RFC3339) + ")"
+			gone[host] = lastThere(host, at)
 		case i.Status.Phase == Running && i.Status.Generation == i.Generation && i.DeletionTimestamp == nil:
 			s.Running++
 			if i.Status.Brief != "" {

@@ -6,7 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttest "k8s.io/client-go/testing"
 
 	"isolane.dev/isolane/hub/api"
 )
@@ -130,6 +135,27 @@ func TestQuotaOfEnding(t *testing.T) {
 		}
 		if err := tn.checkQuota(1); (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%d live: %v, expected %q", len(row.live), err, row.says)
+		}
+	}
+}
+
+// A tenant whose namespace is being deleted gets no Quota there, and that is no error.
+func TestQuotaOfNoNamespace(t *testing.T) {
+	b := newBench(t, "east")
+	u, err := api.To(api.Tenant{TypeMeta: metav1.TypeMeta{APIVersion: api.Group + "/" + api.Version, Kind: "Tenant"},
+		ObjectMeta: metav1.ObjectMeta{Name: "acme"}})
+	if err == nil {
+		_, err = b.client.Resource(api.Resource("tenants")).Create(t.Context(), u, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ending := apierrors.NewForbidden(api.Resource("quotas").GroupResource(), quota, nil)
+	ending.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for _, refusal := range []error{ending, apierrors.NewNotFound(corev1.Resource("namespaces"), "acme")} {
+		b.client.PrependReactor("create", "quotas", func(clienttest.Action) (bool, runtime.Object, error) { return true, nil, refusal })
+		if again, err := b.writeQuota(t.Context(), "acme"); err != nil || again != retry {
+			t.Errorf("%v: again after %s, %v", refusal, again, err)
 		}
 	}
 }

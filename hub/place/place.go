@@ -34,8 +34,7 @@ type Where struct {
 	Zones  []string           // one of these
 	Hosts  []string           // one of these
 	Labels map[string]string  // all of these
-	Except map[string]string  // none of these hosts, with the reason
-	Said   map[string]Verdict // not asked again yet, with their last verdict
+	Said   map[string]Verdict // not asked, or not again yet, with their verdict
 	Mute   map[string]string  // hosts at these sites are not asked yet, with the reason
 	Root   string             // only hosts that let this tenant's commands be root
 }
@@ -43,7 +42,7 @@ type Where struct {
 // Asker asks hosts.
 type Asker interface {
 	// Reserve asks a host to reserve a lane. It returns what the host has placed after its answer. The error is
-	// a *plan.Refusal if the answer is no, and another error if there is no answer.
+	// a *plan.Refusal or a Declined if the answer is no, and another error if there is none.
 	Reserve(ctx context.Context, name string, l lane.Lane) (plan.Placement, error)
 }
 
@@ -74,25 +73,6 @@ type Verdict struct {
 	Own        bool       // the change is to the lane itself
 	Before     bool       // it is an earlier answer; the host was not asked again
 	price      plan.Price // of Change
-}
-
-// Kind names a verdict without revealing what else is on a host.
-type Kind string
-
-// The kinds, in the order in which Why lists them.
-const (
-	Chosen   Kind = "chosen"
-	Refused  Kind = "refused"        // by the host itself
-	Silent   Kind = "without answer" // when asked
-	Full     Kind = "too full"
-	Later    Kind = "not needed" // others were better
-	Excluded Kind = "excluded"   // by where the lane may go
-	Foreign  Kind = "not the tenant's"
-	Barred   Kind = "not letting it be root (spec.root)"
-)
-
-func (v Verdict) rank() int {
-	return slices.Index([]Kind{Chosen, Refused, Silent, Full, Later, Barred, Excluded, Foreign}, v.Kind)
 }
 
 // Index has the hub's copies of all hosts, and what is free on each. A list suffices: looking through a
@@ -280,7 +260,7 @@ func (w Where) excludes(h Host) string {
 			return fmt.Sprintf("its label %s is %q, not %q", key, h.Labels[key], w.Labels[key])
 		}
 	}
-	return w.Except[h.Name]
+	return ""
 }
 
 // bounded reports whether the free shapes limit a lane. They count CPUs that nobody shares, without the boot
@@ -375,6 +355,9 @@ func (x *Index) ask(ctx context.Context, c candidate, l lane.Lane, ask Asker, d 
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case err != nil && !refused:
+		if _, declined := errors.AsType[Declined](err); declined {
+			v.Kind = Refused
+		}
 		v.Why = err.Error()
 		return true, nil
 	}

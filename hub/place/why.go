@@ -9,6 +9,31 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
+// Kind names a verdict without revealing what else is on a host.
+type Kind string
+
+// The kinds, in the order in which Why lists them.
+const (
+	Chosen   Kind = "chosen"
+	Refused  Kind = "refused"        // by the host itself
+	Silent   Kind = "without answer" // when asked
+	Full     Kind = "too full"
+	Later    Kind = "not needed" // others were better
+	Excluded Kind = "excluded"   // by where the lane may go
+	Has      Kind = "with an Instance of it"
+	Foreign  Kind = "not the tenant's"
+	Barred   Kind = "not letting it be root (spec.root)"
+)
+
+func (v Verdict) rank() int {
+	return slices.Index([]Kind{Chosen, Refused, Silent, Full, Later, Barred, Excluded, Has, Foreign}, v.Kind)
+}
+
+// Declined is a host's no to whatever lane, and why: it does not say what it has placed.
+type Declined string
+
+func (d Declined) Error() string { return string(d) }
+
 // Why explains a decision. It has a line for the chosen host, for each host that was asked and for each that
 // a change would help; it groups the others by what they have in common. It names lanes of others.
 func (d Decision) Why() string {
@@ -42,7 +67,7 @@ func (d Decision) Why() string {
 // alike reports whether another verdict, that many places after this one, may share its line.
 func (v Verdict) alike(o Verdict, after int) bool {
 	return after == 0 || v.Kind == o.Kind && v.Why == o.Why && v.Change == o.Change &&
-		slices.Contains([]Kind{Silent, Full, Later, Barred, Excluded, Foreign}, v.Kind)
+		slices.Contains([]Kind{Silent, Full, Later, Barred, Excluded, Has, Foreign}, v.Kind)
 }
 
 // Brief is what the owner of the lane may read of a decision. It says nothing about other lanes, or about
@@ -68,10 +93,14 @@ func (d Decision) Brief() string {
 		change = "; an operator could make room for it"
 	}
 	var all []string
-	for _, k := range []Kind{Refused, Silent, Full, Barred, Excluded, Later} {
+	for _, k := range []Kind{Refused, Silent, Full, Barred, Excluded, Later, Has} {
 		if count[k] > 0 {
 			all = append(all, fmt.Sprintf("%d %s", count[k], k))
 		}
 	}
-	return "no host takes it: " + cmp.Or(strings.Join(all, ", "), "there is none where it may be") + change
+	nowhere := "no host takes it: "
+	if count[Has] > 0 {
+		nowhere = "no other host takes it: "
+	}
+	return nowhere + cmp.Or(strings.Join(all, ", "), "there is none where it may be") + change
 }

@@ -185,7 +185,7 @@ func (o Options) Remove(ctx context.Context, name string) error {
 	}
 	n := slices.IndexFunc(all, func(m Member) bool { return m.Name == name })
 	if n < 0 {
-		return fmt.Errorf("expected one of the hubs, found %q", name)
+		return fmt.Errorf("--remove %s: expected one of those that isolane-hub members lists", name)
 	}
 	if all[n].id == own {
 		return fmt.Errorf("%s is this hub: expected that it is removed at another one", name)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -78,6 +79,9 @@ func (o Options) Validate() error {
 	}
 	if o.Host == "" {
 		return errors.New("--address: this machine has none but loopback's: expected one by which hosts reach it")
+	}
+	if wrong := validation.IsDNS1123Subdomain(o.Host); net.ParseIP(o.Host) == nil && len(wrong) > 0 {
+		return fmt.Errorf("--address %q: expected an address or a name by which hosts reach this machine", o.Host)
 	}
 	if o.Port < 1 || o.Port > 65533 {
 		return fmt.Errorf("--port: expected 1 to 65533, found %d", o.Port)
@@ -305,7 +309,7 @@ func (h *Hub) ready(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the API server does not answer: %w; it said: %s", err,
+			return fmt.Errorf("--address %s: the API server does not answer there: %w; it said: %s", h.o.Host, err,
 				lastWord(h.o.file("log", "kube-apiserver.log"), 0))
 		case e := <-h.children.endings:
 			ended[e.program]++

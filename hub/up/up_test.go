@@ -39,6 +39,7 @@ func TestStartRefused(t *testing.T) {
 		{"a port that is taken", "--port ", Options{Programs: programs, Host: "127.0.0.1", Port: port}},
 		{"no port", "--port: expected", Options{Programs: programs, Host: "127.0.0.1", Port: 70000}},
 		{"no network yet", "--address: this machine has none but loopback's", Options{Programs: programs, Port: 1}},
+		{"no address", `--address "a_b:1": expected an address or a name`, Options{Programs: programs, Host: "a_b:1", Port: 1}},
 		{"no audit policy", "--audit: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Audit: "none.yaml"}},
 		{"no file of people", "--authentication: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Authentication: "none.yaml"}},
 		{"a folder below a file", "--dir ", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Dir: filepath.Join(programs, "etcd", "hub")}},

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -268,11 +269,11 @@ func TestApps(t *testing.T) {
 	}
 	first := running(t, "default.over")
 	f.run(t, append(append([]string{"rehome"}, f.token(t)[1:]...), "--dir", f.file("agent"))...)
-	f.run(t, "hold", "1h", "--reason", "a match", "--dir", f.file("agent"))
+	f.holds(t)
 	if err := f.resource("apps", "default").Delete(t.Context(), "over", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	f.app(t, "default", "over", "Ending", "one")
+	f.app(t, "default", "over", "Ending", "one (changes are put off at the site)")
 	f.lapses(t)
 	if now := running(t, "default.over"); !slices.Equal(now, first) {
 		t.Errorf("processes %v after rehome and while changes are put off, expected still %v", now, first)
@@ -378,6 +379,28 @@ func (f *fleet) quota(t *testing.T) {
 }
 
 // lapses: while changes are put off, nothing is reserved.
+// holds: people at the site put changes off, and the hub says so of the host and of an App that was changed.
+func (f *fleet) holds(t *testing.T) {
+	t.Helper()
+	f.run(t, "hold", "1h", "--reason", "a match", "--dir", f.file("agent"))
+	until(t, "the hub says of the host that changes are put off", func() error {
+		u, err := f.resource("hosts", api.Namespace("one")).Get(t.Context(), "one", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		h, err := api.From[api.Host](u)
+		if err == nil && !strings.HasSuffix(h.Status.Conditions[0].Message, "changes are put off at the site: a match") {
+			err = fmt.Errorf("found %+v", h.Status.Conditions)
+		}
+		return err
+	})
+	if _, err := f.resource("apps", "default").Patch(t.Context(), "over", types.MergePatchType, []byte(`{"spec":{"command":["true"]}}`),
+		metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.app(t, "default", "over", "Starting", "host one: Running: changes are put off at the site")
+}
+
 func (f *fleet) lapses(t *testing.T) {
 	t.Helper()
 	f.make(t, "instances", "Instance", api.Namespace("one"), "asked", spec(1, map[string]any{"reserve": true}))

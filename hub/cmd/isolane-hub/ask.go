@@ -33,6 +33,9 @@ func whyCommand() *cobra.Command {
 		Short: "Say why an App is where it is, and why not elsewhere",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.Count(args[0], "/") > 1 {
+				return cli.Usage(fmt.Errorf("%q: expected an App, as NAMESPACE/NAME", args[0]))
+			}
 			c, err := a.config()
 			if err != nil {
 				return err

@@ -48,8 +48,12 @@ func sealedFor(recipient string) (*age.X25519Recipient, error) {
 	return to, err
 }
 
-// written writes a file, whole or not at all.
+// written writes a file, whole or not at all. It leaves alone what is no file: a device or a pipe would be
+// replaced.
 func written(file string, write func(io.Writer) error) error {
+	if is, err := os.Stat(file); err == nil && !is.Mode().IsRegular() {
+		return cli.Usage(fmt.Errorf("%s: expected a file, or none yet", file))
+	}
 	made, err := os.CreateTemp(filepath.Dir(file), ".backup-")
 	if at, is := errors.AsType[*fs.PathError](err); is { // without the temporary name, which nobody gave
 		err = at.Err
@@ -94,7 +98,11 @@ func unsealed(name, short string, do func(up.Options, io.Reader, ...age.Identity
 				return cli.Usage(err)
 			}
 			defer from.Close()
-			if err = do(o, from, with...); err != nil {
+			err = do(o, from, with...)
+			if _, other := errors.AsType[*age.NoIdentityMatchError](err); other {
+				return fmt.Errorf("--identity %s: expected that for whose recipient %s is", identity, args[0])
+			}
+			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", o.Dir, next)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"filippo.io/age"
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/lanes"
@@ -29,8 +31,15 @@ func TestFlagsRefused(t *testing.T) {
 		}
 		return at
 	}
+	programs := t.TempDir()
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if err := os.WriteFile(filepath.Join(programs, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	identity, err := age.GenerateX25519Identity()
-	if err != nil {
+	another, oerr := age.GenerateX25519Identity()
+	if err = errors.Join(err, oerr); err != nil {
 		t.Fatal(err)
 	}
 	key := file("key", identity.String())
@@ -65,6 +74,8 @@ func TestFlagsRefused(t *testing.T) {
 		{[]string{"hold", "x"}, "expected for how long, as 2h or 30m, or 0"},
 		{[]string{"token", "default", "--dir", dir}, "--dir: expected the folder of a hub"},
 		{[]string{"token", "a b"}, `site "a b": a lowercase`},
+		{[]string{"up", "--programs", programs, "--address", "a/b"}, `--address "a/b": expected an address or a name`},
+		{[]string{"why", "a/b/c"}, `"a/b/c": expected an App, as NAMESPACE/NAME`},
 		{[]string{"backup", "b", "--recipient", "me"}, "--recipient: expected a public key of age"},
 		{[]string{"restore", sealed, "--identity", dir + "/none"}, "--identity: open "},
 	} {
@@ -81,12 +92,24 @@ func TestFlagsRefused(t *testing.T) {
 			t.Errorf("restore to %s: exit code %d, %s; expected %s", where, code, told, says)
 		}
 	}
+	if code, told := fails(t, []string{"restore", sealed, "--identity", file("other", another.String()), "--dir", filepath.Join(dir, "hub")}); code != cli.ExitFailed ||
+		!strings.HasPrefix(told, "isolane-hub: --identity "+dir+"/other: expected that for whose recipient ") {
+		t.Errorf("restore of a backup for another: exit code %d, %s", code, told)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err = unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = written(pipe, func(io.Writer) error { return nil })
+	if is, serr := os.Stat(pipe); err == nil || serr != nil || is.Mode().IsRegular() || !strings.Contains(err.Error(), ": expected a file, or none yet") {
+		t.Errorf("a pipe: %v, %v", err, serr)
+	}
 	err = written("/proc/b.age", func(io.Writer) error { return nil })
 	if err == nil || !strings.HasPrefix(err.Error(), "/proc/b.age: expected a file in a folder that can be written") ||
 		strings.Contains(err.Error(), ".backup-") {
 		t.Errorf("a file in /proc: %v", err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
 		t.Errorf("%v, %v: expected what was here and no more", left, err)
 	}
 }
@@ -129,11 +152,11 @@ func TestHostName(t *testing.T) {
 	}
 }
 
-// Without a running hub each command that asks one says so, and does not claim that a right is missing.
+// Without a running hub each command that asks one says so, and so does one that the hub does not let in. None claims
+// that a right is missing.
 func TestNoHubThere(t *testing.T) {
-	server := httptest.NewTLSServer(http.NotFoundHandler())
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	server.Close()
 	file := filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(file, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "a",
 		"contexts": [{"name": "a", "context": {"cluster": "a"}}],
@@ -141,14 +164,17 @@ func TestNoHubThere(t *testing.T) {
 		base64.StdEncoding.EncodeToString(authority)+`"}}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"why", "web"}, {"findings"}, {"token", "default"}} {
-		root := command(lanes.Options{})
-		root.SetArgs(append(args, "--kubeconfig", file))
-		var out strings.Builder
-		if code := cli.Print(&out, "isolane-hub", root.ExecuteContext(t.Context())); code != cli.ExitFailed ||
-			!strings.Contains(out.String(), "connection refused\nhint: no hub runs there: ") || strings.Contains(out.String(), "isolane:operator") {
-			t.Errorf("%s: exit code %d, %s", args[0], code, out.String())
+	for _, says := range []string{"\nhint: the hub does not know who asks: ", "connection refused\nhint: no hub runs there: "} {
+		for _, args := range [][]string{{"why", "web"}, {"findings"}, {"token", "default"}} {
+			root := command(lanes.Options{})
+			root.SetArgs(append(args, "--kubeconfig", file))
+			var out strings.Builder
+			if code := cli.Print(&out, "isolane-hub", root.ExecuteContext(t.Context())); code != cli.ExitFailed ||
+				!strings.Contains(out.String(), says) || strings.Contains(out.String(), "isolane:operator") {
+				t.Errorf("%s: exit code %d, %s", args[0], code, out.String())
+			}
 		}
+		server.Close()
 	}
 }
 

@@ -177,8 +177,9 @@ func (b *bench) joining(t *testing.T, name string) (join []string) {
 		defer log.Close()
 		last := ""
 		for lines := bufio.NewScanner(log); lines.Scan(); {
-			if last = lines.Text(); strings.HasPrefix(last, "isolane agent join ") {
-				join = strings.Fields(last)[2:]
+			last = lines.Text()
+			if by, how, is := strings.Cut(last, " join "); is && (by == "isolane agent" || by == "isolane-hub") { // this one of old programs
+				join = append([]string{"join"}, strings.Fields(how)...)
 				return nil
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -63,6 +64,9 @@ func coded(cmd *cobra.Command, err error) error {
 	hint := ""
 	if errors.Is(err, syscall.ECONNREFUSED) && cmd != nil && cmd.Name() != "up" {
 		hint = "no hub runs there: isolane-hub up, or systemctl status isolane-hub, on its machine"
+	}
+	if apierrors.IsUnauthorized(err) && cmd != nil && cmd.Flags().Lookup("kubeconfig") != nil {
+		hint = "the hub does not know who asks: expected a --kubeconfig with a certificate or token that it takes"
 	}
 	return cli.Hint(err, hint)
 }

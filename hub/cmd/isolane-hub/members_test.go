@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -278,11 +279,7 @@ func TestThreeHubs(t *testing.T) {
 // Three hubs of an older program are upgraded during writes, one after another, even while one is away. A
 // host with an equally old agent follows all the time, and is then upgraded too.
 func TestUpgrade(t *testing.T) {
-	long(t)
-	old := os.Getenv("ISOLANE_HUB_BEFORE")
-	if old == "" {
-		t.Skip("skipped: needs an isolane-hub of an older version: ISOLANE_HUB_BEFORE=FILE")
-	}
+	old := before(t)
 	b := newBench(t)
 	now := b.binary
 	b.binary = old
@@ -327,6 +324,44 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("processes %v of a newer agent, expected still %v", is, second)
 	}
 	h.deleteApp(t, "next")
+}
+
+// before returns a program of an older version.
+func before(t *testing.T) string {
+	t.Helper()
+	long(t)
+	old := os.Getenv("ISOLANE_HUB_BEFORE")
+	if old == "" {
+		t.Skip("skipped: needs an isolane-hub of an older version: ISOLANE_HUB_BEFORE=FILE")
+	}
+	return old
+}
+
+// An older agent joins a newer hub, and has an App, which is changed and deleted.
+func TestOldAgent(t *testing.T) {
+	old := before(t)
+	f := newFleet(t)
+	f.binary = old
+	f.run(t, append(slices.Clone(f.join), "--dir", f.file("agent"), "--name", "one")...)
+	f.agent(t)
+	f.make(t, "apps", "App", "default", "web", spec(1, nil))
+	f.app(t, "default", "web", "Running")
+	first := running(t, "default.web")
+	if _, err := f.resource("apps", "default").Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"command":["sleep","1000"]}}`),
+		metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the other command runs", func() error {
+		if now := running(t, "default.web"); len(now) != 1 || slices.Contains(first, now[0]) {
+			return fmt.Errorf("processes %v, before %v", now, first)
+		}
+		return nil
+	})
+	f.app(t, "default", "web", "Running")
+	f.says(t, "follows the hub")
+	f.make(t, "apps", "App", "default", "large", spec(50, nil))
+	f.app(t, "default", "large", "Pending", "1 too full")
+	f.deleteApp(t, "web")
 }
 
 // says waits until the agent says something about its hub.

@@ -155,13 +155,25 @@ func (f *fleet) badObjects(t *testing.T) {
 			t.Errorf("%s: %.300v; expected %s", row.name, err, row.says)
 		}
 	}
-	u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "Tenant",
-		"metadata": map[string]any{"name": "wrong"}, "spec": map[string]any{"memory": "64 gigabytes"}})
-	if err == nil {
-		_, err = f.resource("tenants", "").Create(t.Context(), u, metav1.CreateOptions{})
-	}
-	if err == nil || !strings.Contains(err.Error(), "spec.memory in body should match") {
-		t.Errorf("a size that is none: %v", err)
+	for _, row := range []struct {
+		resource, kind, space, name, says string
+		spec                              map[string]any
+	}{
+		{"tenants", "Tenant", "", "wrong", "spec.memory in body should match", map[string]any{"memory": "64 gigabytes"}},
+		{"tenants", "Tenant", "", "wrong", "spec.sites[0] in body should match", map[string]any{"sites": []any{"East 1"}}},
+		{"sites", "Site", "", "east.1", "expected a name of at most 63 characters without dots", nil},
+		{"hosts", "Host", "host-one", "one", "spec.site in body should match", map[string]any{"site": "East 1"}},
+		{"hosts", "Host", "default", "one", "metadata.namespace: expected host-NAME of a host, found default", map[string]any{"site": "east"}},
+		{"instances", "Instance", "default", "web", "metadata.namespace: expected host-NAME of a host, found default", spec(1, nil)},
+	} {
+		u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": row.kind,
+			"metadata": map[string]any{"name": row.name}, "spec": row.spec})
+		if err == nil {
+			_, err = f.resource(row.resource, row.space).Create(t.Context(), u, metav1.CreateOptions{})
+		}
+		if err == nil || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s %s/%s: %v; expected %s", row.kind, row.space, row.name, err, row.says)
+		}
 	}
 	long := strings.Repeat("x", 60)
 	f.make(t, "apps", "App", "default", long, spec(1, nil))

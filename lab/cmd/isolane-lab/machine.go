@@ -122,14 +122,35 @@ func runCommand() *cobra.Command {
 
 func upCommand() *cobra.Command {
 	var m machine
+	var first string
 	cmd := &cobra.Command{
 		Use:   "up NAME",
 		Short: "Boot a machine that keeps running, until nobody has used it for an hour",
 		Args:  cobra.ExactArgs(1),
-		RunE:  func(cmd *cobra.Command, args []string) error { return m.up(cmd, args[0], lab.Wire{Tap: m.tap}) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			w := lab.Wire{Tap: m.tap}
+			if first != "" {
+				dir, err := place(first)
+				if err != nil {
+					return err
+				}
+				w = wire(dir, 1)
+				if _, err = os.Stat(w.Socket); err != nil || !lab.Running(dir) {
+					return usage(fmt.Errorf("--pair %s: expected the first machine of a pair, which runs", first))
+				}
+			}
+			return m.up(cmd, args[0], w)
+		},
 	}
 	m.alone(cmd)
+	cmd.Flags().StringVar(&first, "pair", "", "first machine of a pair, of which this is to be the second again")
+	cmd.MarkFlagsMutuallyExclusive("tap", "pair")
 	return cmd
+}
+
+// wire joins the machines of a pair; dir is that of the first.
+func wire(dir string, end int) lab.Wire {
+	return lab.Wire{Socket: filepath.Join(dir, "wire"), End: end}
 }
 
 // up boots a machine that keeps running.
@@ -184,7 +205,7 @@ func (m *machine) pair(cmd *cobra.Command, names []string) error {
 	cmd.SetContext(ctx)
 	ended := make(chan error, len(names))
 	for end, name := range names {
-		go func() { ended <- m.up(cmd, name, lab.Wire{Socket: filepath.Join(dirs[0], "wire"), End: end}) }()
+		go func() { ended <- m.up(cmd, name, wire(dirs[0], end)) }()
 	}
 	var first error
 	for range names {

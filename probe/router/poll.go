@@ -133,6 +133,9 @@ func (f family) ports(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := netlink.LinkByName(local); err != nil {
+		return fmt.Errorf("%s has made no bridge, as without /dev/net/tun (modprobe tun): %w", vswitchd, err)
+	}
 	said, err := f.tool(ctx, vsctl, "", "--bare", "--columns=error", "find", "Interface", "error!=[]")
 	if text := strings.Join(strings.Fields(said), " "); err == nil && text != "" {
 		err = fmt.Errorf("%s: AF_XDP: %s", vswitchd, text)
@@ -275,16 +278,17 @@ const (
 // count asks the switch what was dropped so far.
 func (f family) count(ctx context.Context) (map[string]uint64, error) {
 	var said [3]string
-	for i, ask := range [][]string{
+	for i, ask := range [][]string{ // threads after ports, so that what comes in between is not missed
+		{ofctl, openFlow, "dump-ports", local},
 		{appctl, "--target=" + filepath.Join(f.dir, control), "dpif-netdev/pmd-stats-show"},
-		{ofctl, openFlow, "dump-ports", local}, {ofctl, openFlow, "meter-stats", local},
+		{ofctl, openFlow, "meter-stats", local},
 	} {
 		var err error
 		if said[i], err = f.tool(ctx, ask[0], "", ask[1:]...); err != nil {
 			return nil, err
 		}
 	}
-	return counted(said[0], said[1], said[2]), nil
+	return counted(said[1], said[0], said[2]), nil
 }
 
 // counted reads what Open vSwitch says of its threads, ports and meters. Of a port it has the count of the

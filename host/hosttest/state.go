@@ -91,6 +91,10 @@ func (s State) cgroups(root string) error {
 // kernelThread begins the names of kernel threads in a State.
 const kernelThread = "kernel thread "
 
+// rescuer begins the names of threads that help a workqueue out of a lack of memory. Whoever has helped keeps the
+// CPUs that unbound work had then (unbind_worker in kernel/workqueue.c), and nobody else may change them.
+const rescuer = "kworker/R"
+
 // tasks adds the CPUs of kernel threads, and the processes of Isolane and of programs that its tests start.
 func (s State) tasks() error {
 	root := host.Live()
@@ -112,6 +116,7 @@ func (s State) tasks() error {
 			name = name[:i] // the rest is what the worker does at the moment
 		}
 		switch {
+		case name == rescuer:
 		case t.Kernel:
 			if cpus, err := task.ReadAllowed(root, task.Dir(pid)); err == nil {
 				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = threadCPUs(root, name, cpus)

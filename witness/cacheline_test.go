@@ -14,12 +14,16 @@ import (
 func TestCacheLine(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2), collecting)
 	children := []*burner{start(t, "burn", 0), start(t, "burn", 1)} // so that both have ticks
-	for name, w := range map[string]Watch{
-		"two ends":  {Measured: cpuset.Of(1), Client: cpuset.Of(0)},
-		"one":       {Measured: cpuset.Of(0, 1)},
-		"in common": {Measured: cpuset.Of(0, 1), Client: cpuset.Of(0, 1)},
+	for name, c := range map[string]struct {
+		application, client cpuset.Set
+		seen                bool
+	}{
+		"two ends":      {cpuset.Of(1), cpuset.Of(0), true},
+		"one in common": {cpuset.Of(0, 1), cpuset.Of(0), true},
+		"no client":     {cpuset.Of(0, 1), cpuset.Set{}, false},
+		"the same":      {cpuset.Of(0, 1), cpuset.Of(0, 1), false},
 	} {
-		s := begin(t, w)
+		s := begin(t, Watch{Measured: c.application, Client: c.client})
 		if _, err := fmt.Fprintln(children[0].in, 300); err != nil {
 			t.Fatal(err)
 		}
@@ -30,13 +34,13 @@ func TestCacheLine(t *testing.T) {
 		found, again := s.CacheLine(), s.CacheLine()
 		window := end(t, s).Window
 		switch {
-		case name != "two ends" && found != nil:
+		case !c.seen && found != nil:
 			t.Errorf("%s: %+v", name, found)
-		case name != "two ends":
+		case !c.seen:
 		case found == nil || found.P10 > found.Median || found.Median > found.P90 || found.Looks > 2+2*uint64(window)/1e6:
-			t.Errorf("in %d ns: %+v", window, found)
+			t.Errorf("%s in %d ns: %+v", name, window, found)
 		case again != nil && again.Looks >= found.Looks:
-			t.Errorf("%d looks since the %d before", again.Looks, found.Looks)
+			t.Errorf("%s: %d looks since the %d before", name, again.Looks, found.Looks)
 		}
 	}
 }

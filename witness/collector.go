@@ -77,14 +77,15 @@ type (
 	}
 )
 
-// side is 1 for the CPUs of the first end, 2 for those of the second, and 0 for those of both or neither.
-func (s scope) side(cpu int) (side uint64) {
-	for i, end := range s.ends {
-		if end.Contains(cpu) {
-			side += uint64(i + 1)
-		}
+// side is 2 for the CPUs of the second end, 1 for the others of the first, and 0 for all else.
+func (s scope) side(cpu int) uint64 {
+	switch {
+	case s.ends[1].Contains(cpu):
+		return 2
+	case s.ends[0].Contains(cpu):
+		return 1
 	}
-	return side % 3
+	return 0
 }
 
 // The modes of a CPU.

@@ -41,9 +41,9 @@ func away(h host.Host, from int, d factor.Distance) cpuset.Set {
 	return cpuset.Of(ids...)
 }
 
-// apart says where CPUs are, seen from others, as far as the kernel says it.
+// apart says where CPUs are, seen from others that they do not have in common, as far as the kernel says it.
 func apart(h host.Host, cpus, from cpuset.Set) (all []string) {
-	for d := factor.SameCPU; d <= factor.OtherNode; d++ {
+	for d := factor.Siblings; d <= factor.OtherNode; d++ {
 		for id := range from.All() {
 			if away(h, id, d).Intersects(cpus) {
 				all = append(all, d.String())

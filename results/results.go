@@ -222,8 +222,7 @@ type Cell struct {
 	Application cpuset.Set `json:"applicationCPUs"`
 	Client      cpuset.Set `json:"clientCPUs"`
 	Neighbours  cpuset.Set `json:"neighbourCPUs"` // empty in quiet cells
-	// Apart is where the application's CPUs are, seen from the client's, as the kernel has it; CPUs that both
-	// have are left out.
+	// Apart is where the application's CPUs are, seen from other ones of the client, as the kernel has it.
 	Apart []string `json:"apart,omitempty"`
 }
 

@@ -91,8 +91,8 @@ func (s State) cgroups(root string) error {
 // kernelThread begins the names of kernel threads in a State.
 const kernelThread = "kernel thread "
 
-// rescuer begins the names of threads that help a workqueue out of a lack of memory. Whoever has helped keeps the
-// CPUs that unbound work had then (unbind_worker in kernel/workqueue.c), and nobody else may change them.
+// rescuer begins the names of threads that help a workqueue out of a lack of memory. Whoever has helped keeps
+// the CPUs that unbound work had then (unbind_worker in kernel/workqueue.c), and nobody else may change them.
 const rescuer = "kworker/R"
 
 // tasks adds the CPUs of kernel threads, and the processes of Isolane and of programs that its tests start.

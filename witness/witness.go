@@ -5,7 +5,7 @@
 //
 // Where the kernel allows it (5.18 or newer with BTF), one eBPF program at sched_switch adds up each task's
 // runs on each CPU. On the measured CPUs interrupts and softirqs are added up too, and single intrusions
-// recorded, which explain the worst samples; and it is timed how long a cache line takes between the two sides.
+// recorded, which explain the worst samples; and a cache line is timed on its way between the two sides.
 // Elsewhere it is differences of /proc, and the evidence says so.
 // docs/measurements.md has what the programs cost.
 //

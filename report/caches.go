@@ -35,7 +35,7 @@ func distanceTable(s *figures.Summary) table {
 		for _, m := range s.Primary() {
 			for _, far := range []bool{false, true} {
 				is := func(w evidence.Way) bool { return far == (w.Took > longest/2) }
-				own, of, text := c.Those(m, is), base.Those(m, is), format.None
+				own, of, text := c.ValuesWhere(m, is), base.ValuesWhere(m, is), format.None
 				if len(own) > 0 {
 					text = m.Unit.Full(stats.Median(own)) + ", " + quantity.Count(len(own), "run")
 				}

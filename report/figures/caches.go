@@ -15,8 +15,8 @@ func (c Cell) Ways(m metric.Metric) []evidence.Way {
 	return evidence.Ways(c.used, append(slices.Clone(m.MeanOf), m.Name)...)
 }
 
-// Those returns the values of the blocks with such a way.
-func (c Cell) Those(m metric.Metric, is func(evidence.Way) bool) (all []float64) {
+// ValuesWhere returns the values of the blocks whose way is such.
+func (c Cell) ValuesWhere(m metric.Metric, is func(evidence.Way) bool) (all []float64) {
 	for _, w := range c.Ways(m) {
 		if b, ok := c.Figure(m).At(w.Block); ok && is(w) {
 			all = append(all, b.Value)

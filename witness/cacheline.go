@@ -6,11 +6,11 @@ import (
 	"isolane.dev/isolane/results"
 )
 
-// fetches counts, by how long a cache line took, in steps of FETCH of bpf/trace.c.
+// fetches counts how often a cache line took how long, as cpu.fetched of bpf/trace.c does.
 type fetches [64]uint32
 
 const (
-	fetchWidth = 16 // FETCH, in nanoseconds
+	fetchWidth = 16 // nanoseconds, FETCH of bpf/trace.c
 	leastLooks = 30 // for a median
 )
 
@@ -39,6 +39,7 @@ func (s *Session) CacheLine() *results.CacheLine {
 	return since.cacheLine()
 }
 
+// cacheLine returns the ranks of the middles of the buckets; nil for too few looks.
 func (f fetches) cacheLine() *results.CacheLine {
 	var looks uint64
 	for _, count := range f {

@@ -176,8 +176,8 @@ struct frame {
 
 enum mode { OFF, COUNTED, MEASURED };
 
-#define FETCH 16    // nanoseconds, the width of a bucket; the last one has no end
-#define FETCHES 64
+#define FETCH 16      // nanoseconds, the width of a bucket of cpu.fetched
+#define FETCHES 64    // buckets, of which the last one has no end
 #define PAUSE 1000000 // nanoseconds at least between two looks of a CPU at the word
 
 // A word that the CPUs of two sides write in turn, on cache lines of its own: the side that wrote it last.

@@ -148,26 +148,47 @@ func (a *at) give(ctx context.Context, f function) error {
 	}
 	defer h.Close()
 	if err = a.rename(h, f.Lane.Name); err == nil {
-		err = a.takeMAC(h, f.Settings.MAC)
+		err = a.takeMAC(ctx, h, f.Settings.MAC)
 	}
 	if err == nil {
 		err = f.Lane.Configure()
 	}
+	if err == nil && a.pf.Attrs().RawFlags&unix.IFF_UP != 0 {
+		err = a.awaitLink(ctx, h, f.Lane)
+	}
 	if err != nil {
 		return fmt.Errorf("%s in %s: %w", f.Lane.Name, a.netns, err)
 	}
-	if a.pf.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
-		return nil
+	return nil
+}
+
+// awaitLink waits until the card has told the function about its link, which goes down for a while when the card
+// gets functions. A card that was busy may have missed that the driver reset the function, and igbvf does not ask
+// again by itself: so after a while the device is set up anew. A function whose link stays down is no error.
+func (a *at) awaitLink(ctx context.Context, h *netlink.Handle, inside *netdev.Peer) error {
+	var l netlink.Link
+	var err error
+	up := func() bool {
+		l, err = h.LinkByName(inside.Name)
+		return err != nil || l.Attrs().RawFlags&unix.IFF_RUNNING != 0
 	}
-	return wait(ctx, func() bool { // the card tells the function about its link
-		l, lerr := h.LinkByName(f.Lane.Name)
-		return lerr != nil || l.Attrs().RawFlags&unix.IFF_RUNNING != 0
-	})
+	if late := wait(ctx, up); late != nil || err != nil || up() {
+		return cmp.Or(late, err)
+	}
+	card, err := a.h.LinkByIndex(a.pf.Attrs().Index)
+	if err != nil || card.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
+		return err
+	}
+	if err = cmp.Or(h.LinkSetDown(l), inside.Configure()); err != nil {
+		return err
+	}
+	late := wait(ctx, up)
+	return cmp.Or(late, err)
 }
 
 // putBack restores the function as it was found. While its device is in the lane it keeps the card's tag, so
 // that the lane's programs send nothing without it.
-func (a *at) putBack(f function) error {
+func (a *at) putBack(ctx context.Context, f function) error {
 	if a.Name == "" {
 		return a.set(f.Settings, false)
 	}
@@ -186,7 +207,7 @@ func (a *at) putBack(f function) error {
 		err = a.set(tagged, true)
 	}
 	if err == nil && f.MAC != "" {
-		err = a.takeMAC(h, f.MAC)
+		err = a.takeMAC(ctx, h, f.MAC)
 	}
 	if err == nil && f.MTU > 0 {
 		err = a.putBackDevice(h, f)
@@ -258,28 +279,33 @@ func (a *at) rename(h *netlink.Handle, name string) error {
 	return nil
 }
 
-// takeMAC makes the device use the MAC address that the card has for it. Drivers such as igbvf read it when
-// the device is set up, and let nobody set it.
-func (a *at) takeMAC(h *netlink.Handle, mac string) error {
+// takeMAC makes the device use the MAC address that the card has for it. Drivers such as igbvf ask the card for
+// it when the device is set down, and let nobody set another one. A card that does not answer in time, as one
+// that is being reset, leaves the device with its former address, so it is made to ask again.
+func (a *at) takeMAC(ctx context.Context, h *netlink.Handle, mac string) error {
 	l, err := h.LinkByName(a.Name)
 	if err != nil || l.Attrs().HardwareAddr.String() == mac {
 		return err
 	}
-	if err = h.LinkSetUp(l); err == nil {
-		err = h.LinkSetDown(l)
-	}
-	if err == nil {
-		l, err = h.LinkByName(a.Name)
-	}
-	if err != nil || l.Attrs().HardwareAddr.String() == mac {
+	address, err := net.ParseMAC(mac)
+	if err != nil {
 		return err
 	}
-	address, err := net.ParseMAC(mac)
-	if err == nil {
+	late := wait(ctx, func() bool {
+		if err = h.LinkSetUp(l); err == nil {
+			err = h.LinkSetDown(l)
+		}
+		if err == nil {
+			l, err = h.LinkByName(a.Name)
+		}
+		if err != nil || l.Attrs().HardwareAddr.String() == mac {
+			return true
+		}
 		err = h.LinkSetHardwareAddr(l, address)
-	}
+		return !errors.Is(err, unix.EADDRNOTAVAIL)
+	})
 	if err != nil {
 		err = fmt.Errorf("%s: address %s: %w", a.Name, mac, err)
 	}
-	return err
+	return cmp.Or(late, err)
 }

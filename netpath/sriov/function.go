@@ -213,11 +213,11 @@ func (functionOp) Write(ctx context.Context, s journal.Step, value string) error
 		return err
 	}
 	if f.Lane == nil {
-		return a.putBack(f)
+		return a.putBack(ctx, f)
 	}
 	if a.inLane && s.Replaced != "" && s.Replaced != value { // made anew: no earlier address stays
 		found, perr := parse(s.Before)
-		if err = errors.Join(perr, a.putBack(found)); err != nil {
+		if err = errors.Join(perr, a.putBack(ctx, found)); err != nil {
 			return err
 		}
 	}

@@ -162,9 +162,10 @@ func (a *at) give(ctx context.Context, f function) error {
 	return nil
 }
 
-// awaitLink waits until the card has told the function about its link, which goes down for a while when the card
-// gets functions. A card that was busy may have missed that the driver reset the function, and igbvf does not ask
-// again by itself: so after a while the device is set up anew. A function whose link stays down is no error.
+// awaitLink waits until the card has told the function about its link, which goes down for a while when the
+// card gets functions. A card that was busy may have missed that the driver reset the function, and igbvf does
+// not ask again by itself: so after a while the device is set up anew. A function whose link stays down is no
+// error.
 func (a *at) awaitLink(ctx context.Context, h *netlink.Handle, inside *netdev.Peer) error {
 	var l netlink.Link
 	var err error
@@ -279,9 +280,9 @@ func (a *at) rename(h *netlink.Handle, name string) error {
 	return nil
 }
 
-// takeMAC makes the device use the MAC address that the card has for it. Drivers such as igbvf ask the card for
-// it when the device is set down, and let nobody set another one. A card that does not answer in time, as one
-// that is being reset, leaves the device with its former address, so it is made to ask again.
+// takeMAC makes the device use the MAC address that the card has for it. Drivers such as igbvf ask the card
+// for it when the device is set down, and let nobody set another one. A card that does not answer in time, as
+// one that is being reset, leaves the device with its former address, so it is made to ask again.
 func (a *at) takeMAC(ctx context.Context, h *netlink.Handle, mac string) error {
 	l, err := h.LinkByName(a.Name)
 	if err != nil || l.Attrs().HardwareAddr.String() == mac {

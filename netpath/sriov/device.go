@@ -163,9 +163,9 @@ func (a *at) give(ctx context.Context, f function) error {
 }
 
 // awaitLink waits until the card has told the function about its link, which goes down for a while when the
-// card gets functions. A card that was busy may have missed that the driver reset the function, and igbvf does
-// not ask again by itself: so after a while the device is set up anew. A function whose link stays down is
-// no error.
+// card gets functions. A card that was busy may have missed that the driver reset the function, and igbvf
+// does not ask again by itself: so after a while the device is set up anew. A function whose link stays down
+// is no error.
 func (a *at) awaitLink(ctx context.Context, h *netlink.Handle, inside *netdev.Peer) error {
 	var l netlink.Link
 	var err error

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -47,20 +49,63 @@ func (o *Output) Type() string { return "format" }
 // JSON reports whether the command prints one JSON document.
 func (o *Output) JSON() bool { return o.format == "json" }
 
-// Print prints a document in the chosen format, unless there is an error.
-func (o *Output) Print(cmd *cobra.Command, d interface{ Write(w io.Writer) }, err error) error {
-	if err != nil {
-		return err
-	}
-	return o.PrintAs(cmd, d, d.Write)
+// Document is what a command prints, as JSON or for people.
+type Document interface{ Write(w io.Writer) }
+
+// Written is a document whose text for people, or whose picture, is made by a function.
+type Written struct {
+	Document  any
+	Text, SVG func(io.Writer) // nil: there is none
 }
 
-// PrintAs is Print for a document that can be written in several ways.
-func (o *Output) PrintAs(cmd *cobra.Command, d any, write func(io.Writer)) error {
-	if o.JSON() {
-		return PrintJSON(cmd.OutOrStdout(), d)
+// Write prints the text.
+func (d Written) Write(w io.Writer) {
+	if d.Text != nil {
+		d.Text(w)
 	}
-	write(cmd.OutOrStdout())
+}
+
+// besideError is an error that a document does not replace.
+type besideError struct{ error }
+
+func (e besideError) Unwrap() error { return e.error }
+
+// Beside returns an error of a command that prints its document nevertheless; nil stays nil.
+func Beside(err error) error {
+	if err == nil {
+		return nil
+	}
+	return besideError{err}
+}
+
+// Prints makes a command print the document that run returns, in the format that -o names: text, JSON, or one
+// of more. If run fails it prints none, unless the error is Beside it.
+func Prints(cmd *cobra.Command, run func(*cobra.Command, []string) (Document, error),
+	more ...string) *cobra.Command {
+	var out Output
+	out.Flags(cmd, append([]string{"text", "json"}, more...)...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		d, err := run(cmd, args)
+		if _, beside := errors.AsType[besideError](err); err != nil && !beside || d == nil {
+			return err
+		}
+		return cmp.Or(out.print(cmd.OutOrStdout(), d), err)
+	}
+	return cmd
+}
+
+func (o *Output) print(w io.Writer, d Document) error {
+	written, is := d.(Written)
+	switch {
+	case o.JSON() && is:
+		return PrintJSON(w, written.Document)
+	case o.JSON():
+		return PrintJSON(w, d)
+	case o.format == "svg" && written.SVG != nil:
+		written.SVG(w)
+	case o.format == "text":
+		d.Write(w)
+	}
 	return nil
 }
 

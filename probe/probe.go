@@ -12,6 +12,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -203,6 +204,18 @@ type Server interface {
 // same time, and their measurements become one.
 type Merger interface {
 	Merge(name string, each []results.Measurement) (results.Measurement, error)
+}
+
+// ServeByHand is the application that a probe of ByHand measures, until the context ends. Without a folder for
+// its files it makes one that goes with it.
+func ServeByHand(ctx context.Context, application Server, c Conditions, out io.Writer) (err error) {
+	if c.Dir == "" {
+		if c.Dir, err = os.MkdirTemp("", "isolane-probe-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(c.Dir)
+	}
+	return application.Serve(ctx, c, out)
 }
 
 // ByHand reads the probe that `isolane probe` runs. An error in its conditions names the flag.

@@ -18,6 +18,7 @@ import (
 	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/pod"
+	"isolane.dev/isolane/runtime/process"
 )
 
 // Request is a session as its user asks for it.
@@ -104,10 +105,13 @@ func (r Request) resumed() (Options, error) {
 // MissingError says what a session needs that this user or machine does not have.
 type MissingError struct {
 	What   string
-	Remedy string // a command; "": the same one as root
+	Remedy string // a command
 }
 
 func (e *MissingError) Error() string { return e.What }
+
+// Hint returns the remedy.
+func (e *MissingError) Hint() string { return e.Remedy }
 
 // needful is a factor that needs more of the host than programs.
 type needful interface {
@@ -145,10 +149,11 @@ func lacksAlgorithm(s scenario.Scenario, root fs.FS) error {
 			"net.ipv4.tcp_allowed_congestion_control='%[2]s %[1]s'", name, strings.Join(allowed, " "))}
 }
 
-// Ready checks what a session needs before reading the host. It fails with a *MissingError.
+// Ready checks what a session needs before reading the host. It fails with a *MissingError or a
+// *process.RootError.
 func (o Options) Ready(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return &MissingError{"prove needs root: it makes network namespaces and cpusets", ""}
+	if err := process.NeedRoot("prove", "it makes network namespaces and cpusets"); err != nil {
+		return err
 	}
 	cells, err := o.measured()
 	if err != nil {

@@ -59,6 +59,34 @@ type runner struct {
 	unmade []string // beside a lane in force, and why
 }
 
+// StoppedError says why a session ended before its last run. What was measured is stored.
+type StoppedError struct {
+	Err  error
+	Runs int    // that are stored
+	Dir  string // of the results
+}
+
+func (e *StoppedError) Error() string {
+	if errors.Is(e.Err, ErrInterrupted) {
+		return fmt.Sprintf("%v: %d runs are stored in %s", e.Err, e.Runs, e.Dir)
+	}
+	return e.Err.Error()
+}
+
+func (e *StoppedError) Unwrap() error { return e.Err }
+
+// Hint says how the session goes on.
+func (e *StoppedError) Hint() string {
+	on := "go on with: isolane prove --resume " + e.Dir
+	switch {
+	case errors.Is(e.Err, ErrDrifted): // not before the lanes are in force again
+		return ""
+	case errors.Is(e.Err, ErrInterrupted):
+		return on
+	}
+	return fmt.Sprintf("%d runs are stored; %s", e.Runs, on)
+}
+
 // Estimate is what lies ahead, told before the session starts.
 type Estimate struct {
 	Runs, Cells, Blocks int
@@ -84,9 +112,9 @@ type Progress struct {
 	Capacity      string // the probe whose capacity is measured; then Done and Runs count those runs
 }
 
-// Run runs a session and stores each run in o.Dir. If interrupted it returns what was measured and
-// ErrInterrupted; if cells are left that need another boot, an *AwaitsError. It always leaves the host as it
-// found it, or the error says what could not be restored.
+// Run runs a session and stores each run in o.Dir. If it ends early it returns what was measured and a
+// *StoppedError, of ErrInterrupted if the context has ended; if cells are left that need another boot, an
+// *AwaitsError. It always leaves the host as it found it, or the error says what could not be restored.
 func Run(ctx context.Context, o Options) (results.Session, error) {
 	s, r, err := open(ctx, o)
 	if err != nil {
@@ -100,6 +128,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 			s.Stopped.Why = context.Cause(ctx).Error()
 		}
 		_ = results.Write(o.Dir, s) // a full disk has its error already
+		err = &StoppedError{err, len(s.Runs), o.Dir}
 	}
 	return s, err
 }

@@ -9,6 +9,7 @@ import (
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/top"
+	"isolane.dev/isolane/watch"
 )
 
 func topCommand() *cobra.Command {
@@ -25,8 +26,8 @@ func topCommand() *cobra.Command {
 				return cli.Hint(errors.New("top needs a terminal"), "isolane watch prints the same, a line a second; "+
 					"watch -o json: a document a second")
 			}
-			if os.Geteuid() != 0 {
-				return cli.Hint(errors.New("top needs root: it attaches programs to the kernel's tracepoints"), sudo())
+			if err := watch.Need("top"); err != nil {
+				return err
 			}
 			return top.Run(cmd.Context(), options(), os.Stdin, out)
 		},

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"os"
 	"runtime/debug"
 	"strings"
 
@@ -37,8 +36,8 @@ func watchCommand() *cobra.Command {
 			if cmd.Flags().Changed("cpus") && o.CPUs.IsEmpty() {
 				return cli.Usage(errors.New("--cpus: expected CPUs"))
 			}
-			if os.Geteuid() != 0 {
-				return cli.Hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"), sudo())
+			if err = watch.Need("watch"); err != nil {
+				return err
 			}
 			return runWatch(cmd, o, out.JSON())
 		},

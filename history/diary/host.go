@@ -32,6 +32,11 @@ type UnchangedError struct{ Err error }
 func (e *UnchangedError) Error() string { return e.Err.Error() }
 func (e *UnchangedError) Unwrap() error { return e.Err }
 
+// Hint says what is in force.
+func (e *UnchangedError) Hint() string {
+	return "the lanes that were in force before are; isolane status shows them"
+}
+
 // LeftOutError says how many files of lanes were left out.
 type LeftOutError struct{ Files, All int }
 

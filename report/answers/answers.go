@@ -26,6 +26,21 @@ type Page struct {
 	Sessions  []figures.Summary // one per scenario
 }
 
+// Of returns the page of a table with the sessions in these directories. An error is the caller's, see Add.
+func Of(table claims.Report, scenarios []scenario.Scenario, dirs []string) (Page, error) {
+	p := Page{Table: table, Scenarios: scenarios}
+	for _, dir := range dirs {
+		s, err := results.Read(dir)
+		if err == nil {
+			err = p.Add(dir, s)
+		}
+		if err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
 // Add adds the session of a directory. It must be the only one of its scenario, because a second one would
 // answer nothing.
 func (p *Page) Add(dir string, s results.Session) error {

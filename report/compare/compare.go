@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -31,6 +32,16 @@ const (
 type Side struct {
 	Name    string
 	Session results.Session
+}
+
+// Read reads the session in a directory with results, or in the file there.
+func Read(name string) (Side, error) {
+	dir := name
+	if filepath.Base(name) == results.File {
+		dir = filepath.Dir(name)
+	}
+	s, err := results.Read(dir)
+	return Side{name, s}, err
 }
 
 // Document is what `isolane compare A B` prints.

@@ -199,6 +199,19 @@ func Need(what string, need ...string) error {
 	return err
 }
 
+// RootError says that a command needs root, and why.
+type RootError struct{ Command, Why string }
+
+func (e *RootError) Error() string { return e.Command + " needs root: " + e.Why }
+
+// NeedRoot fails with a *RootError if this process is not root's.
+func NeedRoot(command, why string) error {
+	if os.Geteuid() != 0 {
+		return &RootError{command, why}
+	}
+	return nil
+}
+
 func missing(need []string) ([]string, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -67,8 +67,8 @@ func (c Client) Apply(ctx context.Context, want []lane.Lane, prune bool) (a lane
 	return a, plan.At(err, want)
 }
 
-// ApplyFiles is Apply for the lanes of files, as lane.ReadAll reads them. If no agent answers, that comes before
-// what is wrong with the files.
+// ApplyFiles is Apply for the lanes of files, as lane.ReadAll reads them. If no agent answers, that comes
+// before what is wrong with the files.
 func (c Client) ApplyFiles(ctx context.Context, files []string, stdin io.Reader, prune bool) (a lanes.Applied,
 	err error) {
 	want, wrong := lane.ReadAll(files, stdin)

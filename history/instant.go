@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Between returns the query for events between two times that a person has named, see Instant. Without until it
-// has no end, because the clock may have been ahead. An error names the option.
+// Between returns the query for events between two times that a person has named, see Instant. Without until
+// it has no end, because the clock may have been ahead. An error names the option.
 func Between(since, until string, now time.Time) (q Query, err error) {
 	if q.Since, err = Instant(since, now); err != nil {
 		return q, fmt.Errorf("--since %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +27,7 @@ type Request struct {
 	Scenario string   // name or file; "": edge
 	Mode     string   // quick, standard or proof; "": quick
 	Cells    []string // see Options
-	Seed     uint64
+	Seed     uint64   // 0: a random one
 	Lane     string
 	Runtime  string           // of application and neighbours: pod, or "" for processes
 	Static   string           // for pods: a second node of this machine, whose kubelet assigns CPUs; "": none
@@ -43,6 +44,9 @@ func (r Request) Options() (Options, error) {
 	o := Options{Kinds: r.Kinds, Lane: r.Lane, Mode: r.Mode, Cells: r.Cells, Seed: r.Seed, Dir: r.Dir}
 	if o.Mode == "" {
 		o.Mode = "quick"
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64N(1e9) + 1 //nolint:gosec // G404: any order will do, and it is printed
 	}
 	name := r.Scenario
 	if name == "" {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +31,8 @@ func thisHost(cmd *cobra.Command) *diary.Host {
 // agentOf is the agent of this host, for a user who may not do himself what he asks for. lacks is the error
 // that he got; it stays where no agent answers.
 func agentOf(cmd *cobra.Command, lacks error) agent.Client {
-	return agent.Client{Socket: agent.Socket(), None: lacks, Version: version.Of().Version, Out: cmd.ErrOrStderr()}
+	return agent.Client{Socket: agent.Socket(), None: lacks, Version: version.Of().Version,
+		Out: cmd.ErrOrStderr()}
 }
 
 // unable says whether a command failed for what this user may not do, and an agent may.
@@ -44,10 +44,4 @@ func unable(err error) bool {
 func sudo() string { return "sudo " + typed() }
 
 // typed is the command line of this process.
-func typed() string {
-	var words []string
-	for _, a := range os.Args {
-		words = append(words, change.Quote(a))
-	}
-	return strings.Join(words, " ")
-}
+func typed() string { return change.Quote(os.Args...) }

@@ -16,11 +16,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// laneFiles are the files with lanes that -f names: a file, a directory of them, or - for standard input.
-type laneFiles struct{ names []string }
-
-func (f *laneFiles) flags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&f.names, "file", "f", nil,
+// fileFlag is -f, for files with lanes: a file, a directory of them, or - for standard input.
+func fileFlag(cmd *cobra.Command, names *[]string) {
+	cmd.Flags().StringArrayVarP(names, "file", "f", nil,
 		"file with lanes (YAML), directory of such files, or - for standard input; may be given several times")
 	cli.Must(cmd.MarkFlagFilename("file", "yaml", "yml", "json"))
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func applyCommand() *cobra.Command {
-	var files laneFiles
+	var files []string
 	var dryRun, prune, each, verbose bool
 	cmd := cli.Prints(&cobra.Command{
 		Use:   "apply [-f LANES]",
@@ -32,10 +32,10 @@ func applyCommand() *cobra.Command {
 			"exit code is 3 if a file was left out. isolane.service does this at boot with\n" +
 			"/etc/isolane/lanes.d.",
 	}, func(cmd *cobra.Command, _ []string) (cli.Document, error) {
-		if prune && len(files.names) == 0 {
+		if prune && len(files) == 0 {
 			return nil, cli.Usage(errors.New("--prune: name with -f the lanes that stay"))
 		}
-		if each && len(files.names) == 0 {
+		if each && len(files) == 0 {
 			return nil, cli.Usage(errors.New("--each: name with -f the files with lanes"))
 		}
 		if dryRun {
@@ -46,16 +46,16 @@ func applyCommand() *cobra.Command {
 		var a lanes.Applied
 		var err error
 		if each {
-			a, err = h.ApplyEach(cmd.Context(), files.names, cmd.InOrStdin())
-		} else if a, err = h.Apply(cmd.Context(), files.names, cmd.InOrStdin(), prune); unable(err) {
-			a, err = agentOf(cmd, err).ApplyFiles(cmd.Context(), files.names, cmd.InOrStdin(), prune)
+			a, err = h.ApplyEach(cmd.Context(), files, cmd.InOrStdin())
+		} else if a, err = h.Apply(cmd.Context(), files, cmd.InOrStdin(), prune); unable(err) {
+			a, err = agentOf(cmd, err).ApplyFiles(cmd.Context(), files, cmd.InOrStdin(), prune)
 		}
 		if is[*diary.LeftOutError](err) && a.Kind != "" { // else nothing is in force
 			err = cli.Beside(err)
 		}
 		return cli.Written{Document: a, Text: func(w io.Writer) { a.Write(w, verbose) }}, err
 	})
-	files.flags(cmd)
+	fileFlag(cmd, &files)
 	cmd.Flags().BoolVar(&prune, "prune", false, "release the lanes in force that the file does not name")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false,
 		"print the commands that a person would type, and change nothing")
@@ -66,7 +66,7 @@ func applyCommand() *cobra.Command {
 }
 
 func diffCommand() *cobra.Command {
-	var files laneFiles
+	var files []string
 	var prune bool
 	cmd := cli.Prints(&cobra.Command{
 		Use: "diff [-f LANES]",
@@ -79,13 +79,13 @@ func diffCommand() *cobra.Command {
 		}
 		return cli.Written{Document: d, Text: func(w io.Writer) { lanes.WriteDifference(w, d) }}, err
 	})
-	files.flags(cmd)
+	fileFlag(cmd, &files)
 	cmd.Flags().BoolVar(&prune, "prune", false, "as apply --prune does it")
 	return cmd
 }
 
 // difference is what apply would do; also for a user who may not do it, as far as they may read it.
-func difference(cmd *cobra.Command, files laneFiles, prune bool) (d enforce.Difference, err error) {
+func difference(cmd *cobra.Command, files []string, prune bool) (d enforce.Difference, err error) {
 	l, err := lanes.Look(options())
 	if errors.Is(err, journal.ErrNeedsRoot) {
 		fmt.Fprintf(cmd.ErrOrStderr(),
@@ -95,7 +95,7 @@ func difference(cmd *cobra.Command, files laneFiles, prune bool) (d enforce.Diff
 	if err != nil {
 		return d, err
 	}
-	p, err := l.WantFiles(files.names, cmd.InOrStdin(), prune)
+	p, err := l.WantFiles(files, cmd.InOrStdin(), prune)
 	if err != nil {
 		return d, err
 	}
@@ -107,13 +107,11 @@ func releaseCommand() *cobra.Command {
 	cmd := cli.Prints(&cobra.Command{
 		Use:   "release NAME... | --all",
 		Short: "Take lanes back: their settings are undone, their processes go on outside",
-		Args: func(_ *cobra.Command, args []string) error {
-			if all == (len(args) > 0) {
-				return cli.Usage(errors.New("release: expected names of lanes, or --all"))
-			}
-			return nil
-		},
+		Args:  cobra.ArbitraryArgs,
 	}, func(cmd *cobra.Command, names []string) (cli.Document, error) {
+		if all == (len(names) > 0) {
+			return nil, cli.Usage(errors.New("release: expected names of lanes, or --all"))
+		}
 		r, err := thisHost(cmd).Release(cmd.Context(), names, all)
 		if unable(err) {
 			r, err = agentOf(cmd, err).Release(cmd.Context(), names, all)

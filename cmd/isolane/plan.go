@@ -19,14 +19,14 @@ import (
 )
 
 func planCommand() *cobra.Command {
-	var files laneFiles
+	var files []string
 	var from source
 	var repack bool
 	cmd := cli.Prints(&cobra.Command{
 		Use:   "plan -f LANES",
 		Short: "Show what would go where on this machine, and why",
 	}, func(cmd *cobra.Command, _ []string) (cli.Document, error) {
-		want, err := lane.ReadAll(files.names, cmd.InOrStdin())
+		want, err := lane.ReadAll(files, cmd.InOrStdin())
 		if err != nil {
 			return nil, err
 		}
@@ -38,8 +38,9 @@ func planCommand() *cobra.Command {
 		return cli.Written{Document: p, Text: func(w io.Writer) { draw.Placement(w, p) },
 			SVG: func(w io.Writer) { _ = draw.SVG(w, h, p) }}, err
 	}, "svg")
-	files.flags(cmd)
-	from.flags(cmd, "placement that is in force already (what -o json prints); without it, the lanes in force here")
+	fileFlag(cmd, &files)
+	from.flags(cmd,
+		"placement that is in force already (what -o json prints); without it, the lanes in force here")
 	cmd.Flags().BoolVar(&repack, "repack", false,
 		"move lanes that are placed, where that saves something that costs more")
 	cli.Must(cmd.MarkFlagRequired("file"))

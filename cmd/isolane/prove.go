@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"time"
@@ -35,9 +34,6 @@ func proveCommand() *cobra.Command {
 			"another boot.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.Seed == 0 {
-				r.Seed = rand.Uint64N(1e9) + 1 //nolint:gosec // G404: any order will do, and it is printed
-			}
 			for mode, chosen := range modes {
 				if *chosen {
 					r.Mode = mode
@@ -121,22 +117,11 @@ func probeCommand() *cobra.Command {
 			"    isolane probe echo '{protocol: tcp, mode: open, rate: 1000}'",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := probe.ByHand(drivers.Kinds().Probes, args[0], strings.Join(args[1:], ""), c)
+			do, err := probe.ByHand(drivers.Kinds().Probes, args[0], strings.Join(args[1:], ""), c, serve)
 			if err != nil {
 				return cli.Usage(err)
 			}
-			if serve {
-				application, ok := p.(probe.Server)
-				if !ok {
-					return cli.Usage(fmt.Errorf("probe %s is the application itself: leave out --serve", args[0]))
-				}
-				return probe.ServeByHand(cmd.Context(), application, c, cmd.OutOrStdout())
-			}
-			m, err := p.Run(cmd.Context(), c)
-			if err == nil {
-				err = cli.PrintJSON(cmd.OutOrStdout(), m)
-			}
-			return err
+			return do(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()

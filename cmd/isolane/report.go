@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"isolane.dev/isolane/claims/rules"
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/prove/drivers"
@@ -64,15 +62,11 @@ func reportCommand() *cobra.Command {
 
 // answer prints what sessions say of a published table.
 func answer(cmd *cobra.Command, table string, dirs []string) error {
-	published, err := rules.AuditFile(cmd.Context(), table)
-	if err != nil {
-		return cli.Usage(err)
-	}
 	scenarios, err := prove.Own(drivers.Kinds())
 	if err != nil {
 		return err
 	}
-	page, err := answers.Of(published, scenarios, dirs)
+	page, err := answers.Stored(cmd.Context(), table, scenarios, dirs)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -89,12 +83,7 @@ func compareCommand() *cobra.Command {
 			"them is not excluded, as it is within a session.",
 		Args: cobra.ExactArgs(2),
 	}, func(_ *cobra.Command, args []string) (cli.Document, error) {
-		a, err := compare.Read(args[0])
-		b, berr := compare.Read(args[1])
-		if err = cmp.Or(err, berr); err != nil {
-			return nil, cli.Usage(err)
-		}
-		d, err := compare.Sessions(a, b, all)
+		d, err := compare.Stored(args[0], args[1], all)
 		return d, cli.Usage(err)
 	})
 	cmd.Flags().BoolVar(&all, "all", false, "compare all metrics, not the primary ones only")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"runtime/debug"
 	"strings"
@@ -73,9 +72,7 @@ func runWatch(cmd *cobra.Command, o watch.Options, asJSON bool) (err error) {
 		}
 	}
 	if asJSON {
-		e := json.NewEncoder(cmd.OutOrStdout())
-		e.SetEscapeHTML(false)
-		return w.Run(cmd.Context(), recorded(func(r watch.Reading) error { return e.Encode(r) }))
+		return w.Run(cmd.Context(), recorded(watch.Documents(cmd.OutOrStdout())))
 	}
 	show := watch.NewDisplay(cmd.OutOrStdout(), o.Budget)
 	defer show.Close() // also where reading fails

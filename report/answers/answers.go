@@ -4,6 +4,7 @@ package answers
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/rules"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
@@ -26,19 +28,17 @@ type Page struct {
 	Sessions  []figures.Summary // one per scenario
 }
 
-// Of returns the page of a table with the sessions in these directories. An error is the caller's, see Add.
-func Of(table claims.Report, scenarios []scenario.Scenario, dirs []string) (Page, error) {
-	p := Page{Table: table, Scenarios: scenarios}
-	for _, dir := range dirs {
-		s, err := results.Read(dir)
-		if err == nil {
-			err = p.Add(dir, s)
-		}
-		if err != nil {
-			return p, err
+// Stored returns the page of the table in a file, with the sessions in these directories.
+func Stored(ctx context.Context, table string, scenarios []scenario.Scenario, dirs []string) (p Page, err error) {
+	p.Scenarios = scenarios
+	p.Table, err = rules.AuditFile(ctx, table)
+	for i := 0; i < len(dirs) && err == nil; i++ {
+		var s results.Session
+		if s, err = results.Read(dirs[i]); err == nil {
+			err = p.Add(dirs[i], s)
 		}
 	}
-	return p, nil
+	return p, err
 }
 
 // Add adds the session of a directory. It must be the only one of its scenario, because a second one would

@@ -290,8 +290,7 @@ func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []
 		if err == nil {
 			err = j.undo(ctx, op, s, false)
 		}
-		var alone *LeftAlone
-		if errors.As(err, &alone) {
+		if alone, is := errors.AsType[*LeftAlone](err); is {
 			left = append(left, alone)
 		} else {
 			errs = append(errs, err)

@@ -48,8 +48,8 @@ func wrong(path, format string, args ...any) error {
 
 // located adds file and line to an error about a field.
 func located(err error, file string, lines map[string]int) error {
-	var f *FieldError
-	if !errors.As(err, &f) {
+	f, is := errors.AsType[*FieldError](err)
+	if !is {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	at := *f

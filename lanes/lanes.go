@@ -2,8 +2,7 @@
 // workloads in them and releases them. The commands are calls of it.
 //
 //	l, err := lanes.Open(ctx, lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()}) // netpath/drivers
-//	p, _, err := l.Want([]lane.Lane{web}, false)
-//	applied, err := l.Put(ctx, p)
+//	applied, err := l.PutLanes(ctx, []lane.Lane{web}, false)
 //	cmd, err := l.Start(ctx, "web", []string{"nginx"}, nil)
 //	released, err := l.Release(ctx, "web")
 //	err = l.Close()
@@ -58,9 +57,7 @@ type Options struct {
 
 // Complete fills in the defaults.
 func (o Options) Complete() Options {
-	if o.Dir == "" {
-		o.Dir = journal.Dir
-	}
+	o.Dir = cmp.Or(o.Dir, journal.Dir)
 	if o.root == nil {
 		o.root = host.Live()
 	}
@@ -229,12 +226,10 @@ type Left struct {
 func (l *Lanes) PutEach(ctx context.Context, files [][]lane.Lane, done func(Applied, error)) (last Applied,
 	left []error) {
 	try := func(want ...lane.Lane) error {
-		l.Ask(ctx, want, false)
-		p, _, err := l.Want(want, false)
-		if err != nil {
-			return plan.At(err, want)
+		a, err := l.PutLanes(ctx, want, false)
+		if a.Kind == "" {
+			return err
 		}
-		a, err := l.Put(ctx, p)
 		if done(a, err); err == nil {
 			last = a
 		}
@@ -254,6 +249,17 @@ func (l *Lanes) PutEach(ctx context.Context, files [][]lane.Lane, done func(Appl
 		})
 	}
 	return last, left
+}
+
+// PutLanes plans lanes as Want does, and puts them in force. It returns the zero Applied if they cannot be
+// planned, else what Put does.
+func (l *Lanes) PutLanes(ctx context.Context, want []lane.Lane, prune bool) (Applied, error) {
+	l.Ask(ctx, want, prune)
+	p, _, err := l.Want(want, prune)
+	if err != nil {
+		return Applied{}, plan.At(err, want)
+	}
+	return l.Put(ctx, p)
 }
 
 // Put puts a placement in force. Attached workloads follow their lanes. Lanes go to the cgroups that their

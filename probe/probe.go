@@ -230,13 +230,13 @@ func ByHand(kinds []Driver, kind, settings string, c Conditions, serve bool) (
 		return nil, errors.New("--" + strings.Replace(err.Error(), "measure:", "window:", 1))
 	}
 	application, ok := p.(Server)
-	switch {
-	case serve && !ok:
+	if serve && !ok {
 		return nil, fmt.Errorf("probe %s is the application itself: leave out --serve", kind)
-	case serve:
-		return func(ctx context.Context, w io.Writer) error { return serveByHand(ctx, application, c, w) }, nil
 	}
 	return func(ctx context.Context, w io.Writer) error {
+		if serve {
+			return serveByHand(ctx, application, c, w)
+		}
 		m, err := runs.Run(ctx, c)
 		if err != nil {
 			return err

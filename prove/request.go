@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,19 +42,10 @@ func (r Request) Options() (Options, error) {
 	if r.Resume != "" {
 		return r.resumed()
 	}
-	o := Options{Kinds: r.Kinds, Lane: r.Lane, Mode: r.Mode, Cells: r.Cells, Seed: r.Seed, Dir: r.Dir}
-	if o.Mode == "" {
-		o.Mode = "quick"
-	}
-	if o.Seed == 0 {
-		o.Seed = rand.Uint64N(1e9) + 1 //nolint:gosec // G404: any order will do, and it is printed
-	}
-	name := r.Scenario
-	if name == "" {
-		name = "edge"
-	}
+	o := Options{Kinds: r.Kinds, Lane: r.Lane, Cells: r.Cells, Dir: r.Dir, Mode: cmp.Or(r.Mode, "quick"),
+		Seed: cmp.Or(r.Seed, rand.Uint64N(1e9)+1)} //nolint:gosec // G404: any order will do, and it is printed
 	var err error
-	if o.Scenario, err = Load(name, r.Kinds); err != nil {
+	if o.Scenario, err = Load(cmp.Or(r.Scenario, "edge"), r.Kinds); err != nil {
 		return o, err
 	}
 	switch r.Runtime {
@@ -154,7 +146,7 @@ func lacksAlgorithm(s scenario.Scenario, root fs.FS) error {
 }
 
 // Ready checks what a session needs before reading the host. It fails with a *MissingError or a
-// *process.RootError.
+// *process.CapabilityError.
 func (o Options) Ready(ctx context.Context) error {
 	if err := process.NeedRoot("prove", "it makes network namespaces and cpusets"); err != nil {
 		return err

@@ -61,30 +61,26 @@ type runner struct {
 
 // StoppedError says why a session ended before its last run. What was measured is stored.
 type StoppedError struct {
-	Err  error
-	Runs int    // that are stored
-	Dir  string // of the results
+	error
+	hint string
 }
 
-func (e *StoppedError) Error() string {
-	if errors.Is(e.Err, ErrInterrupted) {
-		return fmt.Sprintf("%v: %d runs are stored in %s", e.Err, e.Runs, e.Dir)
-	}
-	return e.Err.Error()
-}
-
-func (e *StoppedError) Unwrap() error { return e.Err }
+func (e *StoppedError) Unwrap() error { return e.error }
 
 // Hint says how the session goes on.
-func (e *StoppedError) Hint() string {
-	on := "go on with: isolane prove --resume " + e.Dir
+func (e *StoppedError) Hint() string { return e.hint }
+
+func (o Options) stopped(err error, runs int) error {
+	hint := "go on with: isolane prove --resume " + o.Dir
 	switch {
-	case errors.Is(e.Err, ErrDrifted): // not before the lanes are in force again
-		return ""
-	case errors.Is(e.Err, ErrInterrupted):
-		return on
+	case errors.Is(err, ErrDrifted): // not before the lanes are in force again
+		hint = ""
+	case errors.Is(err, ErrInterrupted):
+		err = fmt.Errorf("%w: %d runs are stored in %s", err, runs, o.Dir)
+	default:
+		hint = fmt.Sprintf("%d runs are stored; %s", runs, hint)
 	}
-	return fmt.Sprintf("%d runs are stored; %s", e.Runs, on)
+	return &StoppedError{err, hint}
 }
 
 // Estimate is what lies ahead, told before the session starts.
@@ -128,7 +124,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 			s.Stopped.Why = context.Cause(ctx).Error()
 		}
 		_ = results.Write(o.Dir, s) // a full disk has its error already
-		err = &StoppedError{err, len(s.Runs), o.Dir}
+		err = o.stopped(err, len(s.Runs))
 	}
 	return s, err
 }

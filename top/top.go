@@ -31,7 +31,7 @@ func (*TerminalError) Hint() string {
 }
 
 // Run shows the lanes in force until the user quits or the context ends. Errors: *TerminalError,
-// *process.RootError, and those of watch.Open.
+// *process.CapabilityError, and those of watch.Open.
 func Run(ctx context.Context, of lanes.Options, in *os.File, out io.Writer) error {
 	if terminal.Height(out) == 0 || terminal.Height(in) == 0 {
 		return &TerminalError{}

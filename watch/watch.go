@@ -51,7 +51,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Need fails with a *process.RootError if this process may not watch, which it would for the named command.
+// Need fails with a *process.CapabilityError if this process may not watch, as the named command would.
 func Need(command string) error {
 	return process.NeedRoot(command, "it attaches programs to the kernel's tracepoints")
 }

@@ -38,8 +38,7 @@ func coded(cmd *cobra.Command, err error) error {
 		e.Hint = hintOf(err)
 	case errors.Is(err, journal.ErrNeedsRoot):
 		e.Err, e.Hint = errors.New("needs root to see the lanes in force"), sudo()
-	case is[*process.CapabilityError](err), is[*process.RootError](err),
-		asked && answer.Status == http.StatusForbidden:
+	case is[*process.CapabilityError](err), asked && answer.Status == http.StatusForbidden:
 		e.Hint = sudo()
 	case errors.Is(err, lanes.ErrNothing):
 		e.Err = fmt.Errorf("%w: name a file with lanes by -f", err)
@@ -76,8 +75,8 @@ func codeOf(err error) int {
 	case is[*prove.StoppedError](err), is[*diary.UnchangedError](err):
 		return cli.ExitFailed
 	case is[*enforce.NoLaneError](err), is[*lanes.TargetError](err), is[*watch.CPUsError](err),
-		is[*lane.FilesError](err), is[*unit.InputError](err), errors.Is(err, lanes.ErrNothing), asked && answer.IsUsage(),
-		mismatched: // a placement of another machine
+		is[*lane.FilesError](err), is[*unit.InputError](err), errors.Is(err, lanes.ErrNothing),
+		asked && answer.IsUsage(), mismatched: // a placement of another machine
 		return cli.ExitUsage
 	case is[*plan.Refusal](err), is[*enforce.OwnedError](err), is[*watch.FoundError](err),
 		is[*lanes.UnsettledError](err), is[*diary.LeftOutError](err), is[*enforce.NoRecordError](err),

@@ -114,8 +114,7 @@ func (s *source) readFor(p plan.Placement) (host.Host, fs.FS, error) {
 // plan places lanes beside those of a file, or those in force. The agent does it for a user who may not see
 // these.
 func (s *source) plan(want []lane.Lane, repack bool) (p plan.Placement, h host.Host, err error) {
-	drawn := s.cmd.Flag("output").Value.String() == "svg"
-	if s.file == "" && !repack && !drawn && s.IsLive() {
+	if s.file == "" && !repack && s.IsLive() && s.cmd.Flag("output").Value.String() != "svg" {
 		if _, lacks := lanes.Look(options()); unable(lacks) {
 			p, err = agentOf(s.cmd, lacks).Plan(s.cmd.Context(), want)
 			if !errors.Is(err, lacks) { // else the plan without them is worth something

@@ -33,7 +33,7 @@ func planCommand() *cobra.Command {
 		p, h, err := from.plan(want, repack)
 		err = plan.At(err, want)
 		if refusal, ok := errors.AsType[*plan.Refusal](err); ok {
-			return cli.Written{Document: refusal}, cli.Beside(err)
+			return cli.Written{Document: refusal, Text: func(io.Writer) {}}, cli.Beside(err)
 		}
 		return cli.Written{Document: p, Text: func(w io.Writer) { draw.Placement(w, p) },
 			SVG: func(w io.Writer) { _ = draw.SVG(w, h, p) }}, err

@@ -97,12 +97,9 @@ func (h *Host) Apply(ctx context.Context, files []string, stdin io.Reader, prune
 		if err != nil {
 			return err
 		}
-		l.Ask(ctx, want, prune)
-		p, _, err := l.Want(want, prune)
-		if err != nil {
-			return plan.At(err, want)
+		if a, err = l.PutLanes(ctx, want, prune); a.Kind == "" {
+			return err
 		}
-		a, err = l.Put(ctx, p)
 		return h.applied(a, err)
 	})
 	return a, err
@@ -192,5 +189,5 @@ func (h *Host) Run(ctx context.Context, want lane.Lane, with lanes.With, argv []
 		}
 		h.Add(history.Event{Kind: history.Released, Lane: name, Took: took.Nanoseconds(), What: what})
 	}
-	return ended.Code, plan.At(err, []lane.Lane{want})
+	return ended.Code, err
 }

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -33,11 +34,8 @@ func (e *AwaitsError) Hint() string {
 	if e.Dir == "" {
 		return "boot so, then the same again"
 	}
-	dir, err := filepath.Abs(e.Dir)
-	if err != nil {
-		dir = e.Dir
-	}
-	return "boot so, then: isolane prove --resume " + dir
+	dir, _ := filepath.Abs(e.Dir)
+	return "boot so, then: isolane prove --resume " + cmp.Or(dir, e.Dir)
 }
 
 // Boots are a scenario's factors that only a boot changes, and what is booted now. Cells that need the same

@@ -29,14 +29,15 @@ type Page struct {
 }
 
 // Stored returns the page of the table in a file, with the sessions in these directories.
-func Stored(ctx context.Context, table string, scenarios []scenario.Scenario, dirs []string) (p Page, err error) {
-	p.Scenarios = scenarios
-	p.Table, err = rules.AuditFile(ctx, table)
-	for i := 0; i < len(dirs) && err == nil; i++ {
-		var s results.Session
-		if s, err = results.Read(dirs[i]); err == nil {
-			err = p.Add(dirs[i], s)
+func Stored(ctx context.Context, table string, of []scenario.Scenario, dirs []string) (Page, error) {
+	read, err := rules.AuditFile(ctx, table)
+	p := Page{Table: read, Scenarios: of}
+	for _, dir := range dirs {
+		s, wrong := results.Read(dir)
+		if wrong == nil {
+			wrong = p.Add(dir, s)
 		}
+		err = cmp.Or(err, wrong)
 	}
 	return p, err
 }

@@ -278,7 +278,7 @@ report/objective       200        5  out of report/figures: bounds of lanes
 report/samples         150        5  out of report/figures: what was sampled, asked and lost
 results               1220       90  segments; bounds of late clients; all cells and runs of a session, out of prove; kinds of sources, roles of threads, out of witness; what ended a session, settings, pods; the names of units; the role of what clients ask; which runs were made and on which boots, out of report/figures; runs that are void for steal alone; how long a cache line took
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
-runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
+runtime/guest         1425       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network; a table of its kinds
 runtime/pod            565        6  application and neighbours as pods, by kubectl, also on a static node; stops neighbours, as prove/testbed did
 runtime/process        800       16  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others; signals that come before a program begins, or that it is to ignore; who needs root
 runtime/running       1000       10

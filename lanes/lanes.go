@@ -150,13 +150,18 @@ func Need(command string) error {
 // ErrNothing says that lanes are to be placed, but none are in force and none are wanted.
 var ErrNothing = errors.New("no lanes are in force, and none are wanted")
 
-// WantFiles is Want for the lanes of files, as Declared returns them.
-func (l *Lanes) WantFiles(files []string, stdin io.Reader, prune bool) (p plan.Placement, err error) {
+// DiffFiles says what putting the lanes of files in force would change, as Declared returns them.
+func (l *Lanes) DiffFiles(ctx context.Context, files []string, stdin io.Reader, prune bool) (
+	d enforce.Difference, err error) {
 	want, err := l.Declared(files, stdin)
-	if err == nil {
-		p, _, err = l.Want(want, prune)
+	if err != nil {
+		return d, err
 	}
-	return p, plan.At(err, want)
+	p, _, err := l.Want(want, prune)
+	if err != nil {
+		return d, plan.At(err, want)
+	}
+	return l.Diff(ctx, p)
 }
 
 // Declared reads the lanes of files, see lane.ReadAll. It fails with ErrNothing if there is no file, and no

@@ -95,11 +95,7 @@ func difference(cmd *cobra.Command, files []string, prune bool) (d enforce.Diffe
 	if err != nil {
 		return d, err
 	}
-	p, err := l.WantFiles(files, cmd.InOrStdin(), prune)
-	if err != nil {
-		return d, err
-	}
-	return l.Diff(cmd.Context(), p)
+	return l.DiffFiles(cmd.Context(), files, cmd.InOrStdin(), prune)
 }
 
 func releaseCommand() *cobra.Command {

@@ -83,7 +83,7 @@ func open(j *journal.Journal, err error, dir string, root fs.FS, d Drivers) (*La
 	if err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
-	j.Again = l.isWanted
+	j.Wanted = l.isWanted
 	return l, nil
 }
 

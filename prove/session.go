@@ -170,11 +170,11 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 		if err = results.Write(o.Dir, *s); err != nil {
 			return err
 		}
-		probes := r.Kept(cell.Name, r.Scenario.Spec.Probes)
+		probes := r.NotLeftOut(cell.Name, r.Scenario.Spec.Probes)
 		if err = failures.Add(run, probes); err != nil {
 			return err
 		}
-		todo = schedule.Again(todo, i, run, len(probes))
+		todo = schedule.Repeat(todo, i, run, len(probes))
 	}
 	if err := r.search(ctx, o, s); err != nil {
 		return err

@@ -20,7 +20,6 @@ import (
 	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/process"
-	"isolane.dev/isolane/unit"
 	"isolane.dev/isolane/watch"
 )
 
@@ -75,7 +74,7 @@ func codeOf(err error) int {
 	case is[*prove.StoppedError](err), is[*diary.UnchangedError](err):
 		return cli.ExitFailed
 	case is[*enforce.NoLaneError](err), is[*lanes.TargetError](err), is[*watch.CPUsError](err),
-		is[*lane.FilesError](err), is[*unit.InputError](err), errors.Is(err, lanes.ErrNothing),
+		is[*lane.FilesError](err), errors.Is(err, lanes.ErrNothing),
 		asked && answer.IsUsage(), mismatched: // a placement of another machine
 		return cli.ExitUsage
 	case is[*plan.Refusal](err), is[*enforce.OwnedError](err), is[*watch.FoundError](err),

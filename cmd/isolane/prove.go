@@ -14,6 +14,7 @@ import (
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/prove/drivers"
+	"isolane.dev/isolane/prove/layout"
 	"isolane.dev/isolane/report"
 	"isolane.dev/isolane/version"
 )
@@ -74,7 +75,11 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	o.Root, o.Lanes, o.Paths = host.Live(), options(), drivers.Paths()
 	if selfTest {
 		fmt.Fprintln(cmd.ErrOrStderr(), "breaking three things on purpose, about 15 s")
-		return prove.SelfTest(cmd.Context(), o, cmd.OutOrStdout())
+		err = prove.SelfTest(cmd.Context(), o, cmd.OutOrStdout())
+		if errors.Is(err, prove.ErrInput) || errors.Is(err, layout.ErrTooSmall) { // the tool failed
+			err = cli.Hint(err, "")
+		}
+		return err
 	}
 	o.Versions = o.VersionsOf(cmd.Context(), version.Of().String())
 	show := prove.NewDisplay(cmd.ErrOrStderr())

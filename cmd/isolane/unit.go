@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/unit"
 )
@@ -24,6 +25,9 @@ func unitCommand() *cobra.Command {
 			w, err := unit.Write(cmd.Context(), args[0], args[1], drivers.Paths())
 			if err == nil {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is in lane %s from its next start\n", w.File, w.Service, args[0])
+			}
+			if is[*unit.InputError](err) {
+				return cli.Usage(err)
 			}
 			return err
 		},

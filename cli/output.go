@@ -13,9 +13,8 @@ import (
 
 // Output is a command's flag -o. It rejects unsupported formats before the command begins.
 type Output struct {
-	format   string
-	expected string
-	formats  []string
+	format, expected string
+	formats          []string
 }
 
 // Flags defines -o with the formats of a command. The first is the default.

@@ -61,10 +61,8 @@ func (o Options) Complete() Options {
 	if o.root == nil {
 		o.root = host.Live()
 	}
-	ops := maps.Clone(o.Ops)
-	if ops == nil {
-		ops = map[string]journal.Op{}
-	}
+	ops := map[string]journal.Op{}
+	maps.Copy(ops, o.Ops)
 	maps.Copy(ops, knob.Ops("/"))
 	ops[knob.Spreader] = change.Daemon("/", entry, spreading, o.Dir)
 	o.Ops = ops

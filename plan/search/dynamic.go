@@ -233,7 +233,10 @@ func (s *search) options(more []score, c, open int, counted bool) []score {
 
 // sharesCore reports whether somebody else has a thread of a core that the lane takes CPUs of.
 func (s *search) sharesCore(c int, taken []int) bool {
-	return slices.ContainsFunc(s.m.Cores[c].CPUs, func(id int) bool {
-		return !slices.Contains(taken, id) && s.m.IsOthers(id, s.a.share, -1)
-	})
+	for _, id := range s.m.Cores[c].CPUs {
+		if !slices.Contains(taken, id) && s.m.IsOthers(id, s.a.share, -1) {
+			return true
+		}
+	}
+	return false
 }

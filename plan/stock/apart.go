@@ -64,9 +64,12 @@ func (m *Machine) OverlapAt(a, b cpuset.Set, level string) bool {
 
 // IsApart reports whether a lane's wish to be apart from placed lanes holds on some CPUs.
 func (m *Machine) IsApart(name string, s lane.Spec, cpus cpuset.Set) bool {
-	return !slices.ContainsFunc(m.Lanes, func(o plan.Lane) bool {
-		return o.Name != name && slices.Contains(s.Apart.Lanes, o.Name) && m.OverlapAt(o.CPUs, cpus, s.Apart.Level)
-	})
+	for _, o := range m.Lanes {
+		if o.Name != name && slices.Contains(s.Apart.Lanes, o.Name) && m.OverlapAt(o.CPUs, cpus, s.Apart.Level) {
+			return false
+		}
+	}
+	return true
 }
 
 // PreferredAparts returns the placed lanes that prefer to be apart from this one: those whose wish holds so

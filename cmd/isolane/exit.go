@@ -51,11 +51,8 @@ func coded(cmd *cobra.Command, err error) error {
 
 // hintOf is the hint that an error has itself.
 func hintOf(err error) string {
-	type hinting interface {
-		error
-		Hint() string
-	}
-	if e, has := errors.AsType[hinting](err); has {
+	var e interface{ Hint() string }
+	if errors.As(err, &e) {
 		return e.Hint()
 	}
 	return ""

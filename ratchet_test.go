@@ -203,6 +203,20 @@ func measureTree(t *testing.T) map[string]row {
 	return found
 }
 
+// The glossary stays short enough to be read.
+func TestGlossary(t *testing.T) {
+	const most = 60
+	text, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, glossary, _ := strings.Cut(string(text), "\n## Glossary\n")
+	rows := strings.Count(glossary, "\n| ") - strings.Count(glossary, "\n| word |")
+	if rows == 0 || rows > most {
+		t.Errorf("CONTRIBUTING.md: the glossary has %d rows, expected at most %d: which word is the field's own?", rows, most)
+	}
+}
+
 // total is how many lines the library and its command have.
 func total(found map[string]row) int {
 	n := 0

@@ -137,24 +137,15 @@ func (b badRequest) Unwrap() error { return b.error }
 // statusOf returns the HTTP status of an error. It tells mistakes of the client from conflicts with the state
 // of the host, and from failures of the agent.
 func statusOf(err error) int {
-	var (
-		field    *lane.FieldError
-		bad      badRequest
-		large    *http.MaxBytesError
-		none     *enforce.NoLaneError
-		mismatch *plan.Mismatch
-		target   *lanes.TargetError
-		owned    *enforce.OwnedError
-		record   *enforce.NoRecordError
-	)
 	switch {
-	case errors.As(err, &large):
+	case errors.As(err, new(*http.MaxBytesError)):
 		return http.StatusRequestEntityTooLarge
-	case errors.As(err, &field), errors.As(err, &bad):
+	case errors.As(err, new(*lane.FieldError)), errors.As(err, new(badRequest)):
 		return http.StatusBadRequest
-	case errors.As(err, &none):
+	case errors.As(err, new(*enforce.NoLaneError)):
 		return http.StatusNotFound
-	case errors.As(err, &mismatch), errors.As(err, &target), errors.As(err, &owned), errors.As(err, &record),
+	case errors.As(err, new(*plan.Mismatch)), errors.As(err, new(*lanes.TargetError)),
+		errors.As(err, new(*enforce.OwnedError)), errors.As(err, new(*enforce.NoRecordError)),
 		errors.Is(err, journal.ErrBusy):
 		return http.StatusConflict
 	}
@@ -247,13 +238,8 @@ func (s *server) apply(r *http.Request) (any, error) {
 	if len(want)+len(l.Placement.Lanes) == 0 {
 		return nil, badRequest{errors.New("no lanes are in force: expected some in the body")}
 	}
-	l.Ask(r.Context(), want, prune)
-	p, _, err := l.Want(want, prune)
-	if err != nil {
-		return nil, err
-	}
 	defer s.a.status.forget()
-	a, err := l.Put(r.Context(), p)
+	a, err := l.PutLanes(r.Context(), want, prune)
 	if err == nil {
 		s.did(r, Applied, a.Change.Added...)
 		s.did(r, Released, a.Change.Removed...)

@@ -30,6 +30,12 @@ type AnswerError struct {
 
 func (e *AnswerError) Error() string { return e.Text }
 
+// IsUsage reports whether the request itself was wrong.
+func (e *AnswerError) IsUsage() bool {
+	return e.Status == http.StatusBadRequest || e.Status == http.StatusNotFound ||
+		e.Status == http.StatusRequestEntityTooLarge
+}
+
 // versionHeader is the HTTP header of answers with the agent's version.
 const versionHeader = "Isolane-Version"
 
@@ -37,8 +43,10 @@ const versionHeader = "Isolane-Version"
 // *plan.Refusal or an *AnswerError.
 type Client struct {
 	Socket string
-	None   error                // the error if no agent answers; nil: ErrNone
-	Heard  func(version string) // if not nil, receives the version of the agent that answers
+	None   error // the error if no agent answers; nil: ErrNone
+	// Out receives a note if the agent that answers is not of this version.
+	Version string
+	Out     io.Writer // nil: nobody is told
 }
 
 // Status returns the lanes in force.
@@ -57,6 +65,20 @@ func (c Client) Plan(ctx context.Context, want []lane.Lane) (p plan.Placement, e
 func (c Client) Apply(ctx context.Context, want []lane.Lane, prune bool) (a lanes.Applied, err error) {
 	err = c.ask(ctx, http.MethodPost, "/v1/apply?prune="+strconv.FormatBool(prune), want, &a)
 	return a, plan.At(err, want)
+}
+
+// ApplyFiles is Apply for the lanes of files, as lane.ReadAll reads them. If no agent answers, that comes
+// before what is wrong with the files.
+func (c Client) ApplyFiles(ctx context.Context, files []string, stdin io.Reader, prune bool) (a lanes.Applied,
+	err error) {
+	want, wrong := lane.ReadAll(files, stdin)
+	if wrong == nil {
+		return c.Apply(ctx, want, prune)
+	}
+	if _, err = c.Status(ctx); !errors.Is(err, cmp.Or(c.None, ErrNone)) {
+		err = wrong
+	}
+	return a, err
 }
 
 // Release has the lanes of these names released, or all lanes.
@@ -95,8 +117,9 @@ func (c Client) ask(ctx context.Context, method, target string, body []lane.Lane
 		return err
 	}
 	defer r.Body.Close()
-	if c.Heard != nil {
-		c.Heard(r.Header.Get(versionHeader))
+	if theirs := r.Header.Get(versionHeader); c.Out != nil && theirs != c.Version {
+		fmt.Fprintf(c.Out, "note: the agent is isolane %s, this command is isolane %s: install one version, and "+
+			"systemctl restart isolane-agent\n", theirs, c.Version)
 	}
 	answer, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -35,9 +35,14 @@ func (r Report) Verdict() string {
 		quantity.Count(count[Info], "note"), len(r.Passed), len(r.Unknown))
 }
 
-// Write prints the report for people: the verdict, then the findings with a few lines of evidence each, the
+// Write prints the report for people, as Text.
+func (r Report) Write(w io.Writer) {
+	_, _ = io.WriteString(w, r.Text(terminal.Of(w))) // a failed write ends the command, see terminal.Checked
+}
+
+// Text returns the report for people: the verdict, then the findings with a few lines of evidence each, the
 // worst first.
-func (r Report) Write(w io.Writer, on terminal.Terminal) error {
+func (r Report) Text(on terminal.Terminal) string {
 	b := &printer{on: on}
 	b.WriteString(on.Fold(on.Bold(terminal.Clean(cmp.Or(r.Hostname, "unknown host"))+": "), r.Verdict()))
 	b.field("lane CPUs", fmt.Sprintf("%s (%s)", r.CPUs, r.LaneSource))
@@ -52,8 +57,7 @@ func (r Report) Write(w io.Writer, on terminal.Terminal) error {
 	for _, warning := range r.Warnings {
 		b.WriteString(on.Fold(on.Yellow("warning: "), terminal.Clean(warning)))
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // writeUnknown groups the unknown rules by the missing file.

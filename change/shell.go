@@ -21,10 +21,14 @@ func echoCommand(value, file string) string { return "echo " + Quote(value) + " 
 
 const alphanumeric = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
-// Quote quotes text so that a shell takes it as one word.
-func Quote(text string) string {
-	if text != "" && strings.Trim(text, alphanumeric+"-_,./:+") == "" {
-		return text
+// Quote quotes words for a shell.
+func Quote(words ...string) string {
+	var quoted []string
+	for _, w := range words {
+		if w == "" || strings.Trim(w, alphanumeric+"-_,./:+") != "" {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		quoted = append(quoted, w)
 	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	return strings.Join(quoted, " ")
 }

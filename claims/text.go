@@ -28,16 +28,20 @@ func (r Report) Verdict() string {
 
 const mostFigures = 4 // of a finding; JSON has all
 
-// Write prints the report for people: the verdict, then the findings with their arithmetic, the worst first.
-func (r Report) Write(w io.Writer, on terminal.Terminal) error {
+// Write prints the report for people, as Text.
+func (r Report) Write(w io.Writer) {
+	_, _ = io.WriteString(w, r.Text(terminal.Of(w))) // a failed write ends the command, see terminal.Checked
+}
+
+// Text returns the report for people: the verdict, then the findings with their arithmetic, the worst first.
+func (r Report) Text(on terminal.Terminal) string {
 	var b strings.Builder
 	b.WriteString(on.Fold(on.Bold(terminal.Clean(r.File)+": "), r.Verdict()))
 	b.WriteString(on.Fold("  ", quantity.Count(r.Rows, "row")+" of "+quantity.Count(r.Sources, "source")))
 	for _, f := range r.Findings {
 		f.write(&b, on)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 func (f Finding) write(b *strings.Builder, on terminal.Terminal) {

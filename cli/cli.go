@@ -80,6 +80,13 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %.40q: %s help lists the commands", args[0], cmd.Name())
 }
 
+// Alone says that a flag goes with none of the others.
+func Alone(cmd *cobra.Command, flag string, others ...string) {
+	for _, other := range others {
+		cmd.MarkFlagsMutuallyExclusive(flag, other)
+	}
+}
+
 // Must is for errors that only a bug in the program can cause, such as a flag that is not defined.
 func Must(err error) {
 	if err != nil {

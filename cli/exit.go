@@ -34,8 +34,13 @@ func Usage(err error) error {
 	return &Error{Code: ExitUsage, Err: err}
 }
 
-// No wraps an answer that is no.
-func No(err error) error { return &Error{Code: ExitNo, Err: err} }
+// No wraps an answer that is no; nil stays nil.
+func No(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: ExitNo, Err: err}
+}
 
 // Hint wraps a failure, with a hint what to try next.
 func Hint(err error, h string) error { return &Error{Code: ExitFailed, Err: err, Hint: h} }

@@ -1,8 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -12,27 +13,23 @@ import (
 
 // Output is a command's flag -o. It rejects unsupported formats before the command begins.
 type Output struct {
-	format  string
-	formats []string
+	format, expected string
+	formats          []string
 }
 
 // Flags defines -o with the formats of a command. The first is the default.
 func (o *Output) Flags(cmd *cobra.Command, formats ...string) {
-	o.format, o.formats = formats[0], formats
-	cmd.Flags().VarP(o, "output", "o", o.expected())
+	last := len(formats) - 1
+	*o = Output{formats[0], strings.Join(formats[:last], ", ") + " or " + formats[last], formats}
+	cmd.Flags().VarP(o, "output", "o", o.expected)
 	complete := cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
 	Must(cmd.RegisterFlagCompletionFunc("output", complete))
-}
-
-func (o *Output) expected() string {
-	last := len(o.formats) - 1
-	return strings.Join(o.formats[:last], ", ") + " or " + o.formats[last]
 }
 
 // Set sets the flag's value.
 func (o *Output) Set(format string) error {
 	if !slices.Contains(o.formats, format) {
-		return fmt.Errorf("expected %s", o.expected())
+		return errors.New("expected " + o.expected)
 	}
 	o.format = format
 	return nil
@@ -44,24 +41,58 @@ func (o *Output) String() string { return o.format }
 // Type is the name of the flag's value in help.
 func (o *Output) Type() string { return "format" }
 
-// JSON reports whether the command prints one JSON document.
+// JSON reports whether the command prints JSON.
 func (o *Output) JSON() bool { return o.format == "json" }
 
-// Print prints a document in the chosen format, unless there is an error.
-func (o *Output) Print(cmd *cobra.Command, d interface{ Write(w io.Writer) }, err error) error {
-	if err != nil {
-		return err
-	}
-	return o.PrintAs(cmd, d, d.Write)
+// Document is what a command prints, as JSON or for people.
+type Document interface{ Write(w io.Writer) }
+
+// Written is a document whose text for people is made by a function, and its picture where it can be drawn.
+type Written struct {
+	Document  any
+	Text, SVG func(io.Writer)
 }
 
-// PrintAs is Print for a document that can be written in several ways.
-func (o *Output) PrintAs(cmd *cobra.Command, d any, write func(io.Writer)) error {
-	if o.JSON() {
-		return PrintJSON(cmd.OutOrStdout(), d)
+// Write prints the text.
+func (d Written) Write(w io.Writer) { d.Text(w) }
+
+type besideError struct{ error }
+
+func (e besideError) Unwrap() error { return e.error }
+
+// Beside is an error of a command that prints its document nevertheless; nil stays nil.
+func Beside(err error) error {
+	if err == nil {
+		return nil
 	}
-	write(cmd.OutOrStdout())
-	return nil
+	return besideError{err}
+}
+
+// Prints makes a command print the document that run returns, in the format that -o names: text, JSON, or one
+// of more. If run fails it prints none, unless the error is Beside it.
+func Prints(cmd *cobra.Command, run func(*cobra.Command, []string) (Document, error),
+	more ...string) *cobra.Command {
+	var o Output
+	o.Flags(cmd, append([]string{"text", "json"}, more...)...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		d, err := run(cmd, args)
+		if d == nil || err != nil && !errors.As(err, new(besideError)) {
+			return err
+		}
+		written, is := d.(Written)
+		switch w := cmd.OutOrStdout(); {
+		case o.JSON() && is:
+			return cmp.Or(PrintJSON(w, written.Document), err)
+		case o.JSON():
+			return cmp.Or(PrintJSON(w, d), err)
+		case o.format == "text":
+			d.Write(w)
+		case is && written.SVG != nil:
+			written.SVG(w)
+		}
+		return err
+	}
+	return cmd
 }
 
 // PrintJSON prints an indented JSON document.

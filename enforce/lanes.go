@@ -59,10 +59,7 @@ type Drivers struct {
 // Open reads what is in force. It fails with a *journal.BusyError while another process changes the host.
 func Open(dir string, root fs.FS, d Drivers) (*Lanes, error) {
 	j, err := journal.Open(dir, journalName, d.Ops)
-	if err != nil {
-		return nil, err
-	}
-	return open(j, dir, root, d)
+	return open(j, err, dir, root, d)
 }
 
 // OpenWait is like Open, but waits while another process changes the host, until ctx ends. It calls waiting,
@@ -71,21 +68,22 @@ func OpenWait(
 	ctx context.Context, dir string, root fs.FS, d Drivers, waiting func(*journal.BusyError),
 ) (*Lanes, error) {
 	j, err := journal.OpenWait(ctx, dir, journalName, d.Ops, waiting)
+	return open(j, err, dir, root, d)
+}
+
+// open reads what is in force, unless its journal could not be opened.
+func open(j *journal.Journal, err error, dir string, root fs.FS, d Drivers) (*Lanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(j, dir, root, d)
-}
-
-func open(j *journal.Journal, dir string, root fs.FS, d Drivers) (l *Lanes, err error) {
-	l = &Lanes{dir: dir, root: root, ops: d.Ops, paths: d.Paths, journal: j}
+	l := &Lanes{dir: dir, root: root, ops: d.Ops, paths: d.Paths, journal: j}
 	if l.stateRead, err = State(dir); err == nil {
 		l.Applied, err = readApplied(dir, l.stateRead)
 	}
 	if err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
-	j.Again = l.isWanted
+	j.Wanted = l.isWanted
 	return l, nil
 }
 
@@ -95,10 +93,7 @@ func (l *Lanes) Beside(name string) (*journal.Journal, error) { return l.journal
 // Look reads what is in force, also while another process changes the host. It changes nothing.
 func Look(dir string, root fs.FS, d Drivers) (*Lanes, error) {
 	j, err := journal.Look(dir, journalName, d.Ops)
-	if err != nil {
-		return nil, err
-	}
-	return open(j, dir, root, d)
+	return open(j, err, dir, root, d)
 }
 
 // Close lets other processes change the host.

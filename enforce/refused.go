@@ -2,6 +2,7 @@ package enforce
 
 import (
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -103,10 +104,7 @@ func invalidCause(text string) Cause {
 
 // isRefused reports whether the kernel has refused a step of the lanes in force, so that it is no drift.
 func (a Applied) isRefused(s journal.Step) bool {
-	for _, r := range a.Refused {
-		if r.Target == s.Target && r.Value == s.After && r.Subject != Workload {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.Refused, func(r RefusedStep) bool {
+		return r.Target == s.Target && r.Value == s.After && r.Subject != Workload
+	})
 }

@@ -20,10 +20,8 @@ func (l *Lanes) SetOwner(lane string, pid int) error {
 	if err != nil {
 		return err
 	}
-	runs := maps.Clone(l.Runs)
-	if runs == nil {
-		runs = map[string]Run{}
-	}
+	runs := map[string]Run{}
+	maps.Copy(runs, l.Runs)
 	runs[lane] = Run{pid, start}
 	l.Runs = runs
 	return nil

@@ -23,6 +23,11 @@ func (n *NoRecordError) Error() string {
 		strings.Join(n.Groups, ", "))
 }
 
+// Hint says what to do about them.
+func (n *NoRecordError) Hint() string {
+	return "isolane recover --adopt gives what lanes change the kernel's defaults, and removes the cgroups"
+}
+
 // Recorded returns a *NoRecordError if there are such cgroups.
 func (l *Lanes) Recorded() error {
 	groups, err := l.Unrecorded()

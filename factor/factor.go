@@ -4,6 +4,7 @@ package factor
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -277,9 +278,7 @@ func Named(words map[string]string) func(*Level) error {
 		if l.Settings != nil {
 			return fmt.Errorf("expected only name and words, found %s", l.Settings)
 		}
-		if l.Words == "" {
-			l.Words = meaning
-		}
+		l.Words = cmp.Or(l.Words, meaning)
 		return nil
 	}
 }

@@ -1,11 +1,30 @@
 package history
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// Between returns the query for events between two times that a person has named, see Instant. Without until
+// it has no end, because the clock may have been ahead. An error names the option.
+func Between(since, until string, now time.Time) (q Query, err error) {
+	if q.Since, err = Instant(since, now); err != nil {
+		return q, fmt.Errorf("--since %w", err)
+	}
+	if until != "" {
+		if q.Until, err = Instant(until, now); err != nil {
+			return q, fmt.Errorf("--until %w", err)
+		}
+	}
+	if cmp.Or(q.Until, now).Before(q.Since) {
+		err = errors.New("--until: expected a time after --since")
+	}
+	return q, err
+}
 
 // Instant parses a time from a person: a duration ago (90m, 7d), a time of day in the last 24 hours (03:12),
 // or a date with or without a time, in the time zone of now.

@@ -142,9 +142,7 @@ func openLocked(name string, flag int, mode fs.FileMode) (*os.File, error) {
 
 // explain makes an error of opening a *DamagedError, unless it comes from a system call.
 func (s store) explain(err error) error {
-	var of syscall.Errno
-	switch {
-	case errors.Is(err, errBusy), errors.As(err, &of):
+	if errors.Is(err, errBusy) || errors.As(err, new(syscall.Errno)) {
 		return err
 	}
 	return &DamagedError{File: s.file(), Why: err.Error()}

@@ -111,9 +111,9 @@ type Journal struct {
 	lock io.Closer
 	made int
 
-	// Again reports whether a step without a record was wanted before; it has none if the host already was as
-	// wanted. Such a step may wait. If Again is nil, only recorded steps may.
-	Again   func(Step) bool
+	// Wanted reports whether a step without a record was wanted before; it has none if the host already was as
+	// wanted. Such a step may wait. If Wanted is nil, only recorded steps may.
+	Wanted  func(Step) bool
 	waiting []Waiting
 }
 
@@ -290,8 +290,7 @@ func (j *Journal) UndoWhere(ctx context.Context, which func(Step) bool) (left []
 		if err == nil {
 			err = j.undo(ctx, op, s, false)
 		}
-		var alone *LeftAlone
-		if errors.As(err, &alone) {
+		if alone, is := errors.AsType[*LeftAlone](err); is {
 			left = append(left, alone)
 		} else {
 			errs = append(errs, err)

@@ -652,11 +652,11 @@ func TestStepThatWaits(t *testing.T) {
 		if err := j.log.undone(list[1]); err != nil {
 			t.Error(err)
 		}
-		j.Again = func(s Step) bool { return s.Target == "knob1" } // which somebody else had done
+		j.Wanted = func(s Step) bool { return s.Target == "knob1" } // which somebody else had done
 		if _, err := j.Apply(t.Context(), list); err != nil || len(j.Waiting()) != 1 || len(j.Pending()) != 2 {
 			t.Error(err, j.Waiting(), j.Pending())
 		}
-		j.Again = nil
+		j.Wanted = nil
 		delete(h.refuse, "knob1")
 		if _, err := j.Apply(t.Context(), list); err != nil {
 			t.Error(err)
@@ -783,7 +783,7 @@ func TestAsksOfWhatMayWait(t *testing.T) {
 			h := &fakeHost{values: map[string]string{"knob": "old"}, refuse: map[string]error{"knob": c.err}}
 			j := open(t, filepath.Join(t.TempDir(), "run"), h)
 			asked := false
-			j.Again = func(Step) bool { asked = true; return false }
+			j.Wanted = func(Step) bool { asked = true; return false }
 			refused, err := j.Apply(t.Context(), []Step{{Kind: "fake", Target: "knob", After: "new", Optional: true}})
 			if err = errors.Join(err, j.Close()); err != nil || len(refused) != 1 || !errors.Is(refused[0].Err, c.err) || asked != c.asked {
 				t.Errorf("%v, %v, asked: %v", err, refused, asked)

@@ -98,8 +98,8 @@ func whileBusy(ctx context.Context, waiting func(*BusyError), try func() error) 
 	var last Holder
 	for {
 		err := try()
-		var busy *BusyError
-		if !errors.As(err, &busy) {
+		busy, is := errors.AsType[*BusyError](err)
+		if !is {
 			return err
 		}
 		if waiting != nil && busy.Holder != last {

@@ -52,8 +52,7 @@ func (j *Journal) mayWait(s, earlier Step, open bool, err error) bool {
 	if open {
 		return earlier.After == s.After || earlier.Replaced == s.After
 	}
-	var u *UnansweredError
-	waits := errors.As(j.gone(s, err), &u) ||
+	waits := errors.As(j.gone(s, err), new(*UnansweredError)) ||
 		slices.ContainsFunc(j.waiting, func(w Waiting) bool { return w.Step.Same(s) })
-	return err != nil && waits && j.Again != nil && j.Again(s) // which plans all lanes
+	return err != nil && waits && j.Wanted != nil && j.Wanted(s) // which plans all lanes
 }

@@ -36,8 +36,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) error {
 		n = n.Alias
 	}
 	err := d.decode(n, v, path)
-	var f *FieldError
-	if errors.As(err, &f) && f.Line == 0 {
+	if f, is := errors.AsType[*FieldError](err); is && f.Line == 0 {
 		f.Line = line
 	}
 	return err

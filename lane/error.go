@@ -30,15 +30,15 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
 }
 
-// Topic returns the topic of `isolane explain` for the field, or for what contains it: lane.spec.cpus.
-func (e *FieldError) Topic() string {
+// Hint names the command that explains the field, or what contains it: isolane explain lane.spec.cpus.
+func (e *FieldError) Hint() string {
 	table := Fields()
 	for path := e.Field; path != ""; path = parent(path) {
 		if f, ok := field(table, path); ok {
-			return "lane." + strings.TrimSuffix(f.Path, ".*")
+			return "isolane explain lane." + strings.TrimSuffix(f.Path, ".*")
 		}
 	}
-	return "lane"
+	return "isolane explain lane"
 }
 
 // wrong returns an error about a field.
@@ -48,8 +48,8 @@ func wrong(path, format string, args ...any) error {
 
 // located adds file and line to an error about a field.
 func located(err error, file string, lines map[string]int) error {
-	var f *FieldError
-	if !errors.As(err, &f) {
+	f, is := errors.AsType[*FieldError](err)
+	if !is {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	at := *f

@@ -112,7 +112,7 @@ func TestTopic(t *testing.T) {
 		}
 	}
 	for field, want := range map[string]string{"spec.cpus.cuont": "lane.spec.cpus", "spec.roles.worker": "lane.spec.roles", "": "lane", "nothing": "lane"} {
-		if got := (&FieldError{Field: field}).Topic(); got != want {
+		if got := (&FieldError{Field: field}).Hint(); got != "isolane explain "+want {
 			t.Errorf("%s: %s; want %s", field, got, want)
 		}
 	}

@@ -50,8 +50,8 @@ func hugepageMounts(root fs.FS) (map[uint64]string, error) {
 				continue
 			}
 			bytes, err := quantity.ParseBytes(strings.TrimSuffix(size, "M") + "Mi")
-			if strings.HasSuffix(size, "G") {
-				bytes, err = quantity.ParseBytes(strings.TrimSuffix(size, "G") + "Gi")
+			if count, giant := strings.CutSuffix(size, "G"); giant {
+				bytes, err = quantity.ParseBytes(count + "Gi")
 			}
 			if err != nil {
 				wrong = fmt.Errorf("/proc/mounts: hugetlbfs on %s: %w", p.Dir, err)

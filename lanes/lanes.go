@@ -2,8 +2,7 @@
 // workloads in them and releases them. The commands are calls of it.
 //
 //	l, err := lanes.Open(ctx, lanes.Options{Paths: drivers.Paths(), Ops: drivers.Ops()}) // netpath/drivers
-//	p, _, err := l.Want([]lane.Lane{web}, false)
-//	applied, err := l.Put(ctx, p)
+//	applied, err := l.PutLanes(ctx, []lane.Lane{web}, false)
 //	cmd, err := l.Start(ctx, "web", []string{"nginx"}, nil)
 //	released, err := l.Release(ctx, "web")
 //	err = l.Close()
@@ -58,16 +57,12 @@ type Options struct {
 
 // Complete fills in the defaults.
 func (o Options) Complete() Options {
-	if o.Dir == "" {
-		o.Dir = journal.Dir
-	}
+	o.Dir = cmp.Or(o.Dir, journal.Dir)
 	if o.root == nil {
 		o.root = host.Live()
 	}
-	ops := maps.Clone(o.Ops)
-	if ops == nil {
-		ops = map[string]journal.Op{}
-	}
+	ops := map[string]journal.Op{}
+	maps.Copy(ops, o.Ops)
 	maps.Copy(ops, knob.Ops("/"))
 	ops[knob.Spreader] = change.Daemon("/", entry, spreading, o.Dir)
 	o.Ops = ops
@@ -153,13 +148,18 @@ func Need(command string) error {
 // ErrNothing says that lanes are to be placed, but none are in force and none are wanted.
 var ErrNothing = errors.New("no lanes are in force, and none are wanted")
 
-// WantFiles is Want for the lanes of files, as Declared returns them.
-func (l *Lanes) WantFiles(files []string, stdin io.Reader, prune bool) (p plan.Placement, err error) {
+// DiffFiles says what putting the lanes of files in force would change, as Declared returns them.
+func (l *Lanes) DiffFiles(ctx context.Context, files []string, stdin io.Reader, prune bool) (
+	d enforce.Difference, err error) {
 	want, err := l.Declared(files, stdin)
-	if err == nil {
-		p, _, err = l.Want(want, prune)
+	if err != nil {
+		return d, err
 	}
-	return p, plan.At(err, want)
+	p, _, err := l.Want(want, prune)
+	if err != nil {
+		return d, plan.At(err, want)
+	}
+	return l.Diff(ctx, p)
 }
 
 // Declared reads the lanes of files, see lane.ReadAll. It fails with ErrNothing if there is no file, and no
@@ -229,12 +229,10 @@ type Left struct {
 func (l *Lanes) PutEach(ctx context.Context, files [][]lane.Lane, done func(Applied, error)) (last Applied,
 	left []error) {
 	try := func(want ...lane.Lane) error {
-		l.Ask(ctx, want, false)
-		p, _, err := l.Want(want, false)
-		if err != nil {
-			return plan.At(err, want)
+		a, err := l.PutLanes(ctx, want, false)
+		if a.Kind == "" {
+			return err
 		}
-		a, err := l.Put(ctx, p)
 		if done(a, err); err == nil {
 			last = a
 		}
@@ -254,6 +252,17 @@ func (l *Lanes) PutEach(ctx context.Context, files [][]lane.Lane, done func(Appl
 		})
 	}
 	return last, left
+}
+
+// PutLanes plans lanes as Want does, and puts them in force. It returns the zero Applied if they cannot be
+// planned, else what Put does.
+func (l *Lanes) PutLanes(ctx context.Context, want []lane.Lane, prune bool) (Applied, error) {
+	l.Ask(ctx, want, prune)
+	p, _, err := l.Want(want, prune)
+	if err != nil {
+		return Applied{}, plan.At(err, want)
+	}
+	return l.Put(ctx, p)
 }
 
 // Put puts a placement in force. Attached workloads follow their lanes. Lanes go to the cgroups that their

@@ -75,12 +75,7 @@ func putFor(ctx context.Context, o Options, pid int, want lane.Lane) (expired []
 	if err = l.SetOwner(want.Metadata.Name, pid); err != nil {
 		return expired, err
 	}
-	l.Ask(ctx, []lane.Lane{want}, false)
-	p, _, err := l.Want([]lane.Lane{want}, false)
-	if err != nil {
-		return expired, err
-	}
-	_, err = l.Put(ctx, p)
+	_, err = l.PutLanes(ctx, []lane.Lane{want}, false)
 	return expired, err
 }
 

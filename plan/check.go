@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"isolane.dev/isolane/host"
 )
@@ -57,6 +58,15 @@ type Mismatch struct {
 
 // Error returns the reason.
 func (m *Mismatch) Error() string { return m.Reason }
+
+// Hint says what to do about lanes that have lost CPUs.
+func (m *Mismatch) Hint() string {
+	if len(m.Lost) == 0 {
+		return ""
+	}
+	return "bring the CPUs back online, or isolane release the lanes that have lost them; plan --repack takes " +
+		"those of a file to others: " + strings.Join(m.Lost, ", ")
+}
 
 // MachineOf returns what identifies the machine of a host.
 func MachineOf(h host.Host) Machine {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -205,8 +206,11 @@ type Merger interface {
 	Merge(name string, each []results.Measurement) (results.Measurement, error)
 }
 
-// ByHand reads the probe that `isolane probe` runs. An error in its conditions names the flag.
-func ByHand(kinds []Driver, kind, settings string, c Conditions) (Runner, error) {
+// ByHand returns what `isolane probe` does with a probe: it measures and prints the Measurement, or is the
+// application that is measured (serve). An error in the conditions names the flag.
+func ByHand(kinds []Driver, kind, settings string, c Conditions, serve bool) (
+	func(context.Context, io.Writer) error, error,
+) {
 	d, err := Find(kinds, kind)
 	if err != nil {
 		return nil, fmt.Errorf("probe %w", err)
@@ -223,7 +227,34 @@ func ByHand(kinds []Driver, kind, settings string, c Conditions) (Runner, error)
 		return nil, fmt.Errorf("--start: expected a probe that measures several instances, found %s", kind)
 	}
 	if err = cmp.Or(c.Validate(), p.Validate(c)); err != nil { // the error names fields of a scenario
-		err = errors.New("--" + strings.Replace(err.Error(), "measure:", "window:", 1))
+		return nil, errors.New("--" + strings.Replace(err.Error(), "measure:", "window:", 1))
 	}
-	return runs, err
+	application, ok := p.(Server)
+	if serve && !ok {
+		return nil, fmt.Errorf("probe %s is the application itself: leave out --serve", kind)
+	}
+	return func(ctx context.Context, w io.Writer) error {
+		if serve {
+			return serveByHand(ctx, application, c, w)
+		}
+		m, err := runs.Run(ctx, c)
+		if err != nil {
+			return err
+		}
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(m)
+	}, nil
+}
+
+// serveByHand makes a directory for the application's files if it has none.
+func serveByHand(ctx context.Context, application Server, c Conditions, w io.Writer) (err error) {
+	if c.Dir == "" {
+		if c.Dir, err = os.MkdirTemp("", "isolane-probe-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(c.Dir)
+	}
+	return application.Serve(ctx, c, w)
 }

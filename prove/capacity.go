@@ -27,7 +27,7 @@ func (r *runner) unknown(s *results.Session) (all []scenario.Probe, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range r.Kept(c.Name, probes) {
+		for _, p := range r.NotLeftOut(c.Name, probes) {
 			share, ok := p.Probe.(testbed.Relative)
 			_, known := r.Capacity[p.Name]
 			if ok && share.Part() > 0 && !known &&

@@ -63,7 +63,7 @@ func (r *runner) leaveOut(ctx context.Context, o Options, s *results.Session) er
 		}
 		missing := lacks(ctx, p, r.Kinds.Probes, o.Root)
 		if begun {
-			goesOn := func(c results.Cell) bool { return len(r.Kept(c.Name, []scenario.Probe{p})) > 0 }
+			goesOn := func(c results.Cell) bool { return len(r.NotLeftOut(c.Name, []scenario.Probe{p})) > 0 }
 			if missing != nil && slices.ContainsFunc(cells, goesOn) {
 				return fmt.Errorf("%s: %s was measured in the cells that were begun, and cannot be now: %w", o.Dir,
 					p.Name, missing)

@@ -1,10 +1,12 @@
 package prove
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/pod"
+	"isolane.dev/isolane/runtime/process"
 )
 
 // Request is a session as its user asks for it.
@@ -25,7 +28,7 @@ type Request struct {
 	Scenario string   // name or file; "": edge
 	Mode     string   // quick, standard or proof; "": quick
 	Cells    []string // see Options
-	Seed     uint64
+	Seed     uint64   // 0: a random one
 	Lane     string
 	Runtime  string           // of application and neighbours: pod, or "" for processes
 	Static   string           // for pods: a second node of this machine, whose kubelet assigns CPUs; "": none
@@ -39,16 +42,10 @@ func (r Request) Options() (Options, error) {
 	if r.Resume != "" {
 		return r.resumed()
 	}
-	o := Options{Kinds: r.Kinds, Lane: r.Lane, Mode: r.Mode, Cells: r.Cells, Seed: r.Seed, Dir: r.Dir}
-	if o.Mode == "" {
-		o.Mode = "quick"
-	}
-	name := r.Scenario
-	if name == "" {
-		name = "edge"
-	}
+	o := Options{Kinds: r.Kinds, Lane: r.Lane, Cells: r.Cells, Dir: r.Dir, Mode: cmp.Or(r.Mode, "quick"),
+		Seed: cmp.Or(r.Seed, rand.Uint64N(1e9)+1)} //nolint:gosec // G404: any order will do, and it is printed
 	var err error
-	if o.Scenario, err = Load(name, r.Kinds); err != nil {
+	if o.Scenario, err = Load(cmp.Or(r.Scenario, "edge"), r.Kinds); err != nil {
 		return o, err
 	}
 	switch r.Runtime {
@@ -104,10 +101,13 @@ func (r Request) resumed() (Options, error) {
 // MissingError says what a session needs that this user or machine does not have.
 type MissingError struct {
 	What   string
-	Remedy string // a command; "": the same one as root
+	Remedy string // a command
 }
 
 func (e *MissingError) Error() string { return e.What }
+
+// Hint returns the remedy.
+func (e *MissingError) Hint() string { return e.Remedy }
 
 // needful is a factor that needs more of the host than programs.
 type needful interface {
@@ -145,10 +145,11 @@ func lacksAlgorithm(s scenario.Scenario, root fs.FS) error {
 			"net.ipv4.tcp_allowed_congestion_control='%[2]s %[1]s'", name, strings.Join(allowed, " "))}
 }
 
-// Ready checks what a session needs before reading the host. It fails with a *MissingError.
+// Ready checks what a session needs before reading the host. It fails with a *MissingError or a
+// *process.CapabilityError.
 func (o Options) Ready(ctx context.Context) error {
-	if os.Geteuid() != 0 {
-		return &MissingError{"prove needs root: it makes network namespaces and cpusets", ""}
+	if err := process.NeedRoot("prove", "it makes network namespaces and cpusets"); err != nil {
+		return err
 	}
 	cells, err := o.measured()
 	if err != nil {

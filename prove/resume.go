@@ -62,7 +62,8 @@ func (r *runner) enter(o Options, s *results.Session, now results.Environment) e
 		return fmt.Errorf("%s: measured on another machine (%s)", o.Dir, s.Environment.CPUModel)
 	}
 	r.LeftOut = s.LeftOut
-	schedule.DropCut(s, r.boots, func(cell string) int { return len(r.Kept(cell, r.Scenario.Spec.Probes)) })
+	all := r.Scenario.Spec.Probes
+	schedule.DropCut(s, r.boots, func(cell string) int { return len(r.NotLeftOut(cell, all)) })
 	r.boots.Number = schedule.PlaceOf(s, now)
 	due, later := schedule.Remaining(*s, r.boots)
 	searches := slices.ContainsFunc(s.Searches, func(q results.Search) bool {

@@ -59,6 +59,30 @@ type runner struct {
 	unmade []string // beside a lane in force, and why
 }
 
+// StoppedError says why a session ended before its last run. What was measured is stored.
+type StoppedError struct {
+	error
+	hint string
+}
+
+func (e *StoppedError) Unwrap() error { return e.error }
+
+// Hint says how the session goes on.
+func (e *StoppedError) Hint() string { return e.hint }
+
+func (o Options) stopped(err error, runs int) error {
+	hint := "go on with: isolane prove --resume " + o.Dir
+	switch {
+	case errors.Is(err, ErrDrifted): // not before the lanes are in force again
+		hint = ""
+	case errors.Is(err, ErrInterrupted):
+		err = fmt.Errorf("%w: %d runs are stored in %s", err, runs, o.Dir)
+	default:
+		hint = fmt.Sprintf("%d runs are stored; %s", runs, hint)
+	}
+	return &StoppedError{err, hint}
+}
+
 // Estimate is what lies ahead, told before the session starts.
 type Estimate struct {
 	Runs, Cells, Blocks int
@@ -84,9 +108,9 @@ type Progress struct {
 	Capacity      string // the probe whose capacity is measured; then Done and Runs count those runs
 }
 
-// Run runs a session and stores each run in o.Dir. If interrupted it returns what was measured and
-// ErrInterrupted; if cells are left that need another boot, an *AwaitsError. It always leaves the host as it
-// found it, or the error says what could not be restored.
+// Run runs a session and stores each run in o.Dir. If it ends early it returns what was measured and a
+// *StoppedError, of ErrInterrupted if the context has ended; if cells are left that need another boot, an
+// *AwaitsError. It always leaves the host as it found it, or the error says what could not be restored.
 func Run(ctx context.Context, o Options) (results.Session, error) {
 	s, r, err := open(ctx, o)
 	if err != nil {
@@ -100,6 +124,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 			s.Stopped.Why = context.Cause(ctx).Error()
 		}
 		_ = results.Write(o.Dir, s) // a full disk has its error already
+		err = o.stopped(err, len(s.Runs))
 	}
 	return s, err
 }
@@ -145,11 +170,11 @@ func (r *runner) all(ctx context.Context, o Options, s *results.Session) error {
 		if err = results.Write(o.Dir, *s); err != nil {
 			return err
 		}
-		probes := r.Kept(cell.Name, r.Scenario.Spec.Probes)
+		probes := r.NotLeftOut(cell.Name, r.Scenario.Spec.Probes)
 		if err = failures.Add(run, probes); err != nil {
 			return err
 		}
-		todo = schedule.Again(todo, i, run, len(probes))
+		todo = schedule.Repeat(todo, i, run, len(probes))
 	}
 	if err := r.search(ctx, o, s); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package results
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -123,13 +124,10 @@ func firstMetrics(runs []firstRun) []Metric {
 			switch {
 			case seen[m.Name]:
 			case m.Throughput != nil:
-				direction := m.Throughput.Direction
-				if direction == "" {
-					direction = m.Name
-				}
 				rates = append(rates, Metric{Name: m.Name, Quantity: "throughput", Noun: "throughput",
 					Title: "Throughput",
-					About: "TCP, " + m.Name, Unit: RateUnit, Better: Higher, Margin: 0.05, Short: direction})
+					About: "TCP, " + m.Name, Unit: RateUnit, Better: Higher, Margin: 0.05,
+					Short: cmp.Or(m.Throughput.Direction, m.Name)})
 			case m.RTT != nil:
 				trip := Metric{Name: m.Name, Quantity: "rtt", Noun: "RTT", Title: "Round trip", Unit: TimeUnit,
 					Better: Lower,

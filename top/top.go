@@ -20,8 +20,25 @@ import (
 	"isolane.dev/isolane/watch"
 )
 
-// Run shows the lanes in force until the user quits or the context ends. Errors: those of watch.Open.
-func Run(ctx context.Context, of lanes.Options, in io.Reader, out *os.File) error {
+// TerminalError says that there is no terminal to show lanes on.
+type TerminalError struct{}
+
+func (*TerminalError) Error() string { return "top needs a terminal" }
+
+// Hint names what needs none.
+func (*TerminalError) Hint() string {
+	return "isolane watch prints the same, a line a second; watch -o json: a document a second"
+}
+
+// Run shows the lanes in force until the user quits or the context ends. Errors: *TerminalError,
+// *process.CapabilityError, and those of watch.Open.
+func Run(ctx context.Context, of lanes.Options, in *os.File, out io.Writer) error {
+	if terminal.Height(out) == 0 || terminal.Height(in) == 0 {
+		return &TerminalError{}
+	}
+	if err := watch.Need("top"); err != nil {
+		return err
+	}
 	w, err := watch.Open(of, watch.Options{Follow: true}) // errors are printed before there is a screen
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -41,6 +42,13 @@ type SinceStart struct {
 	Window  results.Nanoseconds `json:"windowNanoseconds"`
 	Sources []witness.Source    `json:"sources"`
 	Traffic []Traffic           `json:"traffic"`
+}
+
+// Documents returns what shows readings to programs, as a JSON document a line.
+func Documents(w io.Writer) func(Reading) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return func(r Reading) error { return e.Encode(r) }
 }
 
 // Display shows readings to people: on a terminal a table that is redrawn, elsewhere a line per second and

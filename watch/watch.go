@@ -51,6 +51,11 @@ func (o Options) Validate() error {
 	return nil
 }
 
+// Need fails with a *process.CapabilityError if this process may not watch, as the named command would.
+func Need(command string) error {
+	return process.NeedRoot(command, "it attaches programs to the kernel's tracepoints")
+}
+
 // CPUsError says that there is nothing to watch, or no CPU left to watch it from.
 type CPUsError struct{ Err error }
 

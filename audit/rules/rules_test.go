@@ -291,17 +291,14 @@ func TestText(t *testing.T) {
 		"proc/irq/0/effective_affinity_list": "0", "proc/irq/27/effective_affinity_list": "0", "proc/irq/24/effective_affinity_list": "0",
 	}
 	r := run(t, machine(t, "noisy.txtar", changes), "0,2")
-	var b strings.Builder
-	if err := r.Write(&b, terminal.Terminal{Columns: 100}); err != nil {
-		t.Fatal(err)
-	}
+	shown := r.Text(terminal.Terminal{Columns: 100})
 	fired, directed := found(r)["irq-fired"].Evidence, found(r)["irq-directed"].Evidence
 	if len(fired) != 2 || !strings.HasPrefix(fired[0], "IRQ 24 ") || !strings.HasPrefix(fired[1], "IRQ 0 ") ||
 		len(directed) == 0 || !strings.HasPrefix(directed[len(directed)-1], "IRQ 1:") {
 		t.Errorf("fired %q, directed %q", fired, directed)
 	}
-	if strings.Contains(b.String(), `""`) || !strings.Contains(b.String(), "offloaded from no CPU") {
-		t.Errorf("empty quotes: %s", b.String())
+	if strings.Contains(shown, `""`) || !strings.Contains(shown, "offloaded from no CPU") {
+		t.Errorf("empty quotes: %s", shown)
 	}
 	bare := run(t, machine(t, "noisy.txtar", map[string]string{"proc/cpuinfo": "flags : fpu"}), "0,2")
 	if text := found(bare)["boot-cpu"].Fix; strings.Contains(text, "guest") || !strings.Contains(found(r)["boot-cpu"].Fix, "in a guest too") {
@@ -314,14 +311,11 @@ func TestWrite(t *testing.T) {
 	for i := range 500 {
 		r.Findings[0].Evidence = append(r.Findings[0].Evidence, strings.Repeat("1,", i)+"2")
 	}
-	var b strings.Builder
-	if err := r.Write(&b, terminal.Terminal{Columns: 60}); err != nil {
-		t.Fatal(err)
+	shown := r.Text(terminal.Terminal{Columns: 60})
+	if strings.Contains(shown, "\x1b") || strings.Count(shown, "\n") > 1000 || !strings.Contains(shown, "more, which -o json lists") {
+		t.Errorf("%d lines: %.300s", strings.Count(shown, "\n"), shown)
 	}
-	if strings.Contains(b.String(), "\x1b") || strings.Count(b.String(), "\n") > 1000 || !strings.Contains(b.String(), "more, which -o json lists") {
-		t.Errorf("%d lines: %.300s", strings.Count(b.String(), "\n"), b.String())
-	}
-	for line := range strings.Lines(b.String()) {
+	for line := range strings.Lines(shown) {
 		if len([]rune(line)) > 61 {
 			t.Errorf("longer than 60: %s", line)
 		}
@@ -360,9 +354,9 @@ func FuzzRun(f *testing.F) {
 		for _, finding := range r.Findings {
 			said[finding.Rule] = true
 		}
-		var b strings.Builder
-		if err = r.Write(&b, terminal.Terminal{Columns: 100}); err != nil || len(said) != len(rules()) || strings.ContainsAny(b.String(), "\x1b\x07\x00") {
-			t.Errorf("%s: %v, %d of %d rules: %.500q", names[int(which)%len(names)], err, len(said), len(rules()), b.String())
+		shown := r.Text(terminal.Terminal{Columns: 100})
+		if len(said) != len(rules()) || strings.ContainsAny(shown, "\x1b\x07\x00") {
+			t.Errorf("%s: %d of %d rules: %.500q", names[int(which)%len(names)], len(said), len(rules()), shown)
 		}
 	})
 }

@@ -48,6 +48,9 @@ func agentCommand() *cobra.Command {
 		"let all users read on the socket, and only root and group "+agent.Group+" change lanes")
 	cmd.Flags().StringVar(&o.Listen, "listen", "",
 		"also serve metrics and what can be read there, an `address` of loopback such as 127.0.0.1:9101")
-	cmd.AddCommand(ofHub()...)
+	cmd.AddCommand(toHub("join", "Join a hub with this host: https://HUB:PORT --token T", "join"),
+		toHub("status", "Show what this host runs for its hub, which need not be there", "status"),
+		toHub("hold", "Put the hub's changes off for a time: 2h --reason TEXT", "hold"),
+		toHub("rehome", "Move this host to another hub, what runs goes on: https://HUB:PORT --token T", "rehome"))
 	return cmd
 }

@@ -2,11 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"isolane.dev/isolane/agent"
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/history"
 	"isolane.dev/isolane/history/diary"
 	"isolane.dev/isolane/journal"
@@ -30,12 +31,8 @@ func thisHost(cmd *cobra.Command) *diary.Host {
 // agentOf is the agent of this host, for a user who may not do himself what he asks for. lacks is the error
 // that he got; it stays where no agent answers.
 func agentOf(cmd *cobra.Command, lacks error) agent.Client {
-	return agent.Client{Socket: agent.Socket(), None: lacks, Heard: func(theirs string) {
-		if ours := version.Of().Version; theirs != ours {
-			fmt.Fprintf(cmd.ErrOrStderr(), "note: the agent is isolane %s, this command is isolane %s: install one "+
-				"version, and systemctl restart isolane-agent\n", theirs, ours)
-		}
-	}}
+	return agent.Client{Socket: agent.Socket(), None: lacks, Version: version.Of().Version,
+		Out: cmd.ErrOrStderr()}
 }
 
 // unable says whether a command failed for what this user may not do, and an agent may.
@@ -43,14 +40,8 @@ func unable(err error) bool {
 	return errors.Is(err, journal.ErrNeedsRoot) || is[*process.CapabilityError](err)
 }
 
-// askApply has the agent put lanes in force. Where there is none, what the user lacks comes before what is
-// wrong with the files.
-func askApply(cmd *cobra.Command, lacks error, files laneFiles, prune bool) (a lanes.Applied, err error) {
-	want, err := files.read(cmd)
-	if err == nil {
-		a, err = agentOf(cmd, lacks).Apply(cmd.Context(), want, prune)
-	} else if _, none := agentOf(cmd, lacks).Status(cmd.Context()); errors.Is(none, lacks) {
-		err = lacks
-	}
-	return a, err
-}
+// sudo is the command line that the user typed, as root.
+func sudo() string { return "sudo " + typed() }
+
+// typed is the command line of this process.
+func typed() string { return change.Quote(os.Args...) }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,11 +16,14 @@ import (
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/prove"
+	"isolane.dev/isolane/prove/layout"
+	"isolane.dev/isolane/prove/schedule"
+	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/watch"
 )
 
-// coded gives what a command returns its exit code, by its type: 1 where nothing else is said.
+// coded gives what a command returns its exit code, by its type, and a hint.
 func coded(cmd *cobra.Command, err error) error {
 	if is[*enforce.NoLaneError](err) && cmd != nil && cmd.Flags().Lookup("lane") != nil {
 		err = fmt.Errorf("--lane: %w", err)
@@ -30,48 +31,55 @@ func coded(cmd *cobra.Command, err error) error {
 	if err == nil || is[*cli.Error](err) {
 		return err
 	}
-	if field, ok := errors.AsType[*lane.FieldError](err); ok {
-		return &cli.Error{Code: cli.ExitUsage, Err: err, Hint: "isolane explain " + field.Topic()}
-	}
-	if missing, ok := errors.AsType[*prove.MissingError](err); ok {
-		return cli.Hint(err, cmp.Or(missing.Remedy, sudo()))
-	}
-	if mismatch, ok := errors.AsType[*plan.Mismatch](err); ok && len(mismatch.Lost) > 0 {
-		return &cli.Error{Code: cli.ExitNo, Err: err, Hint: "bring the CPUs back online, or isolane release the " +
-			"lanes that have lost them; plan --repack takes those of a file to others: " +
-			strings.Join(mismatch.Lost, ", ")}
-	}
-	if unchanged, ok := errors.AsType[*diary.UnchangedError](err); ok {
-		return cli.Hint(unchanged, "the lanes that were in force before are; isolane status shows them")
-	}
-	if answer, ok := errors.AsType[*agent.AnswerError](err); ok {
-		switch answer.Status {
-		case http.StatusForbidden:
-			return cli.Hint(err, sudo())
-		case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge:
-			return cli.Usage(err)
-		case http.StatusConflict:
-			return cli.No(err)
-		}
-	}
-	switch {
+	e := &cli.Error{Code: codeOf(err), Err: err}
+	switch answer, asked := errors.AsType[*agent.AnswerError](err); {
+	case is[*prove.StoppedError](err):
+		e.Hint = hintOf(err)
 	case errors.Is(err, journal.ErrNeedsRoot):
-		return cli.Hint(errors.New("needs root to see the lanes in force"), sudo())
-	case is[*process.CapabilityError](err):
-		return cli.Hint(err, sudo())
-	case is[*enforce.NoLaneError](err), is[*lanes.TargetError](err), is[*watch.CPUsError](err),
-		is[*plan.Mismatch](err), is[*lane.FilesError](err): // of another machine
-		return cli.Usage(err)
+		e.Err, e.Hint = errors.New("needs root to see the lanes in force"), sudo()
+	case is[*process.CapabilityError](err), asked && answer.Status == http.StatusForbidden:
+		e.Hint = sudo()
 	case errors.Is(err, lanes.ErrNothing):
-		return cli.Usage(fmt.Errorf("%w: name a file with lanes by -f", err))
-	case is[*plan.Refusal](err), is[*enforce.OwnedError](err), is[*watch.FoundError](err),
-		is[*lanes.UnsettledError](err), is[*diary.LeftOutError](err), errors.Is(err, prove.ErrUnnoticed):
-		return cli.No(err)
-	case is[*enforce.NoRecordError](err):
-		return &cli.Error{Code: cli.ExitNo, Err: err,
-			Hint: "isolane recover --adopt gives what lanes change the kernel's defaults, and removes the cgroups"}
+		e.Err = fmt.Errorf("%w: name a file with lanes by -f", err)
+	case errors.Is(err, layout.ErrTooSmall):
+		e.Hint = lanes.ConflictText(options())
+	case e.Code != cli.ExitUsage || is[*lane.FieldError](err):
+		e.Hint = hintOf(err)
 	}
-	return cli.Hint(err, "")
+	return e
+}
+
+// hintOf is the hint that an error has itself.
+func hintOf(err error) string {
+	var e interface{ Hint() string }
+	if errors.As(err, &e) {
+		return e.Hint()
+	}
+	return ""
+}
+
+// codeOf is the exit code of an error: 1 where nothing else is said.
+func codeOf(err error) int {
+	mismatch, mismatched := errors.AsType[*plan.Mismatch](err)
+	answer, asked := errors.AsType[*agent.AnswerError](err)
+	switch {
+	case is[*schedule.AwaitsError](err), errors.Is(err, prove.ErrNotHeld), errors.Is(err, prove.ErrDrifted),
+		mismatched && len(mismatch.Lost) > 0:
+		return cli.ExitNo
+	case is[*lane.FieldError](err), errors.Is(err, results.ErrHasResults), errors.Is(err, prove.ErrInput):
+		return cli.ExitUsage
+	case is[*prove.StoppedError](err), is[*diary.UnchangedError](err):
+		return cli.ExitFailed
+	case is[*enforce.NoLaneError](err), is[*lanes.TargetError](err), is[*watch.CPUsError](err),
+		is[*lane.FilesError](err), errors.Is(err, lanes.ErrNothing),
+		asked && answer.IsUsage(), mismatched: // a placement of another machine
+		return cli.ExitUsage
+	case is[*plan.Refusal](err), is[*enforce.OwnedError](err), is[*watch.FoundError](err),
+		is[*lanes.UnsettledError](err), is[*diary.LeftOutError](err), is[*enforce.NoRecordError](err),
+		errors.Is(err, prove.ErrUnnoticed), asked && answer.Status == http.StatusConflict:
+		return cli.ExitNo
+	}
+	return cli.ExitFailed
 }
 
 func is[T error](err error) bool {

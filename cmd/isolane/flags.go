@@ -1,12 +1,9 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -17,44 +14,38 @@ import (
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
-	"isolane.dev/isolane/terminal"
 )
 
-// laneFiles are the files with lanes that -f names: a file, a directory of them, or - for standard input.
-type laneFiles struct{ names []string }
-
-func (f *laneFiles) flags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&f.names, "file", "f", nil,
+// fileFlag is -f, for files with lanes: a file, a directory of them, or - for standard input.
+func fileFlag(cmd *cobra.Command, names *[]string) {
+	cmd.Flags().StringArrayVarP(names, "file", "f", nil,
 		"file with lanes (YAML), directory of such files, or - for standard input; may be given several times")
 	cli.Must(cmd.MarkFlagFilename("file", "yaml", "yml", "json"))
 }
 
-// read reads the lanes; without -f there are none.
-func (f *laneFiles) read(cmd *cobra.Command) ([]lane.Lane, error) {
-	if len(f.names) == 0 {
-		return nil, nil
-	}
-	return lane.ReadAll(f.names, cmd.InOrStdin())
-}
-
-// source is where a command reads the machine from.
+// source is where a command reads the machine from, and the lanes on it.
 type source struct {
 	snapshot.Source
-	cmd *cobra.Command
+	file string // with a placement; "": the lanes in force
+	cmd  *cobra.Command
 }
 
-func (s *source) flags(cmd *cobra.Command) {
+// flags defines the flags; placed is what --placed is for, "" for a command that takes none.
+func (s *source) flags(cmd *cobra.Command, placed string) {
 	s.cmd = cmd
 	cmd.Flags().StringVar(&s.Root, "root", "",
 		"directory that looks like / of the machine (with --snapshot: a folder in it)")
 	cmd.Flags().StringVar(&s.Archive, "snapshot", "",
 		"archive of the machine's /sys and /proc: tar, plain or gz, bz2, xz, zst")
+	if placed != "" {
+		cmd.Flags().StringVar(&s.file, "placed", "", placed)
+	}
 }
 
-// placed reads the placement in a file; without one, that of the lanes in force on this machine.
-func (s *source) placed(file string) (p plan.Placement, err error) {
-	if file != "" {
-		p, err = plan.ReadFile(file)
+// placed reads the placement in the file; without one, that of the lanes in force on this machine.
+func (s *source) placed() (p plan.Placement, err error) {
+	if s.file != "" {
+		p, err = plan.ReadFile(s.file)
 		return p, cli.Usage(err)
 	}
 	if s.IsLive() {
@@ -108,26 +99,49 @@ func (s *source) read() (host.Host, fs.FS, error) {
 	return h, root, err
 }
 
-// readFor is read for the placement in a file, which must be of that machine; those in force are.
-func (s *source) readFor(p plan.Placement, file string) (host.Host, fs.FS, error) {
+// readFor is read for a placement: that in a file must be of this machine, and the lanes in force are.
+func (s *source) readFor(p plan.Placement) (host.Host, fs.FS, error) {
 	h, root, err := s.read()
-	if err != nil || file == "" {
+	if err != nil || s.file == "" {
 		return h, root, err
 	}
 	if err = p.Check(h.Allowing(host.Allowance{CPUs: h.Possible()})); err != nil { // a lane's are nobody else's
-		err = fmt.Errorf("%s: %w", file, err)
+		err = fmt.Errorf("%s: %w", s.file, err)
 	}
 	return h, root, err
 }
 
-// incomplete says that what was printed is not complete, and what else the command failed in. Who has
-// closed a pipe knows it, and is told nothing.
-func incomplete(stderr io.Writer, lost *terminal.OutputError, err error) int {
-	if err != nil && !errors.Is(err, lost.Err) && !errors.Is(err, context.Canceled) {
-		cli.Print(stderr, "isolane", err)
+// plan places lanes beside those of a file, or those in force. The agent does it for a user who may not see
+// these.
+func (s *source) plan(want []lane.Lane, repack bool) (p plan.Placement, h host.Host, err error) {
+	if s.file == "" && !repack && s.IsLive() && s.cmd.Flag("output").Value.String() != "svg" {
+		if _, lacks := lanes.Look(options()); unable(lacks) {
+			p, err = agentOf(s.cmd, lacks).Plan(s.cmd.Context(), want)
+			if !errors.Is(err, lacks) { // else the plan without them is worth something
+				return p, h, err
+			}
+		}
 	}
-	if !errors.Is(lost, syscall.EPIPE) {
-		fmt.Fprintf(stderr, "isolane: %v\n", lost)
+	l, here := lanes.None(options()), false // none where the placement is that of a file
+	if s.file != "" {
+		p, err = s.placed()
+	} else {
+		l, here, err = s.inForce()
 	}
-	return cli.ExitFailed
+	if err == nil {
+		h, _, err = s.read()
+	}
+	switch {
+	case err != nil:
+	case here && !repack: // on the machine as it was before the lanes in force
+		p, h, err = l.Want(want, false)
+	case repack && len(l.Placement.Lanes) > 0:
+		err = cli.Usage(errors.New("--repack: name the placement with --placed FILE"))
+	default:
+		p, err = lanes.PlanFor(options(), h, p, want, repack)
+	}
+	if s.file != "" && is[*plan.Mismatch](err) {
+		err = fmt.Errorf("%s: %w", s.file, err)
+	}
+	return p, h, err
 }

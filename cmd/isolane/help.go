@@ -11,16 +11,10 @@ import (
 )
 
 func versionCommand() *cobra.Command {
-	var out cli.Output
-	cmd := &cobra.Command{
+	return cli.Prints(&cobra.Command{
 		Use:   "version",
 		Short: "Show the version and the commit that this program was built from",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.Print(cmd, version.Of(), nil)
-		},
-	}
-	out.Flags(cmd, "text", "json")
-	return cmd
+	}, func(*cobra.Command, []string) (cli.Document, error) { return version.Of(), nil })
 }
 
 func explainCommand() *cobra.Command {

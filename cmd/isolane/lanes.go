@@ -1,15 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/enforce/attached"
@@ -20,10 +18,9 @@ import (
 )
 
 func applyCommand() *cobra.Command {
-	var files laneFiles
-	var out cli.Output
+	var files []string
 	var dryRun, prune, each, verbose bool
-	cmd := &cobra.Command{
+	cmd := cli.Prints(&cobra.Command{
 		Use:   "apply [-f LANES]",
 		Short: "Put lanes in force on this machine, or put back what drifted; running workloads go on",
 		Long: "Plans the lanes of a file beside those in force, and changes the host accordingly. Each change\n" +
@@ -34,68 +31,61 @@ func applyCommand() *cobra.Command {
 			"lanes of the other files come in force: all together if that is possible, else file by file. The\n" +
 			"exit code is 3 if a file was left out. isolane.service does this at boot with\n" +
 			"/etc/isolane/lanes.d.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if prune && len(files.names) == 0 {
-				return cli.Usage(errors.New("--prune: name with -f the lanes that stay"))
-			}
-			if each && len(files.names) == 0 {
-				return cli.Usage(errors.New("--each: name with -f the files with lanes"))
-			}
-			if dryRun {
-				_, err := showDifference(cmd, files, prune, out, lanes.WriteCommands)
-				return err
-			}
-			h := thisHost(cmd)
-			var a lanes.Applied
-			var err error
-			if each {
-				a, err = h.ApplyEach(cmd.Context(), files.names, cmd.InOrStdin())
-			} else if a, err = h.Apply(cmd.Context(), files.names, cmd.InOrStdin(), prune); unable(err) {
-				a, err = askApply(cmd, err, files, prune)
-			}
-			if err != nil && !is[*diary.LeftOutError](err) || a.Kind == "" { // nothing is in force
-				return err
-			}
-			return errors.Join(out.PrintAs(cmd, a, func(w io.Writer) { a.Write(w, verbose) }), err)
-		},
-	}
-	files.flags(cmd)
+	}, func(cmd *cobra.Command, _ []string) (cli.Document, error) {
+		if prune && len(files) == 0 {
+			return nil, cli.Usage(errors.New("--prune: name with -f the lanes that stay"))
+		}
+		if each && len(files) == 0 {
+			return nil, cli.Usage(errors.New("--each: name with -f the files with lanes"))
+		}
+		if dryRun {
+			d, err := difference(cmd, files, prune)
+			return cli.Written{Document: d, Text: func(w io.Writer) { lanes.WriteCommands(w, d) }}, err
+		}
+		h := thisHost(cmd)
+		var a lanes.Applied
+		var err error
+		if each {
+			a, err = h.ApplyEach(cmd.Context(), files, cmd.InOrStdin())
+		} else if a, err = h.Apply(cmd.Context(), files, cmd.InOrStdin(), prune); unable(err) {
+			a, err = agentOf(cmd, err).ApplyFiles(cmd.Context(), files, cmd.InOrStdin(), prune)
+		}
+		if is[*diary.LeftOutError](err) && a.Kind != "" { // else nothing is in force
+			err = cli.Beside(err)
+		}
+		return cli.Written{Document: a, Text: func(w io.Writer) { a.Write(w, verbose) }}, err
+	})
+	fileFlag(cmd, &files)
 	cmd.Flags().BoolVar(&prune, "prune", false, "release the lanes in force that the file does not name")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false,
 		"print the commands that a person would type, and change nothing")
 	cmd.Flags().BoolVar(&each, "each", false, "leave out files that are wrong or do not fit, and go on")
-	cmd.MarkFlagsMutuallyExclusive("each", "prune")
-	cmd.MarkFlagsMutuallyExclusive("each", "dry-run")
-	out.Flags(cmd, "text", "json")
+	cli.Alone(cmd, "each", "prune", "dry-run")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what was put back and what the kernel refused")
 	return cmd
 }
 
 func diffCommand() *cobra.Command {
-	var files laneFiles
-	var out cli.Output
+	var files []string
 	var prune bool
-	cmd := &cobra.Command{
+	cmd := cli.Prints(&cobra.Command{
 		Use: "diff [-f LANES]",
 		Short: "Show what apply would change: lanes, and settings with old and new value; exits with 3 where " +
 			"there is any",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := showDifference(cmd, files, prune, out, lanes.WriteDifference)
-			if err == nil && !d.None() {
-				return &cli.Error{Code: cli.ExitNo}
-			}
-			return err
-		},
-	}
-	files.flags(cmd)
+	}, func(cmd *cobra.Command, _ []string) (cli.Document, error) {
+		d, err := difference(cmd, files, prune)
+		if err == nil && !d.None() {
+			err = cli.Beside(&cli.Error{Code: cli.ExitNo})
+		}
+		return cli.Written{Document: d, Text: func(w io.Writer) { lanes.WriteDifference(w, d) }}, err
+	})
+	fileFlag(cmd, &files)
 	cmd.Flags().BoolVar(&prune, "prune", false, "as apply --prune does it")
-	out.Flags(cmd, "text", "json")
 	return cmd
 }
 
-// showDifference says what apply would do; also to a user who may not do it, as far as they may read it.
-func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out cli.Output,
-	write func(io.Writer, enforce.Difference)) (d enforce.Difference, err error) {
+// difference is what apply would do; also for a user who may not do it, as far as they may read it.
+func difference(cmd *cobra.Command, files []string, prune bool) (d enforce.Difference, err error) {
 	l, err := lanes.Look(options())
 	if errors.Is(err, journal.ErrNeedsRoot) {
 		fmt.Fprintf(cmd.ErrOrStderr(),
@@ -105,60 +95,42 @@ func showDifference(cmd *cobra.Command, files laneFiles, prune bool, out cli.Out
 	if err != nil {
 		return d, err
 	}
-	p, err := l.WantFiles(files.names, cmd.InOrStdin(), prune)
-	if err != nil {
-		return d, err
-	}
-	if d, err = l.Diff(cmd.Context(), p); err != nil {
-		return d, err
-	}
-	return d, out.PrintAs(cmd, d, func(w io.Writer) { write(w, d) })
+	return l.DiffFiles(cmd.Context(), files, cmd.InOrStdin(), prune)
 }
 
 func releaseCommand() *cobra.Command {
 	var all bool
-	var out cli.Output
-	cmd := &cobra.Command{
+	cmd := cli.Prints(&cobra.Command{
 		Use:   "release NAME... | --all",
 		Short: "Take lanes back: their settings are undone, their processes go on outside",
-		Args: func(_ *cobra.Command, args []string) error {
-			if all == (len(args) > 0) {
-				return cli.Usage(errors.New("release: expected names of lanes, or --all"))
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, names []string) error {
-			r, err := thisHost(cmd).Release(cmd.Context(), names, all)
-			if unable(err) {
-				r, err = agentOf(cmd, err).Release(cmd.Context(), names, all)
-			}
-			return errors.Join(out.Print(cmd, r, err), r.Unfinished())
-		},
-	}
+		Args:  cobra.ArbitraryArgs,
+	}, func(cmd *cobra.Command, names []string) (cli.Document, error) {
+		if all == (len(names) > 0) {
+			return nil, cli.Usage(errors.New("release: expected names of lanes, or --all"))
+		}
+		r, err := thisHost(cmd).Release(cmd.Context(), names, all)
+		if unable(err) {
+			r, err = agentOf(cmd, err).Release(cmd.Context(), names, all)
+		}
+		return r, cmp.Or(err, cli.Beside(r.Unfinished()))
+	})
 	cmd.Flags().BoolVar(&all, "all", false, "all lanes")
-	out.Flags(cmd, "text", "json")
 	return cmd
 }
 
 func statusCommand() *cobra.Command {
-	var out cli.Output
 	var verbose bool
-	cmd := &cobra.Command{
+	cmd := cli.Prints(&cobra.Command{
 		Use:   "status",
 		Short: "Show the lanes in force, and what somebody else has changed since; exits with 3 where that is so",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := lanes.StatusOf(cmd.Context(), options())
-			if unable(err) {
-				s, err = agentOf(cmd, err).Status(cmd.Context())
-			}
-			if err != nil {
-				return err
-			}
-			err = out.PrintAs(cmd, s, func(w io.Writer) { lanes.WriteStatus(w, s, verbose) })
-			return errors.Join(err, lanes.Unsettled(s))
-		},
-	}
-	out.Flags(cmd, "text", "json")
+	}, func(cmd *cobra.Command, _ []string) (cli.Document, error) {
+		s, err := lanes.StatusOf(cmd.Context(), options())
+		if unable(err) {
+			s, err = agentOf(cmd, err).Status(cmd.Context())
+		}
+		return cli.Written{Document: s, Text: func(w io.Writer) { lanes.WriteStatus(w, s, verbose) }},
+			cmp.Or(err, cli.Beside(lanes.Unsettled(s)))
+	})
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list what the kernel refused")
 	return cmd
 }
@@ -204,8 +176,7 @@ func attachCommand() *cobra.Command {
 
 func recoverCommand() *cobra.Command {
 	var adopt bool
-	var out cli.Output
-	cmd := &cobra.Command{
+	cmd := cli.Prints(&cobra.Command{
 		Use: "recover",
 		Short: "End what a crash of isolane has left half done: the lanes that were in force stay, all else is " +
 			"undone",
@@ -213,28 +184,14 @@ func recoverCommand() *cobra.Command {
 			"in force again. If somebody has removed the record of lanes in force (/run/isolane), nobody knows the\n" +
 			"settings before them: --adopt removes the cgroups of these lanes, and sets what lanes change to\n" +
 			"the kernel's defaults.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := thisHost(cmd).Recover(cmd.Context(), adopt)
-			if is[*process.CapabilityError](err) || errors.Is(err, journal.ErrBusy) {
-				return err
-			}
-			return errors.Join(err, out.Print(cmd, r, nil))
-		},
-	}
+	}, func(cmd *cobra.Command, _ []string) (cli.Document, error) {
+		r, err := thisHost(cmd).Recover(cmd.Context(), adopt)
+		if !is[*process.CapabilityError](err) && !errors.Is(err, journal.ErrBusy) {
+			err = cli.Beside(err)
+		}
+		return r, err
+	})
 	cmd.Flags().BoolVar(&adopt, "adopt", false,
 		"take over lanes that nobody has a record of: back to the kernel's defaults")
-	out.Flags(cmd, "text", "json")
 	return cmd
-}
-
-// sudo is the command line that the user typed, as root.
-func sudo() string { return "sudo " + typed() }
-
-// typed is the command line of this process.
-func typed() string {
-	var words []string
-	for _, a := range os.Args {
-		words = append(words, change.Quote(a))
-	}
-	return strings.Join(words, " ")
 }

@@ -17,36 +17,25 @@ import (
 )
 
 func hostCommand() *cobra.Command {
-	var out cli.Output
 	var from source
-	cmd := &cobra.Command{
+	cmd := cli.Prints(&cobra.Command{
 		Use:   "host",
 		Short: "Show the machine: CPUs, caches, NUMA nodes, interrupts, kernel",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, _, err := from.read()
-			if err != nil {
-				return err
-			}
-			l, _, err := from.inForce()
-			if err != nil {
-				return err
-			}
-			m, err := l.Machine(h)
-			if err != nil {
-				return err
-			}
-			w := cmd.OutOrStdout()
-			switch out.String() {
-			case "json":
-				return cli.PrintJSON(w, m)
-			case "svg":
-				return draw.SVG(w, m.Host, l.Placement)
-			}
-			return draw.Text(w, m.Host, l.Placement, terminal.Of(w))
-		},
-	}
-	from.flags(cmd)
-	out.Flags(cmd, "text", "json", "svg")
+	}, func(*cobra.Command, []string) (cli.Document, error) {
+		h, _, err := from.read()
+		if err != nil {
+			return nil, err
+		}
+		l, _, err := from.inForce()
+		if err != nil {
+			return nil, err
+		}
+		m, err := l.Machine(h)
+		return cli.Written{Document: m,
+			Text: func(w io.Writer) { _ = draw.Text(w, m.Host, l.Placement, terminal.Of(w)) },
+			SVG:  func(w io.Writer) { _ = draw.SVG(w, m.Host, l.Placement) }}, err
+	}, "svg")
+	from.flags(cmd, "")
 	cmd.AddCommand(snapshotCommand())
 	return cmd
 }
@@ -69,7 +58,7 @@ func snapshotCommand() *cobra.Command {
 			return nil
 		},
 	}
-	from.flags(cmd)
+	from.flags(cmd, "")
 	return cmd
 }
 
@@ -77,41 +66,36 @@ func auditCommand() *cobra.Command {
 	var from source
 	var lanes string
 	var failOn audit.Severity
-	var out cli.Output
-	cmd := &cobra.Command{
+	cmd := cli.Prints(&cobra.Command{
 		Use:   "audit",
 		Short: "Say what keeps the machine from being deterministic; changes nothing",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, root, err := from.read()
-			if err != nil {
-				return err
+	}, func(*cobra.Command, []string) (cli.Document, error) {
+		h, root, err := from.read()
+		if err != nil {
+			return nil, err
+		}
+		lane, err := rules.LaneCPUs(h, lanes)
+		if err != nil {
+			return nil, cli.Usage(fmt.Errorf("--lane-cpus: %w", err))
+		}
+		named := "named by --lane-cpus"
+		if lanes == "" {
+			l, _, lerr := from.inForce()
+			if lerr != nil {
+				return nil, lerr
 			}
-			lane, err := rules.LaneCPUs(h, lanes)
-			if err != nil {
-				return cli.Usage(fmt.Errorf("--lane-cpus: %w", err))
-			}
-			named := "named by --lane-cpus"
-			if lanes == "" {
-				l, _, lerr := from.inForce()
-				if lerr != nil {
-					return lerr
-				}
-				lane, named = l.Placement.CPUs(), "of the lanes in force"
-			}
-			r := rules.Run(h, settings.Read(root), lane, named)
-			// What cannot be written ends the command, see terminal.Checked.
-			err = out.PrintAs(cmd, r, func(w io.Writer) { _ = r.Write(w, terminal.Of(w)) })
-			if err == nil && failOn > audit.None && r.Worst() >= failOn {
-				err = cli.No(errors.New(r.Verdict()))
-			}
-			return err
-		},
-	}
-	from.flags(cmd)
+			lane, named = l.Placement.CPUs(), "of the lanes in force"
+		}
+		r := rules.Run(h, settings.Read(root), lane, named)
+		if failOn > audit.None && r.Worst() >= failOn {
+			err = cli.Beside(cli.No(errors.New(r.Verdict())))
+		}
+		return r, err
+	})
+	from.flags(cmd, "")
 	cmd.Flags().StringVar(&lanes, "lane-cpus", "",
 		"CPUs that lanes have (cpulist); without it, those of the lanes in force, else those that the machine "+
 			"isolates")
-	out.Flags(cmd, "text", "json")
 	cmd.Flags().TextVar(&failOn, "fail-on", audit.None, "exit with 3 from this `severity` on: warn or fault")
 	return cmd
 }

@@ -3,8 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -28,29 +26,12 @@ func main() {
 		did, err = lanes.Entry(ctx, options(), os.Args)
 	}
 	if !did {
-		exit = run(ctx, os.Args[1:], os.Stdout, terminal.Folded(os.Stderr))
+		exit = cli.Run(ctx, command(), os.Args[1:], os.Stdout, terminal.Folded(os.Stderr))
 	} else if err != nil {
 		exit = cli.Print(os.Stderr, "isolane", coded(nil, notStarted(err)))
 	}
 	stop()
 	os.Exit(exit)
-}
-
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	root := command()
-	root.SetArgs(args)
-	root.SetOut(terminal.Checked(stdout, cancel))
-	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
-	if lost, ok := errors.AsType[*terminal.OutputError](context.Cause(ctx)); ok {
-		return incomplete(stderr, lost, err)
-	}
-	if err == nil {
-		return cli.ExitYes
-	}
-	return cli.Print(stderr, "isolane", err)
 }
 
 func command() *cobra.Command {

@@ -3,10 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,14 +11,11 @@ import (
 
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/prove"
 	"isolane.dev/isolane/prove/drivers"
 	"isolane.dev/isolane/prove/layout"
-	"isolane.dev/isolane/prove/schedule"
 	"isolane.dev/isolane/report"
-	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/version"
 )
 
@@ -41,9 +35,6 @@ func proveCommand() *cobra.Command {
 			"another boot.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.Seed == 0 {
-				r.Seed = rand.Uint64N(1e9) + 1 //nolint:gosec // G404: any order will do, and it is printed
-			}
 			for mode, chosen := range modes {
 				if *chosen {
 					r.Mode = mode
@@ -53,27 +44,23 @@ func proveCommand() *cobra.Command {
 			return runProve(cmd, r, selfTest)
 		},
 	}
-	modes["quick"] = cmd.Flags().Bool("quick", false, "3 blocks: figures and no verdict (the default)")
-	modes["standard"] = cmd.Flags().Bool("standard", false, "10 blocks: a verdict")
-	modes["proof"] = cmd.Flags().Bool("proof", false, "20 blocks and long windows: proof")
-	cmd.Flags().StringSliceVar(&r.Cells, "cells", nil,
-		"cells to run, by their names, or all; default: the scenario's")
-	cmd.Flags().Uint64Var(&r.Seed, "seed", 0, "of the cells' order and arrivals; default: random, and printed")
-	cmd.Flags().StringVar(&r.Dir, "out", "", "directory of the results; default: isolane-results/SCENARIO-TIME")
-	cmd.Flags().StringVar(&r.Resume, "resume", "", "go on with the interrupted session in this directory")
-	cmd.Flags().StringVar(&r.Lane, "lane", "", "a lane in force: measure in it, and judge its objective")
-	cmd.Flags().StringVar(&r.Runtime, "runtime", "",
+	f := cmd.Flags()
+	modes["quick"] = f.Bool("quick", false, "3 blocks: figures and no verdict (the default)")
+	modes["standard"] = f.Bool("standard", false, "10 blocks: a verdict")
+	modes["proof"] = f.Bool("proof", false, "20 blocks and long windows: proof")
+	f.StringSliceVar(&r.Cells, "cells", nil, "cells to run, by their names, or all; default: the scenario's")
+	f.Uint64Var(&r.Seed, "seed", 0, "of the cells' order and arrivals; default: random, and printed")
+	f.StringVar(&r.Dir, "out", "", "directory of the results; default: isolane-results/SCENARIO-TIME")
+	f.StringVar(&r.Resume, "resume", "", "go on with the interrupted session in this directory")
+	f.StringVar(&r.Lane, "lane", "", "a lane in force: measure in it, and judge its objective")
+	f.StringVar(&r.Runtime, "runtime", "",
 		"of application and neighbours: `pod` of this node, by kubectl; default: processes")
-	cmd.Flags().StringVar(&r.Static, "static-node", "",
+	f.StringVar(&r.Static, "static-node", "",
 		"with pods: a second node of this machine, whose kubelet gives the CPUs of *pinned* (policy static)")
-	cmd.Flags().BoolVar(&selfTest, "self-test", false,
-		"break three things on purpose and see whether they are caught")
+	f.BoolVar(&selfTest, "self-test", false, "break three things on purpose and see whether they are caught")
 	cmd.MarkFlagsMutuallyExclusive("quick", "standard", "proof")
-	for _, pair := range [][]string{{"resume", "out"}, {"resume", "seed"}, {"resume", "cells"},
-		{"resume", "self-test"}, {"lane", "resume"}, {"lane", "cells"}, {"lane", "self-test"}, {"runtime", "lane"},
-		{"runtime", "resume"}, {"static-node", "resume"}} {
-		cmd.MarkFlagsMutuallyExclusive(pair...)
-	}
+	cli.Alone(cmd, "resume", "out", "seed", "cells", "self-test", "lane", "runtime", "static-node")
+	cli.Alone(cmd, "lane", "cells", "self-test", "runtime")
 	return cmd
 }
 
@@ -88,71 +75,40 @@ func runProve(cmd *cobra.Command, r prove.Request, selfTest bool) error {
 	o.Root, o.Lanes, o.Paths = host.Live(), options(), drivers.Paths()
 	if selfTest {
 		fmt.Fprintln(cmd.ErrOrStderr(), "breaking three things on purpose, about 15 s")
-		return prove.SelfTest(cmd.Context(), o, cmd.OutOrStdout())
+		err = prove.SelfTest(cmd.Context(), o, cmd.OutOrStdout())
+		if errors.Is(err, prove.ErrInput) || errors.Is(err, layout.ErrTooSmall) { // the tool failed
+			err = cli.Hint(err, "")
+		}
+		return err
 	}
 	o.Versions = o.VersionsOf(cmd.Context(), version.Of().String())
 	show := prove.NewDisplay(cmd.ErrOrStderr())
 	o.Plan, o.Progress = show.Plan, show.Progress
 	session, err := prove.Run(cmd.Context(), o)
 	show.Done()
-	if len(session.Runs) > 0 {
-		d, serr := report.Store(o.Dir, session)
-		if serr == nil {
-			d.Write(cmd.OutOrStdout())
+	if len(session.Runs) == 0 {
+		return err
+	}
+	d, serr := report.Store(o.Dir, session)
+	if serr == nil {
+		d.Write(cmd.OutOrStdout())
+	}
+	if err == nil && serr == nil && session.Lane != nil {
+		serr = prove.Record(cmd.Context(), options(), o.Dir, session, d.Objective)
+		if serr == nil || errors.Is(serr, prove.ErrNotHeld) {
+			did := thisHost(cmd)
+			did.Proved(session.Lane.Name, o.Dir, d.Objective)
+			did.Keep()
 		}
-		if err == nil && serr == nil && session.Lane != nil {
-			serr = prove.Record(cmd.Context(), options(), o.Dir, session, d.Objective)
-			if serr == nil || errors.Is(serr, prove.ErrNotHeld) {
-				did := thisHost(cmd)
-				did.Proved(session.Lane.Name, o.Dir, d.Objective)
-				did.Keep()
-			}
-		}
-		err = errors.Join(err, serr)
 	}
-	if awaits, ok := errors.AsType[*schedule.AwaitsError](err); ok {
-		return afterBoot(err, awaits.Dir)
-	}
-	switch {
-	case errors.Is(err, prove.ErrNotHeld), errors.Is(err, prove.ErrDrifted):
-		return cli.No(err)
-	case errors.Is(err, results.ErrHasResults), errors.Is(err, prove.ErrInput):
-		return cli.Usage(err)
-	case errors.Is(err, prove.ErrInterrupted) && len(session.Runs) > 0:
-		return cli.Hint(fmt.Errorf("%w: %d runs are stored in %s", err, len(session.Runs), o.Dir),
-			"go on with: isolane prove --resume "+o.Dir)
-	case err != nil && len(session.Runs) > 0 && !session.Complete:
-		return cli.Hint(err, fmt.Sprintf("%d runs are stored; go on with: isolane prove --resume %s",
-			len(session.Runs), o.Dir))
-	case errors.Is(err, layout.ErrTooSmall):
-		return cli.Hint(err, lanes.ConflictText(options()))
-	}
-	return err
-}
-
-// afterBoot says how a session with results in dir, "" for none, goes on in the boot for which it waits.
-func afterBoot(err error, dir string) error {
-	if dir == "" {
-		return &cli.Error{Code: cli.ExitNo, Err: err, Hint: "boot so, then the same again"}
-	}
-	if whole, aerr := filepath.Abs(dir); aerr == nil { // the shell after the reboot is elsewhere
-		dir = whole
-	}
-	return &cli.Error{Code: cli.ExitNo, Err: err, Hint: "boot so, then: isolane prove --resume " + dir}
+	return errors.Join(err, serr)
 }
 
 func scenariosCommand() *cobra.Command {
-	var out cli.Output
-	cmd := &cobra.Command{
+	return cli.Prints(&cobra.Command{
 		Use:   "scenarios",
 		Short: "List the scenarios that come with isolane",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := prove.List(drivers.Kinds())
-			return out.Print(cmd, list, err)
-		},
-	}
-	out.Flags(cmd, "text", "json")
-	return cmd
+	}, func(*cobra.Command, []string) (cli.Document, error) { return prove.List(drivers.Kinds()) })
 }
 
 func probeCommand() *cobra.Command {
@@ -166,28 +122,11 @@ func probeCommand() *cobra.Command {
 			"    isolane probe echo '{protocol: tcp, mode: open, rate: 1000}'",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := probe.ByHand(drivers.Kinds().Probes, args[0], strings.Join(args[1:], ""), c)
+			do, err := probe.ByHand(drivers.Kinds().Probes, args[0], strings.Join(args[1:], ""), c, serve)
 			if err != nil {
 				return cli.Usage(err)
 			}
-			if serve {
-				application, ok := p.(probe.Server)
-				if !ok {
-					return cli.Usage(fmt.Errorf("probe %s is the application itself: leave out --serve", args[0]))
-				}
-				if c.Dir == "" {
-					if c.Dir, err = os.MkdirTemp("", "isolane-probe-"); err != nil {
-						return err
-					}
-					defer os.RemoveAll(c.Dir)
-				}
-				return application.Serve(cmd.Context(), c, cmd.OutOrStdout())
-			}
-			m, err := p.Run(cmd.Context(), c)
-			if err == nil {
-				err = cli.PrintJSON(cmd.OutOrStdout(), m)
-			}
-			return err
+			return do(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()

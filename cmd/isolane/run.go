@@ -63,9 +63,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar((*string)(&want.Spec.Scheduling.Policy), "policy", "",
 		"with --cpus: scheduling policy fifo, rr or other")
 	cmd.Flags().IntVar(&want.Spec.Scheduling.Priority, "priority", 0, "with --cpus: its priority")
-	for _, flag := range []string{"cpus", "smt", "numa-node", "policy", "priority"} {
-		cmd.MarkFlagsMutuallyExclusive("lane", flag)
-	}
+	cli.Alone(cmd, "lane", "cpus", "smt", "numa-node", "policy", "priority")
 	cmd.MarkFlagsOneRequired("lane", "cpus")
 	return cmd
 }

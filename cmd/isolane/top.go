@@ -1,13 +1,10 @@
 package main
 
 import (
-	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"isolane.dev/isolane/cli"
-	"isolane.dev/isolane/terminal"
 	"isolane.dev/isolane/top"
 )
 
@@ -20,15 +17,7 @@ func topCommand() *cobra.Command {
 			"select, Enter shows a lane's sources and what to do about them, s sorts, p pauses, h shows all\n" +
 			"keys, q quits. The screen is updated once a second. top changes nothing. Needs root.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, is := cmd.OutOrStdout().(*os.File)
-			if !is || terminal.Height(out) == 0 || terminal.Height(os.Stdin) == 0 {
-				return cli.Hint(errors.New("top needs a terminal"), "isolane watch prints the same, a line a second; "+
-					"watch -o json: a document a second")
-			}
-			if os.Geteuid() != 0 {
-				return cli.Hint(errors.New("top needs root: it attaches programs to the kernel's tracepoints"), sudo())
-			}
-			return top.Run(cmd.Context(), options(), os.Stdin, out)
+			return top.Run(cmd.Context(), options(), os.Stdin, cmd.OutOrStdout())
 		},
 	}
 }

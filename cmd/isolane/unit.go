@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/netpath/drivers"
 	"isolane.dev/isolane/unit"

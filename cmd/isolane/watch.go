@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
-	"os"
 	"runtime/debug"
 	"strings"
 
@@ -37,8 +35,8 @@ func watchCommand() *cobra.Command {
 			if cmd.Flags().Changed("cpus") && o.CPUs.IsEmpty() {
 				return cli.Usage(errors.New("--cpus: expected CPUs"))
 			}
-			if os.Geteuid() != 0 {
-				return cli.Hint(errors.New("watch needs root: it attaches programs to the kernel's tracepoints"), sudo())
+			if err = watch.Need("watch"); err != nil {
+				return err
 			}
 			return runWatch(cmd, o, out.JSON())
 		},
@@ -74,9 +72,7 @@ func runWatch(cmd *cobra.Command, o watch.Options, asJSON bool) (err error) {
 		}
 	}
 	if asJSON {
-		e := json.NewEncoder(cmd.OutOrStdout())
-		e.SetEscapeHTML(false)
-		return w.Run(cmd.Context(), recorded(func(r watch.Reading) error { return e.Encode(r) }))
+		return w.Run(cmd.Context(), recorded(watch.Documents(cmd.OutOrStdout())))
 	}
 	show := watch.NewDisplay(cmd.OutOrStdout(), o.Budget)
 	defer show.Close() // also where reading fails

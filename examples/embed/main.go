@@ -38,12 +38,8 @@ func run(ctx context.Context, o lanes.Options, argv []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
 	want := lane.Lane{Metadata: lane.Metadata{Name: "embedded"}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}}
-	placement, _, err := l.Want([]lane.Lane{want}, false)
-	if err != nil {
+	if _, err = l.PutLanes(ctx, []lane.Lane{want}, false); err != nil {
 		return err // a *plan.Refusal says what would help
-	}
-	if _, err = l.Put(ctx, placement); err != nil {
-		return err
 	}
 	defer func() {
 		_, rerr := l.Release(context.WithoutCancel(ctx), "embedded")

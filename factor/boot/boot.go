@@ -4,6 +4,7 @@
 package boot
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -165,10 +166,7 @@ func (b boots) Booted(e results.Environment) (string, error) {
 			found = l.Name
 		}
 	}
-	if found == "" {
-		found = b.first
-	}
-	return found, nil
+	return cmp.Or(found, b.first), nil
 }
 
 // First returns the level that requires nothing, which is what is booted when a session begins; "": none.

@@ -52,12 +52,11 @@ func (Driver) Read(text []byte) (factor.Factor, error) {
 		return nil, err
 	}
 	f := runtimes{settings: all.settings}
-	f.Base, err = factor.Read(levels, factor.Named(map[string]string{
-		host:            "a process of the host",
-		guest.Container: "a container with the host's programs (crun)",
-		guest.VM:        "a virtual machine (QEMU)",
-		pod:             "a pod of this node",
-	}))
+	words := map[string]string{host: "a process of the host", pod: "a pod of this node"}
+	for _, k := range guest.Kinds() {
+		words[k.Name] = k.Text
+	}
+	f.Base, err = factor.Read(levels, factor.Named(words))
 	if err != nil {
 		return nil, err
 	}
@@ -94,21 +93,22 @@ func (f runtimes) has(level string) bool {
 	return slices.ContainsFunc(f.All, func(l factor.Level) bool { return l.Name == level })
 }
 
-// Programs are crun and QEMU.
+// Programs are what a level needs of the host.
 func (f runtimes) Programs(level string) []string {
-	switch level {
-	case guest.Container:
-		return []string{guest.Crun}
-	case guest.VM:
-		return []string{guest.QEMU}
+	for _, k := range guest.Kinds() {
+		if k.Name == level {
+			return []string{k.Program}
+		}
 	}
 	return nil
 }
 
 // Package returns the Debian package that holds one of the programs.
 func (runtimes) Package(program string) string {
-	if program == guest.QEMU {
-		return guest.QEMUPackage
+	for _, k := range guest.Kinds() {
+		if k.Program == program {
+			return k.Package
+		}
 	}
 	return program
 }

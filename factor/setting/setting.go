@@ -4,6 +4,7 @@ package setting
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 
 	"isolane.dev/isolane/factor"
 )
@@ -52,8 +53,6 @@ func (v values) Set(c *factor.Conditions, level string) {
 		if c.Probes[name] == nil {
 			c.Probes[name] = map[string]any{}
 		}
-		for field, value := range fields {
-			c.Probes[name][field] = value
-		}
+		maps.Copy(c.Probes[name], fields)
 	}
 }

@@ -32,6 +32,11 @@ type UnchangedError struct{ Err error }
 func (e *UnchangedError) Error() string { return e.Err.Error() }
 func (e *UnchangedError) Unwrap() error { return e.Err }
 
+// Hint says what is in force.
+func (e *UnchangedError) Hint() string {
+	return "the lanes that were in force before are; isolane status shows them"
+}
+
 // LeftOutError says how many files of lanes were left out.
 type LeftOutError struct{ Files, All int }
 
@@ -92,12 +97,9 @@ func (h *Host) Apply(ctx context.Context, files []string, stdin io.Reader, prune
 		if err != nil {
 			return err
 		}
-		l.Ask(ctx, want, prune)
-		p, _, err := l.Want(want, prune)
-		if err != nil {
-			return plan.At(err, want)
+		if a, err = l.PutLanes(ctx, want, prune); a.Kind == "" {
+			return err
 		}
-		a, err = l.Put(ctx, p)
 		return h.applied(a, err)
 	})
 	return a, err
@@ -187,5 +189,5 @@ func (h *Host) Run(ctx context.Context, want lane.Lane, with lanes.With, argv []
 		}
 		h.Add(history.Event{Kind: history.Released, Lane: name, Took: took.Nanoseconds(), What: what})
 	}
-	return ended.Code, plan.At(err, []lane.Lane{want})
+	return ended.Code, err
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -128,12 +129,9 @@ func (pool) Write(ctx context.Context, s journal.Step, value string) error {
 		return err
 	}
 	return wait(ctx, func() bool { // wait for their drivers, which make the devices
-		for _, vf := range c.functions() {
-			if host.FunctionInUse(os.DirFS("/"), vf) != "" {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(c.functions(), func(vf string) bool {
+			return host.FunctionInUse(os.DirFS("/"), vf) != ""
+		})
 	})
 }
 

@@ -28,9 +28,9 @@ func Repack(h host.Host, placed plan.Placement, lanes []lane.Lane) (plan.Placeme
 
 // withoutLost returns a placement without the lanes that have lost CPUs, and those lanes.
 func withoutLost(p plan.Placement, h host.Host) (plan.Placement, []plan.Lane, error) {
-	var gone *plan.Mismatch
 	err := p.Check(h)
-	if err == nil || !errors.As(err, &gone) || gone.Lost == nil {
+	gone, is := errors.AsType[*plan.Mismatch](err)
+	if !is || gone.Lost == nil {
 		return p, nil, err
 	}
 	var lost []plan.Lane

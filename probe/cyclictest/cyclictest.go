@@ -42,14 +42,8 @@ func (Driver) Package(string) string { return "rt-tests" }
 
 // Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
-	p := Probe{Settings: timer.Usual()}
-	if err := probe.Decode(settings, &p); err != nil {
-		return nil, err
-	}
-	if err := p.Check(minInterval); err != nil {
-		return nil, err
-	}
-	return p, nil
+	s, err := timer.Read(settings, minInterval)
+	return Probe{Settings: s}, err
 }
 
 // Validate requires whole seconds. It ignores the warm-up, because cyclictest has none.

@@ -1,6 +1,7 @@
 package echo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -57,10 +58,8 @@ func (Driver) Programs() []string { return nil }
 // Read reads the settings of a Probe.
 func (Driver) Read(settings []byte) (probe.Probe, error) {
 	p := Probe{Protocol: UDP, Payload: 64, Mode: PingPong}
-	if err := probe.Decode(settings, &p); err != nil {
-		return nil, err
-	}
-	return p, p.validate()
+	err := probe.Decode(settings, &p)
+	return p, cmp.Or(err, p.validate())
 }
 
 func (p Probe) validate() error {

@@ -2,6 +2,7 @@ package rtla
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -122,10 +123,7 @@ func (p Probe) cpus() (cpuset.Set, error) {
 		return cpuset.Set{}, fmt.Errorf("threads: %d: expected at most %d, the CPUs that the process may use",
 			p.Threads, allowed.Count())
 	}
-	wanted := p.Threads
-	if wanted == 0 {
-		wanted = allowed.Count()
-	}
+	wanted := cmp.Or(p.Threads, allowed.Count())
 	var all []int
 	for cpu := 0; len(all) < wanted; cpu++ {
 		if allowed.IsSet(cpu) {

@@ -3,9 +3,11 @@
 package timer
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
 )
@@ -20,11 +22,14 @@ type Settings struct {
 	HoldIdle bool `json:"holdIdle"`
 }
 
-// Usual returns the defaults.
-func Usual() Settings { return Settings{Interval: quantity.Duration(time.Millisecond), Priority: 80} }
+// Read reads settings, with the defaults for what they leave out. least is the program's shortest interval.
+func Read(settings []byte, least time.Duration) (Settings, error) {
+	s := Settings{Interval: quantity.Duration(time.Millisecond), Priority: 80}
+	err := probe.Decode(settings, &s)
+	return s, cmp.Or(err, s.check(least))
+}
 
-// Check rejects impossible settings. least is the program's shortest interval.
-func (s Settings) Check(least time.Duration) error {
+func (s Settings) check(least time.Duration) error {
 	const most, threads = time.Second, 1024
 	switch interval := s.Interval.Duration(); {
 	case interval < least || interval > most || interval%time.Microsecond != 0:

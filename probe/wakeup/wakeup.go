@@ -1,6 +1,7 @@
 package wakeup
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -53,10 +54,7 @@ func (p Probe) threads() ([]*thread, error) {
 	if err = unix.SchedGetaffinity(0, &allowed); err != nil {
 		return nil, fmt.Errorf("affinity: %w", err)
 	}
-	wanted := p.Threads
-	if wanted == 0 {
-		wanted = allowed.Count()
-	}
+	wanted := cmp.Or(p.Threads, allowed.Count())
 	if p.Pin && wanted > allowed.Count() {
 		return nil, fmt.Errorf("threads: %d: expected at most %d, the CPUs that the process may use, or pin: false",
 			wanted, allowed.Count())

@@ -231,10 +231,8 @@ func (s Scenario) Trial(q Search, c results.Cell, point float64, kinds Drivers) 
 	if q.Factor != "" {
 		name = s.probeWith(q.Goal.Metric)
 	} else {
-		all := maps.Clone(given.Probes)
-		if all == nil {
-			all = map[string]map[string]any{}
-		}
+		all := map[string]map[string]any{}
+		maps.Copy(all, given.Probes)
 		fields := maps.Clone(all[name])
 		if fields == nil {
 			fields = map[string]any{}

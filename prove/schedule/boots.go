@@ -1,7 +1,9 @@
 package schedule
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,6 +27,15 @@ func (e *AwaitsError) Error() string {
 		parts = append(parts, fmt.Sprintf("%d for %s", len(a.Cells), a))
 	}
 	return fmt.Sprintf("%d of %d cells wait for another boot: %s", waiting, e.Cells, strings.Join(parts, "; "))
+}
+
+// Hint says how the session goes on. The shell after the reboot is in another directory.
+func (e *AwaitsError) Hint() string {
+	if e.Dir == "" {
+		return "boot so, then the same again"
+	}
+	dir, _ := filepath.Abs(e.Dir)
+	return "boot so, then: isolane prove --resume " + cmp.Or(dir, e.Dir)
 }
 
 // Boots are a scenario's factors that only a boot changes, and what is booted now. Cells that need the same

@@ -27,8 +27,8 @@ func owed(run results.Run, probes int) bool {
 	return run.Block > 0 && run.Again < retries && len(run.Void) > 0 && len(run.Measured) >= probes
 }
 
-// Again repeats the run of slot i at the end of its block, if that is owed.
-func Again(todo []Slot, i int, run results.Run, probes int) []Slot {
+// Repeat adds the run of slot i to the end of its block once more, if that is owed.
+func Repeat(todo []Slot, i int, run results.Run, probes int) []Slot {
 	if !owed(run, probes) {
 		return todo
 	}

@@ -9,11 +9,11 @@ import (
 
 // A void run is made again at the end of its block, twice at most; none of the warm-up block, and none in
 // which a probe failed.
-func TestAgain(t *testing.T) {
+func TestRepeat(t *testing.T) {
 	first := []Slot{{Block: 1, Cell: "a"}, {Block: 1, Cell: "b"}, {Block: 2, Cell: "a"}}
 	made := func(todo []Slot, i int, void ...string) []Slot {
 		run := results.Run{Block: todo[i].Block, Again: todo[i].Again, Void: void, Measured: make([]results.Measurement, 2)}
-		return Again(slices.Clone(todo), i, run, 2)
+		return Repeat(slices.Clone(todo), i, run, 2)
 	}
 	todo := made(first, 0, "steal")
 	want := []Slot{first[0], first[1], {1, "a", 1, 0}, first[2]}
@@ -28,7 +28,7 @@ func TestAgain(t *testing.T) {
 		t.Errorf("%v after a run that counts", got)
 	}
 	failed := results.Run{Block: 1, Void: []string{"echo: it ended"}, Measured: make([]results.Measurement, 1)}
-	if got := Again(slices.Clone(first), 0, failed, 2); !slices.Equal(got, first) {
+	if got := Repeat(slices.Clone(first), 0, failed, 2); !slices.Equal(got, first) {
 		t.Errorf("%v after %+v", got, failed)
 	}
 	if got := made([]Slot{{Block: 0, Cell: "a"}}, 0, "steal"); len(got) != 1 {

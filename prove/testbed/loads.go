@@ -24,7 +24,7 @@ func (r *Bed) ProbesOf(c results.Cell, given factor.Conditions) ([]scenario.Prob
 		return []scenario.Probe{*r.Only}, nil
 	}
 	probes, err := r.Scenario.ProbesOf(given, r.Kinds.Probes)
-	probes = r.Kept(c.Name, probes)
+	probes = r.NotLeftOut(c.Name, probes)
 	for i := range probes {
 		probes[i] = r.Loaded(probes[i])
 	}
@@ -39,8 +39,8 @@ func (r *Bed) Loaded(p scenario.Probe) scenario.Probe {
 	return p
 }
 
-// Kept returns the probes that are not left out of a cell.
-func (r *Bed) Kept(cell string, probes []scenario.Probe) []scenario.Probe {
+// NotLeftOut returns the probes that are not left out of a cell.
+func (r *Bed) NotLeftOut(cell string, probes []scenario.Probe) []scenario.Probe {
 	return slices.DeleteFunc(slices.Clone(probes), func(p scenario.Probe) bool {
 		return slices.ContainsFunc(r.LeftOut, func(out results.LeftOut) bool {
 			return out.Probe == p.Name && slices.Contains(out.Cells, cell)
@@ -51,7 +51,7 @@ func (r *Bed) Kept(cell string, probes []scenario.Probe) []scenario.Probe {
 // Estimate returns how long one run takes at most.
 func (r *Bed) Estimate() (most time.Duration) {
 	for name := range r.Layouts {
-		most = max(most, r.EstimateOf(r.Kept(name, r.Scenario.Spec.Probes)))
+		most = max(most, r.EstimateOf(r.NotLeftOut(name, r.Scenario.Spec.Probes)))
 	}
 	return most
 }

@@ -4,6 +4,7 @@ package answers
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"isolane.dev/isolane/claims"
+	"isolane.dev/isolane/claims/rules"
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/report/figures"
 	"isolane.dev/isolane/report/format"
@@ -24,6 +26,20 @@ type Page struct {
 	Table     claims.Report
 	Scenarios []scenario.Scenario
 	Sessions  []figures.Summary // one per scenario
+}
+
+// Stored returns the page of the table in a file, with the sessions in these directories.
+func Stored(ctx context.Context, table string, of []scenario.Scenario, dirs []string) (Page, error) {
+	read, err := rules.AuditFile(ctx, table)
+	p := Page{Table: read, Scenarios: of}
+	for _, dir := range dirs {
+		s, wrong := results.Read(dir)
+		if wrong == nil {
+			wrong = p.Add(dir, s)
+		}
+		err = cmp.Or(err, wrong)
+	}
+	return p, err
 }
 
 // Add adds the session of a directory. It must be the only one of its scenario, because a second one would

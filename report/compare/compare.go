@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -109,6 +110,23 @@ type Without struct {
 	What string `json:"what"` // cell noisy-lane-express
 	In   string `json:"in"`   // A or B: the session that has it
 	Why  string `json:"why"`
+}
+
+// Stored is Sessions for two directories with results, or the files there.
+func Stored(a, b string, all bool) (Document, error) {
+	var sides [2]Side
+	for i, name := range []string{a, b} {
+		dir := name
+		if filepath.Base(name) == results.File {
+			dir = filepath.Dir(name)
+		}
+		s, err := results.Read(dir)
+		if err != nil {
+			return Document{}, err
+		}
+		sides[i] = Side{name, s}
+	}
+	return Sessions(sides[0], sides[1], all)
 }
 
 // Sessions compares b with a: the primary metrics of either, or all. It fails if they have no cell in common.

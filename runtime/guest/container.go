@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Crun is the container runtime. runc insists on a cgroup of its own, which would move the container out of
+// crun is the container runtime. runc insists on a cgroup of its own, which would move the container out of
 // the caller's.
-const Crun = "crun"
+const crun = "crun"
 
 // The parts of an OCI bundle's config.json that are used here (opencontainers/runtime-spec, v1.0.2, config.md
 // and config-linux.md).
@@ -66,12 +66,12 @@ func (g Guest) contain(ctx context.Context, argv []string) (int, error) {
 		return 1, err
 	}
 	name := fmt.Sprintf("isolane-%d", os.Getpid())
-	crun := []string{"--root", filepath.Join(g.Dir, "state"), "--cgroup-manager=disabled"}
+	global := []string{"--root", filepath.Join(g.Dir, "state"), "--cgroup-manager=disabled"}
 	runtime.LockOSThread() // never unlocked: the thread ends, with all that it has changed
 	if err := noHybrid(); err != nil {
 		return 1, err
 	}
-	cmd := child(ctx, Crun, append(crun, "run", "--bundle", g.Dir, name)...)
+	cmd := child(ctx, crun, append(global, "run", "--bundle", g.Dir, name)...)
 	// Copied instead of inherited: whoever waits for the end of the output must not wait for a container whose
 	// runtime was killed.
 	cmd.Stdout, cmd.Stderr = writer{os.Stdout}, writer{os.Stderr}
@@ -81,7 +81,7 @@ func (g Guest) contain(ctx context.Context, argv []string) (int, error) {
 		return code, err
 	}
 	// A killed crun leaves the container behind.
-	_ = child(context.WithoutCancel(ctx), Crun, append(crun, "delete", "--force", name)...).Run()
+	_ = child(context.WithoutCancel(ctx), crun, append(global, "delete", "--force", name)...).Run()
 	return 1, ctx.Err()
 }
 

@@ -27,6 +27,32 @@ const (
 	VM        = "vm"
 )
 
+// Kind is a value of Guest.Runtime, and what it means.
+type Kind struct {
+	Name, Text       string
+	Program, Package string        // that it needs of the host, and the Debian package with it
+	overhead         time.Duration // see Overhead
+	run              func(Guest, context.Context, []string) (code int, err error)
+}
+
+// Kinds returns all kinds.
+func Kinds() []Kind {
+	return []Kind{
+		{Container, "a container with the host's programs (crun)", crun, crun, 10 * time.Second, Guest.contain},
+		{VM, "a virtual machine (QEMU)", QEMU, qemuPackage, 2 * time.Minute, Guest.emulate},
+	}
+}
+
+// kind returns the kind of a guest; the zero Kind if there is none of that name.
+func (g Guest) kind() (none Kind) {
+	for _, k := range Kinds() {
+		if k.Name == g.Runtime {
+			return k
+		}
+	}
+	return none
+}
+
 // Guest is what a command runs in. The zero value means the host.
 type Guest struct {
 	Runtime string `json:"runtime,omitempty"`
@@ -88,15 +114,7 @@ func Entry(ctx context.Context, args []string) (did bool, code int, err error) {
 
 // Overhead returns how much longer than on the host a command may take to start and end. A kernel may boot
 // under software emulation on a busy machine.
-func (g Guest) Overhead() time.Duration {
-	switch g.Runtime {
-	case VM:
-		return 2 * time.Minute
-	case Container:
-		return 10 * time.Second
-	}
-	return 0
-}
+func (g Guest) Overhead() time.Duration { return g.kind().overhead }
 
 // OwnClock reports whether the command's monotonic clock is not the host's.
 func (g Guest) OwnClock() bool { return g.Runtime == VM }
@@ -126,13 +144,11 @@ func (g Guest) run(ctx context.Context, argv []string) (code int, err error) {
 			return 1, err
 		}
 	}
-	switch g.Runtime {
-	case Container:
-		return g.contain(ctx, argv)
-	case VM:
-		return g.emulate(ctx, argv)
+	k := g.kind()
+	if k.run == nil {
+		return 1, fmt.Errorf("runtime %q: expected %s or %s", g.Runtime, Container, VM)
 	}
-	return 1, fmt.Errorf("runtime %q: expected %s or %s", g.Runtime, Container, VM)
+	return k.run(g, ctx, argv)
 }
 
 // child returns a command that ends with this process.

@@ -93,7 +93,7 @@ func installed(program, pkg string) hosttest.Feature {
 }
 
 func TestContainer(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, installed(Crun, Crun))
+	hosttest.Need(t, hosttest.Root, installed(crun, crun))
 	out, dir := inGuest(t, Guest{Runtime: Container})
 	if want := "pid 1\r\nlinks [lo]\nünïcode, and a comma"; out != want {
 		t.Errorf("%q, expected %q", out, want)
@@ -109,7 +109,7 @@ func TestContainer(t *testing.T) {
 // A container that serves is in the network of its caller, here a new one, may change it if it is allowed to,
 // and writes to its folder only.
 func TestServe(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, installed(Crun, Crun), hosttest.Program("unshare"), hosttest.Program("ip"))
+	hosttest.Need(t, hosttest.Root, installed(crun, crun), hosttest.Program("unshare"), hosttest.Program("ip"))
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func kernelForTests(t *testing.T) string {
 }
 
 func TestVM(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, installed(QEMU, QEMUPackage))
+	hosttest.Need(t, hosttest.Root, installed(QEMU, qemuPackage))
 	out, dir := inGuest(t, Guest{Runtime: VM, Kernel: kernelForTests(t), CPUs: 1, Bind: true})
 	if !strings.HasSuffix(out, "\nünïcode, and a comma") || !strings.HasPrefix(out, "pid ") ||
 		!strings.Contains(out, "\r\nlinks [lo]\n") {
@@ -189,7 +189,7 @@ func answers() (bool, error) {
 // A virtual machine that serves takes over the network of its caller: who asks at that address hears of the
 // machine, at the same MAC address. When one of its programs ends, that is told.
 func TestServeInVM(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, installed(QEMU, QEMUPackage))
+	hosttest.Need(t, hosttest.Root, installed(QEMU, qemuPackage))
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -22,10 +22,10 @@ import (
 	"isolane.dev/isolane/host/task"
 )
 
-// QEMU is the program that runs virtual machines, and QEMUPackage its Debian package.
+// QEMU is the program that runs virtual machines, and qemuPackage its Debian package.
 const (
 	QEMU        = "qemu-system-x86_64"
-	QEMUPackage = "qemu-system-x86"
+	qemuPackage = "qemu-system-x86"
 )
 
 // usualMemory is the default memory of a virtual machine, in MiB.

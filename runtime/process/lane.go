@@ -179,13 +179,16 @@ func drop(keep []int) error {
 	return nil
 }
 
-// CapabilityError says what needs capabilities that are not in effect for this process.
+// CapabilityError says what needs capabilities that are not in effect for this process, or needs root.
 type CapabilityError struct {
 	What    string
-	Missing []string
+	Missing []string // none: What says that it needs root
 }
 
 func (e *CapabilityError) Error() string {
+	if len(e.Missing) == 0 {
+		return e.What
+	}
 	return fmt.Sprintf("%s: %s missing", e.What, strings.Join(e.Missing, ", "))
 }
 
@@ -197,6 +200,14 @@ func Need(what string, need ...string) error {
 		err = &CapabilityError{what, missing}
 	}
 	return err
+}
+
+// NeedRoot fails with a *CapabilityError if this process is not root's.
+func NeedRoot(command, why string) error {
+	if os.Geteuid() != 0 {
+		return &CapabilityError{What: command + " needs root: " + why}
+	}
+	return nil
 }
 
 func missing(need []string) ([]string, error) {

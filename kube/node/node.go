@@ -151,7 +151,7 @@ func Run(ctx context.Context, c Config) error {
 		defer close(ended)
 		n.serveRuntime(ctx)
 	}()
-	n.waitForRuntime(ctx)
+	n.waitForOthers(ctx)
 	n.watch(ctx)
 	<-ended
 	return nil

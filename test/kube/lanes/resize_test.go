@@ -85,3 +85,26 @@ func (c *cluster) memory(t *testing.T, want int) {
 		return errors.New(dir + ": no limit")
 	})
 }
+
+// A lane's container with a limit of just its CPUs, as a Guaranteed pod has, is not throttled: neither it nor
+// its pod.
+func TestGuaranteed(t *testing.T) {
+	c := share(t)
+	c.run(t)
+	c.apply(t, "edge", "{}", `claims: [{name: lane}], requests: {cpu: "1", memory: 64Mi}, limits: {cpu: "1", memory: 64Mi}`, "2")
+	c.ready(t, "edge")
+	if class := c.kubectl(t, "", "get", "pod", "edge", "-o", "jsonpath={.status.qosClass}"); class != "Guaranteed" {
+		t.Errorf("the pod is %s", class)
+	}
+	c.apart(t, c.cpusOf(t, "edge"), "edge")
+	group := c.group(t, "cpu", "edge")
+	for _, dir := range []string{group, filepath.Dir(group)} {
+		stat, err := os.ReadFile(filepath.Join(dir, "cpu.stat"))
+		t.Logf("%s: %s", dir, strings.Join(strings.Fields(string(stat)), " "))
+		if err != nil || !strings.Contains(string(stat), "nr_throttled 0\n") {
+			t.Errorf("%s: %v: %s", dir, err, stat)
+		}
+	}
+	c.delete(t, "edge")
+	c.until(t, "the lane is released", c.noLanes)
+}

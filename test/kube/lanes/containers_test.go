@@ -1,8 +1,11 @@
 package lanes_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -12,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"isolane.dev/isolane/test/kube/bed"
 	"isolane.dev/isolane/test/kube/bed/bedtest"
@@ -272,6 +276,7 @@ func TestPartition(t *testing.T) {
 		}
 	}
 	look("in force")
+	c.nobodyElse(t)
 	if bedtest.Systemd() {
 		c.disturb(t, "edge", look)
 	}
@@ -292,6 +297,37 @@ func TestPartition(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// nobodyElse has the kernel say, by the tracepoints that isolane watch attaches to, who runs on the lanes' CPUs
+// for a while: no user thread but the lanes' own.
+func (c *cluster) nobodyElse(t *testing.T) {
+	t.Helper()
+	const length = 10 * time.Second
+	out, err := exec.CommandContext(t.Context(), c.programs+"/isolane", "watch", "--for", length.String(), "-o", "json").Output()
+	var last struct {
+		Evidence   string
+		SinceStart struct {
+			Sources []struct {
+				CPU                int
+				Kind, Name, Cgroup string
+			}
+		}
+	}
+	for d := json.NewDecoder(bytes.NewReader(out)); err == nil; {
+		if err = d.Decode(&last); err != nil && !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("isolane watch for %v, by %s: %d sources", length, last.Evidence, len(last.SinceStart.Sources))
+	if !errors.Is(err, io.EOF) || last.Evidence != "bpf" || len(last.SinceStart.Sources) == 0 {
+		t.Errorf("isolane watch: %v: %s", err, out)
+	}
+	for _, s := range last.SinceStart.Sources {
+		if s.Kind == "task" {
+			t.Errorf("a user thread on a lane's CPU: %+v", s)
+		}
+	}
 }
 
 // partitions reports whether a container's cgroup can be a partition: cgroup v2, Linux 6.7 and later.

@@ -94,10 +94,19 @@ func TestStaticKubelet(t *testing.T) {
 	}
 }
 
-// If the kubelet has not registered the driver, as with the wrong directory, it would prepare no claim: nothing
-// is offered, and an event says why.
+// With another directory than the kubelet's the node part ends and says so. If the kubelet looks there for no
+// plugins, it would prepare no claim: nothing is offered, and an event says why.
 func TestUnregistered(t *testing.T) {
 	c := share(t)
+	c.runWithout(t, "--kubelet=/var/lib/elsewhere")
+	err := c.part.Wait()
+	c.part = nil
+	if said := c.said(); err == nil || !strings.Contains(said, "--kubelet: expected the directory of this node's kubelet") {
+		t.Errorf("%v: %s", err, said)
+	}
+	if err = os.MkdirAll(c.node.Path("/var/lib/elsewhere/plugins_registry"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	c.runWithout(t, "--kubelet=/var/lib/elsewhere")
 	c.until(t, "an event", func() error {
 		node, err := c.tryKubectl(t, "", "describe", "node", c.node.Name)

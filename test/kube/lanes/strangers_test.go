@@ -92,7 +92,7 @@ func TestMistakes(t *testing.T) {
 	c.run(t)
 	for _, m := range []struct{ name, capacity, spec, says string }{
 		{"half", `{cpus: 500m}`, "{}", "capacity.requests.cpus: expected a whole number, 0 or more, found 500m"},
-		{"negative", `{cpus: "-1"}`, "{}", "capacity.requests.cpus: expected a whole number, 0 or more, found -1"},
+		{"negative", `{cpus: "-1"}`, "{}", `capacity "cpus": capacity value is negative`}, // the scheduler says so
 		{"counted", `{cpus: "1"}`, "{cpus: {count: 2}}", "parameters: spec.cpus.count: 2 contradicts capacity.requests, which says 1"},
 		{"unnamed", `{cpu: "1"}`, "{}", "cannot allocate all claims"}, // the scheduler's word: no device has that
 		{"many", `{cpus: "1000"}`, "{}", "cannot allocate all claims"},

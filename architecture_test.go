@@ -281,7 +281,7 @@ runtime/busypoll       200        5  only the lane's sockets poll, no longer the
 runtime/guest         1420       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network
 runtime/pod            565        6  application and neighbours as pods, by kubectl, also on a static node; stops neighbours, as prove/testbed did
 runtime/process        800       15  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others; signals that come before a program begins, or that it is to ignore
-runtime/running       1000       10
+runtime/running       1100       10  quotas of containers in lanes
 runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once

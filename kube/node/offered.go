@@ -45,8 +45,8 @@ func (n *Node) whyNotRegistered() string {
 	if status.GetPluginRegistered() {
 		return ""
 	}
-	return fmt.Sprintf("%s: the kubelet has not registered this driver (%s): no lanes are offered: expected the "+
-		"kubelet's directory (--kubelet), and dynamic resource allocation in it (on since Kubernetes 1.34)",
+	return fmt.Sprintf("%s: the kubelet has not registered this driver (%s): no lanes are offered: expected "+
+		"the kubelet's directory (--kubelet), and dynamic resource allocation in it (on since Kubernetes 1.34)",
 		n.Kubelet, cmp.Or(status.GetError(), "it has not called"))
 }
 

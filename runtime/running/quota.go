@@ -12,8 +12,8 @@ import (
 )
 
 // noQuota lifts the CPU quotas of a cgroup and of the one above it. A quota of all CPUs of a lane gives the
-// workload no less time than these have, but the kernel stops it for milliseconds when it has used up what one
-// period has a moment too early (Documentation/scheduler/sched-bwc.rst).
+// workload no less time than these have, but the kernel stops it for milliseconds when it has used up what
+// one period has a moment too early (Documentation/scheduler/sched-bwc.rst).
 func (a *attachment) noQuota(group string) error {
 	mounted, err := cgroup.Mounted(a.root)
 	if err != nil {

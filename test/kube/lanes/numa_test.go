@@ -73,7 +73,7 @@ func (c *cluster) memoryOn(t *testing.T, pid, node int) {
 	}
 	pages := 0
 	for line := range strings.Lines(read(t, fmt.Sprintf("/proc/%d/numa_maps", pid))) {
-		if !strings.Contains(line, " anon=") {
+		if !strings.Contains(line, " anon=") || strings.Contains(line, " file=") { // pages of files are also those of others
 			continue
 		}
 		for _, m := range regexp.MustCompile(` N(\d+)=(\d+)`).FindAllStringSubmatch(line, -1) {

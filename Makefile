@@ -96,6 +96,11 @@ test-kube-lab: kube-bin lab
 	bin/kubebed around bin/kube-guest/cluster bin/isolane-lab run --tap machine0 \
 	-m $(KUBE_MACHINE) --share bin/kube-guest --timeout 60m -- env $(KUBE_ENV) /host/run '$(KUBE_TESTS)'
 
+# A node that is such a machine loses its power and boots again: its pods have the CPUs that they had.
+test-kube-boot: kube-bin lab
+	test/kube/guest/share bin/kube-guest
+	bin/kubebed around bin/kube-guest/cluster test/kube/guest/boots test/kube/guest/machine.yaml bin/kube-guest
+
 # A hub with the API server and the store of that Kubernetes, and a host that follows it (root): more than ten minutes.
 # HUB_TESTS='-short ./cmd/isolane-hub' leaves out what make test has, and those that take a minute or more each.
 HUB_TESTS = ./...
@@ -166,4 +171,4 @@ golden:
 	$(GO) -C lab test . -run TestArgs -update
 	$(GO) -C kube test ./offer -update
 
-.PHONY: build kube hub prove lab test-lab test-workloads kube-bin kubebed hub-bin test-kube test-kube-lab test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden
+.PHONY: build kube hub prove lab test-lab test-workloads kube-bin kubebed hub-bin test-kube test-kube-lab test-kube-boot test-hub test packages hub-packages test-packages tools test-tools lint fuzz bench generate golden

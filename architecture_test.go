@@ -218,7 +218,7 @@ knob                  1900       35  others are kept off lanes that are no parti
 kube/ask              1200       15  fields that are twice; memory that a pod asks for too, and what no node could answer otherwise; the pod that a claim was answered for, and what containers of other drivers use up; whether the kubelet lets a lane's containers have its hugepages, and a pod later than the one that was asked for; pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
-kube/node             2200        5  updates of pods beside a record that cannot be read; what the node part has left, and its end; whose lane it is, before it is in force; promises that are gone, other pods of a claim, lanes without a partition, CPUs that are gone; the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried; what else a node may not have to offer lanes; other plugins that set CPUs, by their containers and what they do; claims that the scheduler counts itself; devices of other drivers that are on another NUMA node
+kube/node             2250        5  a kubelet that does not register the driver; updates of pods beside a record that cannot be read; what the node part has left, and its end; whose lane it is, before it is in force; promises that are gone, other pods of a claim, lanes without a partition, CPUs that are gone; the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried; what else a node may not have to offer lanes; other plugins that set CPUs, by their containers and what they do; claims that the scheduler counts itself; devices of other drivers that are on another NUMA node
 kube/offer             300       15  which kernels make partitions of containers' cgroups, for answers too; pods get lanes: what a node offers
 lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host
@@ -281,7 +281,7 @@ runtime/busypoll       200        5  only the lane's sockets poll, no longer the
 runtime/guest         1425       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network; a table of its kinds
 runtime/pod            565        6  application and neighbours as pods, by kubectl, also on a static node; stops neighbours, as prove/testbed did
 runtime/process        800       16  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others; signals that come before a program begins, or that it is to ignore; who needs root
-runtime/running       1000       10
+runtime/running       1100       10  quotas of containers in lanes
 runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once

@@ -20,7 +20,7 @@ type attribute struct{ file }
 func groupFiles() []string {
 	return []string{"cpuset.cpus", "cpuset.mems", "cpuset.cpus.partition", "cpuset.cpus.exclusive",
 		"cpuset.sched_load_balance", "cpuset.memory_migrate", "cgroup.subtree_control", "cgroup.procs",
-		"memory.swap.max", "memory.swappiness"}
+		"memory.swap.max", "memory.swappiness", "cpu.max", "cpu.cfs_quota_us"}
 }
 
 func checkGroupFile(name string) error {

@@ -32,6 +32,8 @@ type Workload struct {
 	// Alone: if the lane's cgroup is no partition, the cpusets of others keep them off its CPUs, as with cgroup
 	// v1 for all lanes.
 	Alone bool `json:"alone,omitempty"`
+	// NoQuota: no CPU quota limits Group, nor the cgroup above it, that of its pod.
+	NoQuota bool `json:"noQuota,omitempty"`
 	// Begun: the lane is moving into Group, and not all settings of the threads there are made yet.
 	Begun bool `json:"begun,omitempty"`
 	// Leaving: it is leaving the lane. The next process that changes the lanes completes that.

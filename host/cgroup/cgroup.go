@@ -20,6 +20,7 @@ type Mounts struct {
 	Version            string   `json:"version"`            // v1, v2, hybrid or none; "": not known
 	CpusetV1           *string  `json:"cpusetV1"`           // mount point of the v1 cpuset hierarchy
 	MemoryV1           *string  `json:"memoryV1"`           // mount point of the v1 memory hierarchy
+	CPUV1              *string  `json:"-"`                  // mount point of the v1 hierarchy with CPU quotas
 	Unified            *string  `json:"unified"`            // mount point of cgroup v2
 	UnifiedControllers []string `json:"unifiedControllers"` // of cgroup v2
 }
@@ -39,6 +40,9 @@ func Mounted(root fs.FS) (Mounts, error) {
 			}
 			if m.MemoryV1 == nil && slices.Contains(p.Options, "memory") {
 				m.MemoryV1 = &p.Dir
+			}
+			if m.CPUV1 == nil && slices.Contains(p.Options, "cpu") {
+				m.CPUV1 = &p.Dir
 			}
 		}
 	})

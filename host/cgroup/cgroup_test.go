@@ -17,7 +17,7 @@ func TestMounted(t *testing.T) {
 		v2: {Version: "v2", Unified: unified, UnifiedControllers: controllers},
 		v2 + v1: {Version: "hybrid", CpusetV1: at,
 			Unified: unified, UnifiedControllers: controllers},
-		"cg /c cgroup rw,cpu,cpusets 0 0\n": {Version: "v1"},
+		"cg /c cgroup rw,cpu,cpusets 0 0\n": {Version: "v1", CPUV1: new("/c")},
 		"proc /proc proc rw 0 0\n":          {Version: "none"},
 	} {
 		root := fstest.MapFS{"proc/self/mounts": {Data: []byte(mounts)},

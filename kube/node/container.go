@@ -296,7 +296,7 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	// lane in force. If it were undone then, the container would run outside of its lane.
 	whole := context.WithoutCancel(ctx)
 	a, err := l.Attach(whole, attached.Workload{Lane: placed.Name, Group: group, Own: true,
-		Alone: r.partition == offer.Cpusets})
+		Alone: r.partition == offer.Cpusets, NoQuota: true})
 	if err == nil {
 		err = r.detachIfShared(whole, l, placed.Name, a.Warnings)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -121,8 +122,12 @@ func Run(ctx context.Context, c Config) error {
 	n.claimStore = claims.GetStore()
 	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.FromContext(ctx), n.claimStore, nil,
 		time.Minute, false)
+	ctx, end := context.WithCancel(ctx)
 	factory.StartWithContext(ctx)
-	defer factory.Shutdown()
+	defer func() {
+		end() // Shutdown waits for that
+		factory.Shutdown()
+	}()
 	if !cache.WaitForCacheSync(ctx.Done(), claims.HasSynced) {
 		return fmt.Errorf("resourceclaims: no list from the API server: %w", ctx.Err())
 	}
@@ -137,12 +142,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	plugins := filepath.Join(n.Kubelet, "plugins", offer.Driver)
-	n.kubelet, err = kubeletplugin.Start(ctx, n, kubeletplugin.DriverName(offer.Driver),
-		kubeletplugin.NodeName(n.Name), kubeletplugin.KubeClient(n.Client),
-		kubeletplugin.PluginDataDirectoryPath(plugins), kubeletplugin.HealthService(false),
-		kubeletplugin.RegistrarDirectoryPath(filepath.Join(n.Kubelet, "plugins_registry")))
-	if err != nil {
+	if err = n.startPlugin(ctx); err != nil {
 		return err
 	}
 	defer n.kubelet.Stop()
@@ -151,10 +151,25 @@ func Run(ctx context.Context, c Config) error {
 		defer close(ended)
 		n.serveRuntime(ctx)
 	}()
-	n.waitForRuntime(ctx)
+	n.waitForOthers(ctx)
 	n.watch(ctx)
 	<-ended
 	return nil
+}
+
+// startPlugin offers this program to the kubelet as a plugin.
+func (n *Node) startPlugin(ctx context.Context) (err error) {
+	plugins := filepath.Join(n.Kubelet, "plugins", offer.Driver)
+	registry := filepath.Join(n.Kubelet, "plugins_registry")
+	if _, err = os.Stat(registry); err != nil {
+		return fmt.Errorf("--kubelet: expected the directory of this node's kubelet, which looks for plugins "+
+			"there: %w", err)
+	}
+	n.kubelet, err = kubeletplugin.Start(ctx, n, kubeletplugin.DriverName(offer.Driver),
+		kubeletplugin.NodeName(n.Name), kubeletplugin.KubeClient(n.Client),
+		kubeletplugin.PluginDataDirectoryPath(plugins), kubeletplugin.HealthService(false),
+		kubeletplugin.RegistrarDirectoryPath(registry))
+	return err
 }
 
 // wakeWatch makes watch look again.

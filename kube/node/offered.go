@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,21 @@ func (n *Node) whyNotOffered() string {
 		return fmt.Sprintf("%s: the container runtime has never spoken with this plugin: no lanes are offered: "+
 			"expected its socket for plugins (NRI, on since containerd 2.0), or another path as --nri", n.NRI)
 	}
-	return n.whyImpossible
+	return cmp.Or(n.whyNotRegistered(), n.whyImpossible)
+}
+
+// whyNotRegistered returns why the kubelet would not prepare claims of this driver, or "".
+func (n *Node) whyNotRegistered() string {
+	if n.kubelet == nil { // before it is asked
+		return ""
+	}
+	status := n.kubelet.RegistrationStatus()
+	if status.GetPluginRegistered() {
+		return ""
+	}
+	return fmt.Sprintf("%s: the kubelet has not registered this driver (%s): no lanes are offered: expected "+
+		"the kubelet's directory (--kubelet), and dynamic resource allocation in it (on since Kubernetes 1.34)",
+		n.Kubelet, cmp.Or(status.GetError(), "it has not called"))
 }
 
 // synchronized reports whether the container runtime has called this plugin.
@@ -55,15 +70,20 @@ func (n *Node) markSynchronized() {
 	}
 }
 
-// waitForRuntime gives the container runtime time to connect. What an earlier run of this program has offered
-// stays offered meanwhile.
-func (n *Node) waitForRuntime(ctx context.Context) {
-	late := time.NewTimer(10 * time.Second)
+// waitForOthers gives the container runtime and the kubelet time to connect. What an earlier run of this
+// program has offered stays offered meanwhile.
+func (n *Node) waitForOthers(ctx context.Context) {
+	late, look := time.NewTimer(10*time.Second), time.NewTicker(100*time.Millisecond)
 	defer late.Stop()
-	select {
-	case <-n.runtimeSynced:
-	case <-late.C:
-	case <-ctx.Done():
+	defer look.Stop()
+	for !n.synchronized() || n.whyNotRegistered() != "" {
+		select {
+		case <-look.C:
+		case <-late.C:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -117,15 +117,15 @@ func TestNeverSynchronized(t *testing.T) {
 }
 
 // A restarted program withdraws the offer only if the runtime does not call it in time.
-func TestWaitForRuntime(t *testing.T) {
+func TestWaitForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		(&Node{runtimeSynced: make(chan struct{})}).waitForRuntime(t.Context())
+		(&Node{runtimeSynced: make(chan struct{})}).waitForOthers(t.Context())
 		if d := time.Since(began); d != 10*time.Second {
 			t.Error(d)
 		}
 		began = time.Now()
-		synchronizedNode(&Node{}).waitForRuntime(t.Context())
+		synchronizedNode(&Node{}).waitForOthers(t.Context())
 		if d := time.Since(began); d != 0 {
 			t.Error(d)
 		}

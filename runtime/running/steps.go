@@ -142,6 +142,9 @@ func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at attached.Workloa
 	default:
 		err = a.move(at, threads)
 	}
+	if err == nil && at.NoQuota {
+		err = a.noQuota(at.Group)
+	}
 	if err == nil {
 		err = a.noSwap(threads)
 	}

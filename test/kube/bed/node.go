@@ -33,6 +33,9 @@ type NodeOptions struct {
 	// Topology is a folder of package topology: an invented machine, which the node takes for its own.
 	// Containers get CPUs that exist; Node.Asked returns those that they were to get.
 	Topology string
+	// Disk is a folder with the disk of a node of an earlier bed, which becomes this one's: State/disk of a node
+	// whose machine has booted since.
+	Disk string
 }
 
 // Node is a node of a bed: its own namespaces, with containerd and a kubelet.
@@ -74,6 +77,12 @@ func (b *Bed) startNodes() error {
 
 // configure writes the node's files.
 func (n *Node) configure() error {
+	if n.options.Disk != "" {
+		err := os.MkdirAll(n.State, 0o755)
+		if err = errors.Join(err, os.Rename(n.options.Disk, filepath.Join(n.State, "disk"))); err != nil {
+			return err
+		}
+	}
 	subject := pkix.Name{CommonName: "system:node:" + n.Name, Organization: []string{"system:nodes"}}
 	p, err := n.bed.authority.issue(n.Name, subject, []net.IP{nodeAddress(n.bed.number, n.number)}, n.Name)
 	if err == nil {

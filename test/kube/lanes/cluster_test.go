@@ -156,7 +156,7 @@ func fingerprint() ([]byte, error) { return exec.Command(programsDir + "/fingerp
 
 // changedSince returns an error if the state of the host is another one.
 func changedSince(before []byte) error {
-	cmd := exec.Command(programsDir+"/fingerprint", "/dev/stdin")
+	cmd := exec.Command(programsDir+"/fingerprint", "/proc/self/fd/0") // a machine of the lab has no /dev/stdin
 	cmd.Stdin = bytes.NewReader(before)
 	out, err := cmd.CombinedOutput()
 	var changes []string

@@ -1,7 +1,11 @@
 package lanes_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -11,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"isolane.dev/isolane/test/kube/bed"
 	"isolane.dev/isolane/test/kube/bed/bedtest"
@@ -175,6 +180,68 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// A lane that somebody puts in force on the node itself and pods' lanes are in one account: its CPUs are
+// offered to nobody, a pod gets others, and they are offered again when it has gone.
+func TestHostLane(t *testing.T) {
+	needCPUs(t, 4)
+	c := share(t)
+	c.run(t)
+	isolane := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command(c.programs+"/isolane", args...).CombinedOutput(); err != nil {
+			t.Fatalf("isolane %v: %v: %s", args, err, out)
+		}
+	}
+	offered := func(want int) {
+		t.Helper()
+		c.until(t, fmt.Sprintf("%d CPUs are offered", want), func() error {
+			cpus, err := c.tryKubectl(t, "", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].capacity.cpus.value}")
+			if err == nil && cpus != fmt.Sprint(want) {
+				err = fmt.Errorf("CPUs %s", cpus)
+			}
+			return err
+		})
+	}
+	own := filepath.Join(t.TempDir(), "own.yaml")
+	err := os.WriteFile(own, []byte("apiVersion: isolane.dev/v1alpha1\nkind: Lane\nmetadata: {name: own}\nspec: {cpus: {count: 1}}\n"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := runtime.NumCPU() - 1 // the boot CPU is housekeeping's
+	offered(all)
+	isolane("apply", "-f", own)
+	offered(all - 1)
+	c.lane(t, "edge", "", "2")
+	c.ready(t, "edge")
+	cpus := c.cpusOf(t, "edge")
+	out, err := exec.Command(c.programs+"/isolane", "status", "-o", "json").Output()
+	var status struct{ Lanes []struct{ Name, CPUs string } }
+	if err == nil {
+		err = json.Unmarshal(out, &status)
+	}
+	host := ""
+	for _, l := range status.Lanes {
+		if l.Name == "own" {
+			host = l.CPUs
+		}
+	}
+	if err != nil || host == "" || host == cpus {
+		t.Errorf("the pod has CPUs %s, the node's own lane %q: %v", cpus, host, err)
+	}
+	c.spin(t, "noisy", "", "4")
+	c.apart(t, cpus, "edge", "noisy")
+	for _, pid := range c.processes(t, "noisy") {
+		for _, th := range threadsOf(pid) {
+			if wrong(nil, list(t, host), list(t, th.allowed)) {
+				t.Errorf("a pod's thread %d may use CPUs %s, the node's own lane has %s", th.tid, th.allowed, host)
+			}
+		}
+	}
+	c.delete(t, "edge")
+	isolane("release", "own")
+	offered(all)
+}
+
 // With cgroup v2 and Linux 6.7 or later a container's own cgroup is the lane: the kernel keeps all others
 // off, even while the node part is away, and nothing is left when the pod has gone.
 func TestPartition(t *testing.T) {
@@ -209,6 +276,7 @@ func TestPartition(t *testing.T) {
 		}
 	}
 	look("in force")
+	c.nobodyElse(t)
 	if bedtest.Systemd() {
 		c.disturb(t, "edge", look)
 	}
@@ -229,6 +297,37 @@ func TestPartition(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// nobodyElse has the kernel say, by the tracepoints that isolane watch attaches to, who runs on the lanes' CPUs
+// for a while: no user thread but the lanes' own.
+func (c *cluster) nobodyElse(t *testing.T) {
+	t.Helper()
+	const length = 10 * time.Second
+	out, err := exec.CommandContext(t.Context(), c.programs+"/isolane", "watch", "--for", length.String(), "-o", "json").Output()
+	var last struct {
+		Evidence   string
+		SinceStart struct {
+			Sources []struct {
+				CPU                int
+				Kind, Name, Cgroup string
+			}
+		}
+	}
+	for d := json.NewDecoder(bytes.NewReader(out)); err == nil; {
+		if err = d.Decode(&last); err != nil && !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("isolane watch for %v, by %s: %d sources", length, last.Evidence, len(last.SinceStart.Sources))
+	if !errors.Is(err, io.EOF) || last.Evidence != "bpf" || len(last.SinceStart.Sources) == 0 {
+		t.Errorf("isolane watch: %v: %s", err, out)
+	}
+	for _, s := range last.SinceStart.Sources {
+		if s.Kind == "task" {
+			t.Errorf("a user thread on a lane's CPU: %+v", s)
+		}
+	}
 }
 
 // partitions reports whether a container's cgroup can be a partition: cgroup v2, Linux 6.7 and later.

@@ -60,6 +60,18 @@ func TestLane(t *testing.T) {
 		c.restart(t, "edge")
 		c.apart(t, cpus, "edge", "noisy", "beside")
 	})
+	t.Run("sandbox and ephemeral container", func(t *testing.T) {
+		c.kubectl(t, "", "debug", "edge", "--image=kubebed.test/spin:1", "--image-pull-policy=Never", "--profile=general", "--target=main",
+			"--container=debugger", "--", "/spin", "2")
+		c.until(t, "the debugger runs", func() error {
+			state := c.kubectl(t, "", "get", "pod", "edge", "-o", "jsonpath={.status.ephemeralContainerStatuses[0].state}")
+			if !strings.Contains(state, "running") {
+				return errors.New(state)
+			}
+			return nil
+		})
+		c.besideInPod(t, "edge", cpus, 2)
+	})
 	t.Run("kubectl exec", func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		done := make(chan struct{})

@@ -93,3 +93,54 @@ func TestStaticKubelet(t *testing.T) {
 		t.Error(slices)
 	}
 }
+
+// With another directory than the kubelet's the node part ends and says so. If the kubelet looks there for no
+// plugins, it would prepare no claim: nothing is offered, and an event says why.
+func TestUnregistered(t *testing.T) {
+	c := share(t)
+	c.runWithout(t, "--kubelet=/var/lib/elsewhere")
+	err := c.part.Wait()
+	c.part = nil
+	if said := c.said(); err == nil || !strings.Contains(said, "--kubelet: expected the directory of this node's kubelet") {
+		t.Errorf("%v: %s", err, said)
+	}
+	if err = os.MkdirAll(c.node.Path("/var/lib/elsewhere/plugins_registry"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.runWithout(t, "--kubelet=/var/lib/elsewhere")
+	c.until(t, "an event", func() error {
+		node, err := c.tryKubectl(t, "", "describe", "node", c.node.Name)
+		if err == nil && !strings.Contains(node, "/var/lib/elsewhere: the kubelet has not registered this driver (it has not called): no lanes are offered") {
+			err = errors.New(node)
+		}
+		return err
+	})
+	c.offers(t, false)
+}
+
+// If the API server or only the kubelet is without features that are on by default since Kubernetes 1.36, as
+// older ones are, a pod has its lane nevertheless, or is told why it has none.
+func TestFeaturesOff(t *testing.T) {
+	off := map[string]bool{"DRAConsumableCapacity": false}
+	t.Run("everywhere", func(t *testing.T) {
+		c := start(t, bed.Options{Features: off})
+		c.runWithout(t)
+		c.until(t, "an event", func() error {
+			node, err := c.tryKubectl(t, "", "describe", "node", c.node.Name)
+			if err == nil && !strings.Contains(node, "DRAConsumableCapacity: no lanes are offered") {
+				err = errors.New(node)
+			}
+			return err
+		})
+		c.offers(t, false)
+	})
+	t.Run("in the kubelet", func(t *testing.T) {
+		c := start(t, bed.Options{Nodes: []bed.NodeOptions{{Kubelet: map[string]any{"featureGates": off}}}})
+		c.run(t)
+		c.lane(t, "edge", "", "2")
+		c.ready(t, "edge")
+		c.apart(t, c.cpusOf(t, "edge"), "edge")
+		c.delete(t, "edge")
+		c.until(t, "the lane is released", c.noLanes)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"isolane.dev/isolane/test/kube/bed"
 )
 
 // A restarted node has no lanes and no record of them: its pods get the CPUs that they had, even if others
@@ -49,13 +52,7 @@ func TestDeletedWhileDown(t *testing.T) {
 	cpus, claim := c.cpusOf(t, "gone"), c.uidOf(t, "gone")
 	c.reboot(t, func() error {
 		c.kubectl(t, "", "delete", "pod/gone", "resourceclaimtemplate/gone", "--force", "--grace-period=0")
-		c.until(t, "the claim is gone", func() error {
-			left, err := c.tryKubectl(t, "", "get", "resourceclaims", "-o", "name")
-			if err == nil && left != "" {
-				err = errors.New(left)
-			}
-			return err
-		})
+		c.noClaims(t)
 		return nil
 	})
 	c.lane(t, "next", "", "1")
@@ -72,6 +69,88 @@ func TestDeletedWhileDown(t *testing.T) {
 	c.delete(t, "next")
 	c.until(t, "the lane is released", c.noLanes)
 	c.noFiles(t)
+}
+
+// The same while only the node part is away: the lane goes when that is back, and the pod's processes have
+// ended.
+func TestDeletedWhileAway(t *testing.T) {
+	c := share(t)
+	c.run(t)
+	c.lane(t, "gone", "", "2")
+	c.ready(t, "gone")
+	cpus := c.cpusOf(t, "gone")
+	c.kill(t)
+	c.kubectl(t, "", "delete", "pod/gone", "resourceclaimtemplate/gone", "--force", "--grace-period=0")
+	c.noClaims(t)
+	c.run(t)
+	c.until(t, "the lane is released", c.noLanes)
+	c.noFiles(t)
+	c.lane(t, "next", "", "1")
+	c.ready(t, "next")
+	if now := c.cpusOf(t, "next"); now != cpus {
+		t.Errorf("CPUs %s, the pod that went had %s", now, cpus)
+	}
+	c.delete(t, "next")
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// The node is a machine that loses its power and boots again: $ISOLANE_KUBE_BOOT says what part of this test
+// runs. "before" leaves pods with lanes, writes their CPUs into the cluster, and cuts the power. The other
+// part is a folder with the node's disk: pods have the CPUs that they had, also beside one that came since.
+func TestBoot(t *testing.T) {
+	const note = "example.com/cpus"
+	disk := os.Getenv("ISOLANE_KUBE_BOOT")
+	if disk == "" {
+		t.Skip("skipped: needs a machine that boots, ISOLANE_KUBE_BOOT")
+	}
+	needCPUs(t, 4)
+	if disk == "before" {
+		c := start(t, bed.Options{})
+		c.run(t)
+		c.lane(t, "first", "", "1") // goes before the cut, so that other CPUs are free than when the others came
+		c.ready(t, "first")
+		for _, name := range []string{"edge", "other"} {
+			c.lane(t, name, "", "2")
+			c.ready(t, name)
+			c.kubectl(t, "", "annotate", "pod", name, note+"="+c.cpusOf(t, name))
+		}
+		c.delete(t, "first")
+		c.lane(t, "last", "", "1") // nobody but kubelet and runtime have written to the disk
+		c.ready(t, "last")
+		c.kubectl(t, "", "annotate", "pod", "last", note+"="+c.cpusOf(t, "last"))
+		if err := os.WriteFile("/proc/sysrq-trigger", []byte("b"), 0); err != nil {
+			t.Fatal(err)
+		}
+		select {}
+	}
+	c := start(t, bed.Options{Nodes: []bed.NodeOptions{{Disk: disk}}})
+	c.run(t)
+	for _, name := range []string{"edge", "other", "last"} {
+		before := c.kubectl(t, "", "get", "pod", name, "-o", `jsonpath={.metadata.annotations.example\.com/cpus}`)
+		c.again(t, name, 1)
+		if now := c.cpusOf(t, name); now != before {
+			t.Errorf("%s: CPUs %s after the boot, %q before", name, now, before)
+		}
+		c.apart(t, before, name)
+	}
+	if err := c.lanesOf(t, "edge", "other", "last"); err != nil {
+		t.Error(err)
+	}
+	c.kubectl(t, "", "delete", "pod", "--all", "--wait")
+	c.until(t, "the lanes are released", c.noLanes)
+	c.noFiles(t)
+}
+
+// noClaims waits until no claim is there.
+func (c *cluster) noClaims(t *testing.T) {
+	t.Helper()
+	c.until(t, "the claim is gone", func() error {
+		left, err := c.tryKubectl(t, "", "get", "resourceclaims", "-o", "name")
+		if err == nil && left != "" {
+			err = errors.New(left)
+		}
+		return err
+	})
 }
 
 // reboot takes the node down and up again as a reboot of its machine would: nothing of the lanes is set, and

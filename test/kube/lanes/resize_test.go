@@ -37,14 +37,7 @@ func TestResize(t *testing.T) {
 	c.resize(t, "edge", `requests: {cpu: 400m, memory: 96Mi}, limits: {cpu: 500m, memory: 96Mi}`)
 	c.says(t, "edge", "resources.limits.cpu: expected none, or 1 or more: 0.5 would throttle the lane")
 	c.apart(t, cpus, "edge", "noisy")
-	for _, dir := range []string{c.group(t, "cpu", "edge"), filepath.Dir(c.group(t, "cpu", "edge"))} {
-		for _, file := range []string{"cpu.cfs_quota_us", "cpu.max"} {
-			if quota, err := os.ReadFile(filepath.Join(dir, file)); err == nil && !strings.HasPrefix(string(quota), "-1") &&
-				!strings.HasPrefix(string(quota), "max") {
-				t.Errorf("%s/%s: %s", dir, file, quota)
-			}
-		}
-	}
+	c.unlimited(t, "edge")
 	if now := c.processes(t, "edge"); fmt.Sprint(now) != fmt.Sprint(first) {
 		t.Errorf("the container's processes were %v, and are %v", first, now)
 	}
@@ -84,4 +77,41 @@ func (c *cluster) memory(t *testing.T, want int) {
 		}
 		return errors.New(dir + ": no limit")
 	})
+}
+
+// A lane's container with a limit of just its CPUs, as a Guaranteed pod has, is not throttled: neither it nor
+// its pod has a quota, also after a restart.
+func TestGuaranteed(t *testing.T) {
+	c := share(t)
+	c.run(t)
+	c.apply(t, "edge", "{}", `claims: [{name: lane}], requests: {cpu: "1", memory: 64Mi}, limits: {cpu: "1", memory: 64Mi}`, "2")
+	c.ready(t, "edge")
+	if class := c.kubectl(t, "", "get", "pod", "edge", "-o", "jsonpath={.status.qosClass}"); class != "Guaranteed" {
+		t.Errorf("the pod is %s", class)
+	}
+	cpus := c.cpusOf(t, "edge")
+	c.apart(t, cpus, "edge")
+	c.unlimited(t, "edge")
+	c.restart(t, "edge")
+	c.apart(t, cpus, "edge")
+	c.unlimited(t, "edge")
+	c.delete(t, "edge")
+	c.until(t, "the lane is released", c.noLanes)
+}
+
+// unlimited checks that a pod's container has no CPU quota, and the pod has none.
+func (c *cluster) unlimited(t *testing.T, pod string) {
+	t.Helper()
+	group := c.group(t, "cpu", pod)
+	for _, dir := range []string{group, filepath.Dir(group)} {
+		quota, err := os.ReadFile(filepath.Join(dir, "cpu.max"))
+		if err != nil {
+			quota, err = os.ReadFile(filepath.Join(dir, "cpu.cfs_quota_us"))
+		}
+		stat, _ := os.ReadFile(filepath.Join(dir, "cpu.stat"))
+		t.Logf("%s: quota %s; %s", dir, strings.TrimSpace(string(quota)), strings.Join(strings.Fields(string(stat)), " "))
+		if err != nil || !strings.HasPrefix(string(quota), "-1") && !strings.HasPrefix(string(quota), "max") {
+			t.Errorf("%s: quota %q %v, expected none", dir, quota, err)
+		}
+	}
 }

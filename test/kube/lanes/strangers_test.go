@@ -85,3 +85,25 @@ func (c *cluster) shares(t *testing.T, pod, cpu string) {
 	c.kubectl(t, c.podOf(pod, "resourceClaims: [{name: lane, resourceClaimName: shared}]",
 		fmt.Sprintf(`claims: [{name: lane}], requests: {cpu: "%s"}`, cpu), "1"), "apply", "-f", "-")
 }
+
+// What is asked for in a way that gives no lane is refused with the field and what was expected of it.
+func TestMistakes(t *testing.T) {
+	c := share(t)
+	c.run(t)
+	for _, m := range []struct{ name, capacity, spec, says string }{
+		{"half", `{cpus: 500m}`, "{}", "capacity.requests.cpus: expected a whole number, 0 or more, found 500m"},
+		{"negative", `{cpus: "-1"}`, "{}", `capacity "cpus": capacity value is negative`}, // the scheduler says so
+		{"counted", `{cpus: "1"}`, "{cpus: {count: 2}}", "parameters: spec.cpus.count: 2 contradicts capacity.requests, which says 1"},
+		{"unnamed", `{cpu: "1"}`, "{}", "cannot allocate all claims"}, // the scheduler's word: no device has that
+		{"many", `{cpus: "1000"}`, "{}", "cannot allocate all claims"},
+	} {
+		p := pod{name: m.name, claims: map[string]string{"lane": request(m.capacity, m.spec)},
+			all: []container{{name: "main", claim: "lane", cpus: "1", args: `"1"`}}}
+		c.applyPod(t, p)
+		c.says(t, m.name, m.says)
+		c.deletePod(t, p)
+	}
+	if err := c.noLanes(); err != nil {
+		t.Error(err)
+	}
+}

@@ -121,6 +121,36 @@ func (c *cluster) eachApart(t *testing.T, lanes map[string]string, others ...str
 	return ran
 }
 
+// besideInPod looks at all threads of a pod that are not in the cgroup of its first container: of its sandbox
+// and of ephemeral containers. None may use a CPU of the lane. groups is how many cgroups have any.
+func (c *cluster) besideInPod(t *testing.T, pod, cpus string, groups int) {
+	t.Helper()
+	own, err := c.cgroupOf(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _ := filepath.Glob(filepath.Join(filepath.Dir(own), "*", "cgroup.procs"))
+	seen, lane := 0, list(t, cpus)
+	for _, file := range all {
+		procs, err := os.ReadFile(file)
+		if filepath.Dir(file) == own || err != nil || len(procs) == 0 {
+			continue
+		}
+		seen++
+		for _, text := range strings.Fields(string(procs)) {
+			pid, _ := strconv.Atoi(text)
+			for _, th := range threadsOf(pid) {
+				if wrong(nil, lane, list(t, th.allowed)) {
+					t.Errorf("%s: thread %d may use CPUs %s, the lane has %s", filepath.Dir(file), th.tid, th.allowed, cpus)
+				}
+			}
+		}
+	}
+	if seen != groups {
+		t.Errorf("%d cgroups beside the lane in its pod, expected %d: %v", seen, groups, all)
+	}
+}
+
 // wrong reports whether a container has a CPU outside its lane or, if it has no lane, a CPU of a lane.
 func wrong(own, all, has map[int]bool) bool {
 	for id := range has {

@@ -66,7 +66,8 @@ func (o Options) Kubeconfig() string { return o.file("admin.kubeconfig") }
 func (o Options) Validate() error {
 	for _, program := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(o.Programs, program)); err != nil {
-			return fmt.Errorf("--programs: expected a folder with etcd and kube-apiserver: %w", err)
+			return fmt.Errorf("--programs: expected a folder with etcd and kube-apiserver, as the package "+
+				"isolane-hub-programs brings them: %w", err)
 		}
 	}
 	for flag, file := range map[string]string{"authentication": o.Authentication, "audit": o.Audit} {

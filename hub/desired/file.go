@@ -34,8 +34,8 @@ func parse(data []byte) (State, error) {
 		return s, fmt.Errorf("expected the state of a host: %w", err)
 	}
 	if s.Version != version {
-		return s, fmt.Errorf("version: expected %d, found %d: another version of this program wrote it",
-			version, s.Version)
+		return s, fmt.Errorf("version: expected %d, found %d: install the isolane-hub that wrote it, or a newer one; "+
+			"what runs goes on", version, s.Version)
 	}
 	names := map[string]string{}
 	for uid, i := range s.Instances {
@@ -61,6 +61,13 @@ func (s State) Write(file string) error {
 // WriteFile writes a file that only root reads. After a power failure the file has the old or the new
 // content, whole.
 func WriteFile(file string, data []byte) error {
+	if err := writeFile(file, data); err != nil {
+		return fmt.Errorf("%s: expected a disk that has room and can be written: %w", file, Unnamed(err))
+	}
+	return nil
+}
+
+func writeFile(file string, data []byte) error {
 	made, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return err
@@ -74,6 +81,15 @@ func WriteFile(file string, data []byte) error {
 		return err
 	}
 	return Sync(filepath.Dir(file))
+}
+
+// Unnamed returns the cause of an error without the file's name: nobody has given the name of a temporary
+// file.
+func Unnamed(err error) error {
+	if at, is := errors.AsType[*fs.PathError](err); is {
+		return at.Err
+	}
+	return err
 }
 
 // Sync flushes a folder to disk: which files were made, renamed or removed in it.

@@ -15,6 +15,9 @@ import (
 
 	"filippo.io/age"
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/hub/desired"
 )
 
 // databasePath is the path of the database of a hub's store.
@@ -35,11 +38,15 @@ func kept() []string {
 func (o Options) Backup(ctx context.Context, w io.Writer, to ...age.Recipient) error {
 	store, err := os.CreateTemp(o.Dir, ".backup-")
 	if err != nil {
-		return err
+		return fmt.Errorf("--dir %s: expected a folder that takes a copy of the store: %w", o.Dir,
+			desired.Unnamed(err))
 	}
 	defer os.Remove(store.Name())
 	defer store.Close()
-	if err = o.snapshot(ctx, store); err != nil {
+	if err = o.snapshot(ctx, store); errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("--dir %s: expected room on its disk for a copy of the store: %w", o.Dir,
+			desired.Unnamed(err))
+	} else if err != nil {
 		return fmt.Errorf("the store: %w", err)
 	}
 	info, err := store.Stat()
@@ -142,14 +149,19 @@ func (o Options) make(r io.Reader, names []string, finish func(dir string) error
 	}
 	made, err := os.MkdirTemp(filepath.Dir(o.Dir), ".restore-")
 	if err != nil {
-		return fmt.Errorf("--dir %s: expected a folder that can be made: %w", o.Dir, err)
+		return fmt.Errorf("--dir %s: expected a folder that can be made: %w", o.Dir, desired.Unnamed(err))
 	}
 	defer os.RemoveAll(made)
 	open, err := age.Decrypt(r, with...)
+	if _, other := errors.AsType[*age.NoIdentityMatchError](err); err != nil && !other {
+		err = fmt.Errorf("expected a file of isolane-hub backup or invite: %w", err)
+	}
 	if err != nil {
 		return err
 	}
-	if err = unpack(open, made, names); err != nil {
+	if err = unpack(open, made, names); errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("--dir %s: expected room on its disk: %w", o.Dir, desired.Unnamed(err))
+	} else if err != nil {
 		return fmt.Errorf("expected a whole file: %w", err)
 	}
 	if err = finish(made); err != nil {

@@ -1,6 +1,7 @@
 package up
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -31,6 +32,10 @@ func TestStartRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	unwritable := t.TempDir() // as on a read-only disk, where a hub has been before
+	if err = errors.Join(os.Mkdir(filepath.Join(unwritable, "log"), 0o700), os.Mkdir(filepath.Join(unwritable, "lock"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	for _, row := range []struct {
 		name, says string
 		o          Options
@@ -43,6 +48,8 @@ func TestStartRefused(t *testing.T) {
 		{"no audit policy", "--audit: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Audit: "none.yaml"}},
 		{"no file of people", "--authentication: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Authentication: "none.yaml"}},
 		{"a folder below a file", "--dir ", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Dir: filepath.Join(programs, "etcd", "hub")}},
+		{"a folder that cannot be written", "--dir " + unwritable + ": expected a folder that can be written: is a directory",
+			Options{Programs: programs, Host: "127.0.0.1", Port: 1, Dir: unwritable}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			above := t.TempDir()

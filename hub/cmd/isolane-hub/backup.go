@@ -4,14 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"filippo.io/age"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cli"
+	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/up"
 )
 
@@ -55,15 +56,14 @@ func written(file string, write func(io.Writer) error) error {
 		return cli.Usage(fmt.Errorf("%s: expected a file, or none yet", file))
 	}
 	made, err := os.CreateTemp(filepath.Dir(file), ".backup-")
-	if at, is := errors.AsType[*fs.PathError](err); is { // without the temporary name, which nobody gave
-		err = at.Err
-	}
 	if err != nil {
-		return fmt.Errorf("%s: expected a file in a folder that can be written: %w", file, err)
+		return fmt.Errorf("%s: expected a file in a folder that can be written: %w", file, desired.Unnamed(err))
 	}
 	defer os.Remove(made.Name()) // fails if it was renamed
 	err = write(made)
-	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
+	if err = errors.Join(err, made.Sync(), made.Close()); errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("%s: expected room for it on its disk: %w", file, desired.Unnamed(err))
+	} else if err != nil {
 		return err
 	}
 	return os.Rename(made.Name(), file)

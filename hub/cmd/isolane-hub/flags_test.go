@@ -4,7 +4,9 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -93,6 +95,10 @@ func TestFlagsRefused(t *testing.T) {
 			t.Errorf("restore to %s: exit code %d, %s; expected %s", where, code, told, says)
 		}
 	}
+	if code, told := fails(t, []string{"restore", key, "--identity", key, "--dir", filepath.Join(dir, "hub")}); code != cli.ExitFailed ||
+		!strings.HasPrefix(told, "isolane-hub: "+key+": expected a file of isolane-hub backup or invite: ") {
+		t.Errorf("restore of no backup: exit code %d, %s", code, told)
+	}
 	if code, told := fails(t, []string{"restore", sealed, "--identity", file("other", another.String()), "--dir", filepath.Join(dir, "hub")}); code != cli.ExitFailed ||
 		!strings.HasPrefix(told, "isolane-hub: --identity "+dir+"/other: expected that for whose recipient ") {
 		t.Errorf("restore of a backup for another: exit code %d, %s", code, told)
@@ -109,6 +115,13 @@ func TestFlagsRefused(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "/proc/b.age: expected a file in a folder that can be written") ||
 		strings.Contains(err.Error(), ".backup-") {
 		t.Errorf("a file in /proc: %v", err)
+	}
+	full := filepath.Join(t.TempDir(), "b.age")
+	err = written(full, func(io.Writer) error {
+		return fmt.Errorf("sealed: %w", &fs.PathError{Op: "write", Path: full + ".backup-1", Err: unix.ENOSPC})
+	})
+	if err == nil || err.Error() != full+": expected room for it on its disk: no space left on device" {
+		t.Errorf("a full disk: %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
 		t.Errorf("%v, %v: expected what was here and no more", left, err)

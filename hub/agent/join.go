@@ -119,8 +119,8 @@ func (o Options) writable() error {
 		err = os.Remove(file)
 	}
 	if err != nil {
-		return fmt.Errorf("--dir %s: expected a disk that has room and can be written: %w; the token is not used up",
-			o.Dir, errors.Unwrap(err)) // without the file's name, which nobody gave
+		return fmt.Errorf("--dir %s: expected a disk that has room and can be written: %w; the token is not used "+
+			"up", o.Dir, errors.Unwrap(err)) // without the file's name, which nobody gave
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ func parse(data []byte) (State, error) {
 		return s, fmt.Errorf("expected the state of a host: %w", err)
 	}
 	if s.Version != version {
-		return s, fmt.Errorf("version: expected %d, found %d: install the isolane-hub that wrote it, or a newer one; "+
-			"what runs goes on", version, s.Version)
+		return s, fmt.Errorf("version: expected %d, found %d: install the isolane-hub that wrote it, or a newer "+
+			"one; what runs goes on", version, s.Version)
 	}
 	names := map[string]string{}
 	for uid, i := range s.Instances {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A hub with impossible options says so with the flag, and makes nothing.
@@ -67,5 +68,21 @@ func TestStartRefused(t *testing.T) {
 				t.Errorf("%v is left, %v", made, err)
 			}
 		})
+	}
+}
+
+// A hub whose machine has a clock that is years off says so, and does not wait for an API server that nobody trusts.
+func TestTimely(t *testing.T) {
+	dir := t.TempDir()
+	a, err := ensureAuthority(dir, "hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for years, says := range map[int]string{0: "", 1: "", -1: "", -11: "expected the clock of this machine to be right, found ",
+		11: "expected the clock of this machine to be right, found "} {
+		err = timely("hub.crt", a.Cert, time.Now().AddDate(years, 0, 0))
+		if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%d years off: %v, expected %q", years, err, says)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
@@ -208,4 +210,27 @@ func fails(t *testing.T, args []string) (code int, told string) {
 		t.Errorf("%q: found %s%s beside a line", args, more, beside.String())
 	}
 	return code, first
+}
+
+// A hub whose clock was behind when it began gets new certificates when the clock is right, not half a year after that.
+func TestUntilDue(t *testing.T) {
+	began := time.Now()
+	for jump, ends := range map[time.Duration]bool{time.Minute: false, -time.Hour: false, 200 * 24 * time.Hour: true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ticks, done := make(chan time.Time), make(chan struct{})
+		go func() {
+			untilDue(ctx, cancel, began.Add(180*24*time.Hour), ticks)
+			close(done)
+		}()
+		ticks <- began.Add(jump)
+		select {
+		case ticks <- began: // it still looks
+		case <-done:
+		}
+		if (ctx.Err() != nil) != ends {
+			t.Errorf("the clock has moved by %s: ended: %t, expected %t", jump, !ends, ends)
+		}
+		cancel()
+		<-done
+	}
 }

@@ -156,7 +156,8 @@ func TestBarred(t *testing.T) {
 	for _, row := range []struct {
 		since time.Time
 		said  string
-	}{{time.Time{}, "does not reach the hub"}, {time.Now().Add(-talkInterval), "is not let in"}} {
+	}{{time.Time{}, "does not reach the hub"}, {time.Now().Add(-talkInterval), "does not reach the hub"},
+		{time.Now().Add(-time.Minute), "is not let in"}} {
 		a.barred = row.since
 		u, is := errors.AsType[unreached](a.explainSilence(t.Context(), no))
 		if !is || u.said != row.said {

@@ -127,13 +127,13 @@ func (a *Agent) explainSilence(ctx context.Context, err error) error {
 	return unreached{err, "does not reach the hub", explainStranger(err)}
 }
 
-// starts reports whether a hub that lets this host do nothing may have just started: it answers a moment
-// before it has read who may do what.
+// starts reports whether a hub that lets this host do nothing may have just started: it answers before it has
+// read who may do what, which takes it some seconds where it has many hosts.
 func (a *Agent) starts() bool {
 	if a.barred.IsZero() {
 		a.barred = time.Now()
 	}
-	return time.Since(a.barred) < talkInterval/2
+	return time.Since(a.barred) < 3*talkInterval
 }
 
 // sync takes over what the hub says, and reports. It sends the sign of life even if the host can do nothing

@@ -60,14 +60,12 @@ func (s State) Write(file string) error {
 
 // WriteFile writes a file that only root reads. After a power failure the file has the old or the new
 // content, whole.
-func WriteFile(file string, data []byte) error {
-	if err := writeFile(file, data); err != nil {
-		return fmt.Errorf("%s: expected a disk that has room and can be written: %w", file, Unnamed(err))
-	}
-	return nil
-}
-
-func writeFile(file string, data []byte) error {
+func WriteFile(file string, data []byte) (err error) {
+	defer func() {
+		if at, is := errors.AsType[*fs.PathError](err); is { // not of the temporary file, which nobody has named
+			err = fmt.Errorf("%s: expected a disk that has room and can be written: %w", file, at.Err)
+		}
+	}()
 	made, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return err
@@ -81,15 +79,6 @@ func writeFile(file string, data []byte) error {
 		return err
 	}
 	return Sync(filepath.Dir(file))
-}
-
-// Unnamed returns the cause of an error without the file's name: nobody has given the name of a temporary
-// file.
-func Unnamed(err error) error {
-	if at, is := errors.AsType[*fs.PathError](err); is {
-		return at.Err
-	}
-	return err
 }
 
 // Sync flushes a folder to disk: which files were made, renamed or removed in it.

@@ -16,8 +16,6 @@ import (
 	"filippo.io/age"
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
-
-	"isolane.dev/isolane/hub/desired"
 )
 
 // databasePath is the path of the database of a hub's store.
@@ -38,16 +36,12 @@ func kept() []string {
 func (o Options) Backup(ctx context.Context, w io.Writer, to ...age.Recipient) error {
 	store, err := os.CreateTemp(o.Dir, ".backup-")
 	if err != nil {
-		return fmt.Errorf("--dir %s: expected a folder that takes a copy of the store: %w", o.Dir,
-			desired.Unnamed(err))
+		return fmt.Errorf("--dir: expected a folder that takes a copy of the store: %w", err)
 	}
 	defer os.Remove(store.Name())
 	defer store.Close()
-	if err = o.snapshot(ctx, store); errors.Is(err, unix.ENOSPC) {
-		return fmt.Errorf("--dir %s: expected room on its disk for a copy of the store: %w", o.Dir,
-			desired.Unnamed(err))
-	} else if err != nil {
-		return fmt.Errorf("the store: %w", err)
+	if err = o.snapshot(ctx, store); err != nil {
+		return o.full("the store", err)
 	}
 	info, err := store.Stat()
 	if err == nil {
@@ -149,7 +143,7 @@ func (o Options) make(r io.Reader, names []string, finish func(dir string) error
 	}
 	made, err := os.MkdirTemp(filepath.Dir(o.Dir), ".restore-")
 	if err != nil {
-		return fmt.Errorf("--dir %s: expected a folder that can be made: %w", o.Dir, desired.Unnamed(err))
+		return fmt.Errorf("--dir %s: expected a folder that can be made: %w", o.Dir, err)
 	}
 	defer os.RemoveAll(made)
 	open, err := age.Decrypt(r, with...)
@@ -159,15 +153,21 @@ func (o Options) make(r io.Reader, names []string, finish func(dir string) error
 	if err != nil {
 		return err
 	}
-	if err = unpack(open, made, names); errors.Is(err, unix.ENOSPC) {
-		return fmt.Errorf("--dir %s: expected room on its disk: %w", o.Dir, desired.Unnamed(err))
-	} else if err != nil {
-		return fmt.Errorf("expected a whole file: %w", err)
+	if err = unpack(open, made, names); err != nil {
+		return o.full("expected a whole file", err)
 	}
 	if err = finish(made); err != nil {
 		return err
 	}
 	return os.Rename(made, o.Dir)
+}
+
+// full says what was wrong, or which disk is full.
+func (o Options) full(what string, err error) error {
+	if errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("--dir %s: expected room on its disk: %w", o.Dir, unix.ENOSPC)
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // unpack writes exactly the files of these names.

@@ -23,8 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"isolane.dev/isolane/hub/desired"
 )
 
 // Options say where a hub is and what it runs.
@@ -121,7 +119,7 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 	}
 	lock, err := os.Create(o.file("lock"))
 	if err != nil {
-		return nil, fmt.Errorf("--dir %s: expected a folder that can be written: %w", o.Dir, desired.Unnamed(err))
+		return nil, fmt.Errorf("--dir: expected a folder that can be written: %w", err)
 	}
 	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("--dir %s: another hub has it: %w", o.Dir, err), lock.Close())

@@ -49,7 +49,7 @@ func TestStartRefused(t *testing.T) {
 		{"no audit policy", "--audit: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Audit: "none.yaml"}},
 		{"no file of people", "--authentication: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Authentication: "none.yaml"}},
 		{"a folder below a file", "--dir ", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Dir: filepath.Join(programs, "etcd", "hub")}},
-		{"a folder that cannot be written", "--dir " + unwritable + ": expected a folder that can be written: is a directory",
+		{"a folder that cannot be written", "--dir: expected a folder that can be written: open " + unwritable,
 			Options{Programs: programs, Host: "127.0.0.1", Port: 1, Dir: unwritable}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -12,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cli"
-	"isolane.dev/isolane/hub/desired"
 	"isolane.dev/isolane/hub/up"
 )
 
@@ -56,14 +56,18 @@ func written(file string, write func(io.Writer) error) error {
 		return cli.Usage(fmt.Errorf("%s: expected a file, or none yet", file))
 	}
 	made, err := os.CreateTemp(filepath.Dir(file), ".backup-")
+	if at, is := errors.AsType[*fs.PathError](err); is { // without the temporary name, which nobody gave
+		err = at.Err
+	}
 	if err != nil {
-		return fmt.Errorf("%s: expected a file in a folder that can be written: %w", file, desired.Unnamed(err))
+		return fmt.Errorf("%s: expected a file in a folder that can be written: %w", file, err)
 	}
 	defer os.Remove(made.Name()) // fails if it was renamed
 	err = write(made)
 	if err = errors.Join(err, made.Sync(), made.Close()); errors.Is(err, unix.ENOSPC) {
-		return fmt.Errorf("%s: expected room for it on its disk: %w", file, desired.Unnamed(err))
-	} else if err != nil {
+		err = fmt.Errorf("%s: expected room for it on its disk: %w", file, unix.ENOSPC)
+	}
+	if err != nil {
 		return err
 	}
 	return os.Rename(made.Name(), file)

@@ -126,15 +126,15 @@ func (s State) Take(v View, mark string) (State, Findings) {
 // count takes the generations of objects as the present ones where the hub has said none before, and reports
 // whether there were any. That changes nothing that runs, so a hold does not put it off: what is declared
 // during the hold is newer, and is done after it.
-func (s State) count(objects []Object) (next State, any bool) {
+func (s State) count(objects []Object) (next State, some bool) {
 	next = s.clone()
 	for _, o := range objects {
 		if i, known := next.Instances[o.UID]; known && i.Generation == Foreign {
-			i.Generation, any = o.Generation, true
+			i.Generation, some = o.Generation, true
 			next.Instances[o.UID] = i
 		}
 	}
-	return next, any
+	return next, some
 }
 
 // distrust says why a view is not of the hub that the host knows, or is older than what the host knows of it.

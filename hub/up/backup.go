@@ -165,7 +165,7 @@ func (o Options) make(r io.Reader, names []string, finish func(dir string) error
 // full says what was wrong, or that the disk of the hub is full: it is not the one of the file.
 func (o Options) full(what string, err error) error {
 	if errors.Is(err, unix.ENOSPC) {
-		return fmt.Errorf("--dir %s: expected room on its disk: %s", o.Dir, unix.ENOSPC)
+		return fmt.Errorf("--dir %s: expected room on its disk: %s", o.Dir, unix.ENOSPC.Error())
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -88,6 +88,7 @@ type Agent struct {
 	free      string        // the cpulist that the hub was told
 	at        string        // target of the link to the hub's folder
 	said      string        // what was said last about the hub
+	barred    time.Time     // since when the hub lets this host do nothing; zero: it does
 }
 
 // Intervals: lookInterval between looks at the processes, glanceInterval between looks at what others put in

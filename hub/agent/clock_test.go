@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -18,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -141,6 +144,24 @@ func TestUntimely(t *testing.T) {
 		}
 		if want := "expected the clock of this host to be right, found 20"; !ok && !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("valid from %s: %v; expected %s", from, err, want)
+		}
+	}
+}
+
+// A hub that has just started may let nobody do anything for a moment. Only a host that it still refuses later is told that
+// it was revoked.
+func TestBarred(t *testing.T) {
+	a := &Agent{joined: joined{Name: "one"}}
+	no := apierrors.NewForbidden(schema.GroupResource{Resource: "hosts"}, "one", errors.New("no rights"))
+	for _, row := range []struct {
+		since time.Time
+		said  string
+	}{{time.Time{}, "does not reach the hub"}, {time.Now().Add(-talkInterval), "does not reach the hub"},
+		{time.Now().Add(-time.Minute), "is not let in"}} {
+		a.barred = row.since
+		u, is := errors.AsType[unreached](a.explainSilence(t.Context(), no))
+		if !is || u.said != row.said {
+			t.Errorf("barred since %s: %q, %s; expected %s", row.since, u.said, u.why, row.said)
 		}
 	}
 }

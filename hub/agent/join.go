@@ -79,6 +79,9 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 	if err != nil {
 		return err
 	}
+	if err = o.writable(); err != nil { // before the token is used up
+		return err
+	}
 	made, err := os.MkdirTemp(o.Dir, "hub-")
 	if err != nil {
 		return err
@@ -103,6 +106,23 @@ func (o Options) join(ctx context.Context, hub Hub, name string) (err error) {
 		err = os.RemoveAll(was)
 	}
 	return errors.Join(err, desired.Sync(o.Dir)) // the token is used up: a power cut must find this host joined
+}
+
+// room is more than everything that a host keeps of a hub.
+const room = 64 << 10
+
+// writable checks that the folder takes what a hub gives: a token is used up before that is written.
+func (o Options) writable() error {
+	file := o.file(".room")
+	err := desired.WriteFile(file, make([]byte, room))
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if err != nil {
+		return fmt.Errorf("--dir %s: expected a disk that has room and can be written: %w; the token is not used "+
+			"up", o.Dir, errors.Unwrap(err)) // without the file's name, which nobody gave
+	}
+	return nil
 }
 
 // requestBoth gets a host its certificate with the token, which is then used up, and at once the certificate

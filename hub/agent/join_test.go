@@ -98,14 +98,18 @@ func TestJoinRefused(t *testing.T) {
 	}
 }
 
-// A folder that cannot be made is named with its flag.
+// A folder that cannot be made or written is named with its flag, and the hub is asked for nothing.
 func TestJoinNowhere(t *testing.T) {
-	server := httptest.NewTLSServer(http.NotFoundHandler())
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the hub was asked") }))
 	defer server.Close()
-	o := Options{Dir: "/proc/none/agent"}
-	err := Join(t.Context(), o, Hub{URL: server.URL, Token: sites.Token{Authority: up.Digest(server.Certificate())}}, "one")
-	if err == nil || !strings.HasPrefix(err.Error(), "--dir /proc/none/agent: expected a folder that can be made") {
-		t.Errorf("found %v", err)
+	for dir, says := range map[string]string{
+		"/proc/none/agent": "--dir /proc/none/agent: expected a folder that can be made: ",
+		"/proc":            "--dir /proc: expected a disk that has room and can be written: no such file or directory; the token is not used up",
+	} {
+		err := Join(t.Context(), Options{Dir: dir}, Hub{URL: server.URL, Token: sites.Token{Authority: up.Digest(server.Certificate())}}, "one")
+		if err == nil || !strings.HasPrefix(err.Error(), says) {
+			t.Errorf("found %v, expected %s", err, says)
+		}
 	}
 }
 

@@ -115,12 +115,25 @@ func (a *Agent) explainSilence(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return errors.Join(err, a.readmit(ctx))
+	case apierrors.IsForbidden(err) && a.starts():
+		return unreached{err, "does not reach the hub", "it lets this host do nothing yet, as when it has just " +
+			"started"}
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		no := "the hub has no host " + a.joined.Name + ", or somebody has revoked it; what runs goes on: " +
 			"isolane-hub rehome, with a new token, joins again"
 		return unreached{fmt.Errorf("%s: %w", no, err), "is not let in", no}
 	}
+	a.barred = time.Time{}
 	return unreached{err, "does not reach the hub", explainStranger(err)}
+}
+
+// starts reports whether a hub that lets this host do nothing may have just started: it answers before it has
+// read who may do what, which takes it some seconds where it has many hosts.
+func (a *Agent) starts() bool {
+	if a.barred.IsZero() {
+		a.barred = time.Now()
+	}
+	return time.Since(a.barred) < 3*talkInterval
 }
 
 // sync takes over what the hub says, and reports. It sends the sign of life even if the host can do nothing
@@ -131,6 +144,7 @@ func (a *Agent) sync(ctx context.Context) error {
 	if err != nil && !unkept {
 		return a.explainSilence(ctx, err)
 	}
+	a.barred = time.Time{}
 	a.clockMoved()
 	switch {
 	case unkept:

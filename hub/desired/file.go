@@ -34,8 +34,8 @@ func parse(data []byte) (State, error) {
 		return s, fmt.Errorf("expected the state of a host: %w", err)
 	}
 	if s.Version != version {
-		return s, fmt.Errorf("version: expected %d, found %d: another version of this program wrote it",
-			version, s.Version)
+		return s, fmt.Errorf("version: expected %d, found %d: install the isolane-hub that wrote it, or a newer "+
+			"one; what runs goes on", version, s.Version)
 	}
 	names := map[string]string{}
 	for uid, i := range s.Instances {
@@ -60,7 +60,12 @@ func (s State) Write(file string) error {
 
 // WriteFile writes a file that only root reads. After a power failure the file has the old or the new
 // content, whole.
-func WriteFile(file string, data []byte) error {
+func WriteFile(file string, data []byte) (err error) {
+	defer func() {
+		if at, is := errors.AsType[*fs.PathError](err); is { // not of the temporary file, which nobody has named
+			err = fmt.Errorf("%s: expected a disk that has room and can be written: %w", file, at.Err)
+		}
+	}()
 	made, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return err

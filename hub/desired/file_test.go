@@ -24,8 +24,10 @@ func TestFile(t *testing.T) {
 	if diff := cmp.Diff(s, read); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	if err = s.Write(filepath.Join(file, "below")); err == nil {
-		t.Error("written to a directory that is none")
+	below := filepath.Join(file, "below")
+	if err = s.Write(below); err == nil || !strings.HasPrefix(err.Error(), below+": expected a disk that has room and can be written: ") ||
+		strings.Contains(err.Error(), ".new-") {
+		t.Errorf("written to a directory that is none: %v", err)
 	}
 }
 

@@ -76,6 +76,7 @@ type world struct {
 	history   int               // that the host follows
 	home      string            // the hub to which people have brought it
 	vanished  map[string]bool   // UIDs that were ended for that hub
+	leaving   map[string]bool   // UIDs that were still ending for the hub before it: this one may have them start again
 	homed     bool              // a person has brought it to another hub in this step
 	made      int
 	saves     int              // in this step
@@ -172,6 +173,9 @@ func (w *world) save(s desired.State) error {
 		if h.id != w.home {
 			w.t.Fatalf("taken over from hub %s; the host follows %s", h.id, w.home)
 		}
+		if len(w.acted) == 0 && h.history != w.history { // a copy of its hub, which gets the first mark
+			w.count(h)
+		}
 		w.acted, w.history = append(w.acted, s.Hub.Mark), h.history
 		w.untouched(s, h)
 	} else if !w.homed && changes(w.last, s) {
@@ -184,7 +188,7 @@ func (w *world) save(s desired.State) error {
 // untouched checks that nothing changes that must stay: anything during a hold, and what ran before the host
 // came to this hub.
 func (w *world) untouched(s desired.State, h *store) {
-	if w.held > 0 {
+	if w.held > 0 && changes(w.last, s) {
 		w.t.Fatalf("taken over while people hold, %s more", w.held)
 	}
 	for uid, i := range s.Instances {
@@ -286,6 +290,7 @@ func (w *world) Ensure(_ context.Context, uid string, i desired.Instance) error 
 		w.t.Fatalf("%s (%s) was started again after it was ended", i.Name, uid)
 	}
 	w.running[i.Name], w.runsAs[i.Name] = uid, string(i.Spec)
+	delete(w.leaving, uid)
 	return nil
 }
 
@@ -302,7 +307,7 @@ func (w *world) End(_ context.Context, uid string, i desired.Instance) error {
 	}
 	delete(w.running, i.Name)
 	delete(w.runsAs, i.Name)
-	w.vanished[uid] = true
+	w.vanished[uid] = !w.leaving[uid]
 	return nil
 }
 
@@ -343,8 +348,17 @@ func (w *world) rehome() {
 	if err := w.agent.Rehome(context.Background(), w); err != nil {
 		w.t.Fatal(err)
 	}
-	w.homed, w.acted, w.history, w.declared = false, nil, h.history, map[string]int64{}
-	w.home, w.vanished = h.id, map[string]bool{}
+	w.homed, w.acted, w.history = false, nil, h.history
+	w.home, w.vanished, w.leaving = h.id, map[string]bool{}, map[string]bool{}
+	for uid, i := range w.last.Instances {
+		w.leaving[uid] = i.Ending
+	}
+	w.count(h)
+}
+
+// count records what a hub declares of the host's Instances when the host comes to it.
+func (w *world) count(h *store) {
+	w.declared = map[string]int64{}
 	for uid := range w.last.Instances {
 		if o, is := h.objects[uid]; is {
 			w.declared[uid] = o.Generation

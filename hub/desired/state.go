@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -92,16 +93,13 @@ func (s State) Take(v View, mark string) (State, Findings) {
 	if reason := s.distrust(v); reason != "" {
 		return s, Findings{Regressed: reason + remedy}
 	}
-	next := s.clone()
-	next.Hub.Mark = v.Mark
 	f := Findings{Refused: map[string]string{}}
-	var changed []string
 	objects := slices.SortedFunc(slices.Values(v.Objects), func(a, b Object) int {
-		if a.UID < b.UID {
-			return -1
-		}
-		return 1
+		return strings.Compare(a.UID, b.UID)
 	})
+	counted, was := s.count(objects)
+	next := counted.clone()
+	var changed []string
 	listed := map[string]bool{}
 	for _, o := range objects {
 		listed[o.UID] = true
@@ -115,16 +113,28 @@ func (s State) Take(v View, mark string) (State, Findings) {
 		}
 	}
 	slices.Sort(f.Unknown)
-	switch {
-	case len(changed) == 0:
-	case s.Hold != nil:
-		f.Waiting = changed
-		next = s
-	default:
-		f.Changed = true
+	if f.Changed = was || len(changed) > 0; s.Hold != nil {
+		next, f.Changed, f.Waiting = counted, was, changed
+	}
+	next.Hub.Mark = v.Mark
+	if f.Changed {
 		next.Hub.Mark, next.Hub.Revision, next.Hub.Asked = mark, v.Revision, nil
 	}
 	return next, f
+}
+
+// count takes the generations of objects as the present ones where the hub has said none before, and reports
+// whether there were any. That changes nothing that runs, so a hold does not put it off: what is declared
+// during the hold is newer, and is done after it.
+func (s State) count(objects []Object) (next State, some bool) {
+	next = s.clone()
+	for _, o := range objects {
+		if i, known := next.Instances[o.UID]; known && i.Generation == Foreign {
+			i.Generation, some = o.Generation, true
+			next.Instances[o.UID] = i
+		}
+	}
+	return next, some
 }
 
 // distrust says why a view is not of the hub that the host knows, or is older than what the host knows of it.
@@ -157,19 +167,14 @@ func (s *State) take(o Object, f *Findings) bool {
 		return s.admit(o, f)
 	case i.Ending:
 		return false
-	case (i.Generation == o.Generation || i.Generation == Foreign) && string(i.Spec) != string(o.Spec):
-		f.Differs = append(f.Differs, o.UID)
-	}
-	switch {
-	case i.Generation == Foreign:
-		i.Generation = o.Generation
 	case o.Generation > i.Generation:
 		i.Generation, i.Spec = o.Generation, o.Spec
-	default:
-		return false
+		s.Instances[o.UID] = i
+		return true
+	case i.Generation == o.Generation && string(i.Spec) != string(o.Spec):
+		f.Differs = append(f.Differs, o.UID)
 	}
-	s.Instances[o.UID] = i
-	return true
+	return false
 }
 
 // admit takes over an object that the host does not have yet.

@@ -38,7 +38,7 @@ func ParseToken(text string) (Token, error) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 || len(parts[0]) != 6 || len(parts[1]) != 16 || len(parts[2]) != 43 {
 		return Token{}, fmt.Errorf("--token: expected what isolane-hub token has printed, ID.SECRET.DIGEST with "+
-			"6, 16 and 43 characters, found %d characters", len(text))
+			"6, 16 and 43 characters, found %d in all", len(text))
 	}
 	return Token{parts[0], parts[1], parts[2]}, nil
 }

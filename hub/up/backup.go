@@ -15,6 +15,7 @@ import (
 
 	"filippo.io/age"
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // databasePath is the path of the database of a hub's store.
@@ -35,12 +36,12 @@ func kept() []string {
 func (o Options) Backup(ctx context.Context, w io.Writer, to ...age.Recipient) error {
 	store, err := os.CreateTemp(o.Dir, ".backup-")
 	if err != nil {
-		return err
+		return fmt.Errorf("--dir: expected a folder that takes a copy of the store: %w", err)
 	}
 	defer os.Remove(store.Name())
 	defer store.Close()
 	if err = o.snapshot(ctx, store); err != nil {
-		return fmt.Errorf("the store: %w", err)
+		return o.full("the store", err)
 	}
 	info, err := store.Stat()
 	if err == nil {
@@ -146,16 +147,27 @@ func (o Options) make(r io.Reader, names []string, finish func(dir string) error
 	}
 	defer os.RemoveAll(made)
 	open, err := age.Decrypt(r, with...)
+	if _, other := errors.AsType[*age.NoIdentityMatchError](err); err != nil && !other {
+		err = fmt.Errorf("expected a file of isolane-hub backup or invite: %w", err)
+	}
 	if err != nil {
 		return err
 	}
 	if err = unpack(open, made, names); err != nil {
-		return fmt.Errorf("expected a whole file: %w", err)
+		return o.full("expected a whole file", err)
 	}
 	if err = finish(made); err != nil {
 		return err
 	}
 	return os.Rename(made, o.Dir)
+}
+
+// full says what was wrong, or that the disk of the hub is full: it is not the one of the file.
+func (o Options) full(what string, err error) error {
+	if errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("--dir %s: expected room on its disk: %s", o.Dir, unix.ENOSPC.Error())
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // unpack writes exactly the files of these names.

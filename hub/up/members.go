@@ -203,8 +203,9 @@ func (o Options) Invite(ctx context.Context, w io.Writer, name string, to ...age
 	if is, cerr := o.cluster(); cerr != nil || is == nil {
 		return errors.Join(errors.New("this hub is alone: expected one that was started with --shared"), cerr)
 	}
-	all, _, err := o.Members(ctx)
-	if err != nil {
+	_, err = o.Tend(ctx) // it may have been alone until now
+	all, _, merr := o.Members(ctx)
+	if err = errors.Join(err, merr); err != nil {
 		return err
 	}
 	m := members{Self: name}

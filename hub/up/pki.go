@@ -49,6 +49,9 @@ func LoadAuthority(dir, name string) (*Authority, error) {
 // ensureAuthority reads an authority, and makes it first if it does not exist.
 func ensureAuthority(dir, name string) (*Authority, error) {
 	a, err := LoadAuthority(dir, name)
+	if err == nil {
+		err = timely(filepath.Join(dir, name+".crt"), a.Cert, time.Now())
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return a, err
 	}
@@ -69,6 +72,16 @@ func ensureAuthority(dir, name string) (*Authority, error) {
 		return nil, err
 	}
 	return LoadAuthority(dir, name)
+}
+
+// timely checks that an authority is valid by this machine's clock: else nobody trusts what it signs.
+func timely(file string, c *x509.Certificate, now time.Time) error {
+	if now.Before(c.NotBefore) || now.After(c.NotAfter) {
+		return fmt.Errorf("%s: it is valid from %s to %s: expected the clock of this machine to be right, found %s",
+			file, c.NotBefore.Format(time.DateOnly), c.NotAfter.Format(time.DateOnly),
+			now.UTC().Format(time.DateOnly))
+	}
+	return nil
 }
 
 // sign signs a certificate with a random serial number.

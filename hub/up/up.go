@@ -66,7 +66,8 @@ func (o Options) Kubeconfig() string { return o.file("admin.kubeconfig") }
 func (o Options) Validate() error {
 	for _, program := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(o.Programs, program)); err != nil {
-			return fmt.Errorf("--programs: expected a folder with etcd and kube-apiserver: %w", err)
+			return fmt.Errorf("--programs: expected a folder with etcd and kube-apiserver, as the package "+
+				"isolane-hub-programs brings them: %w", err)
 		}
 	}
 	for flag, file := range map[string]string{"authentication": o.Authentication, "audit": o.Audit} {
@@ -118,7 +119,7 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 	}
 	lock, err := os.Create(o.file("lock"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--dir: expected a folder that can be written: %w", err)
 	}
 	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("--dir %s: another hub has it: %w", o.Dir, err), lock.Close())

@@ -1,6 +1,7 @@
 package up
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A hub with impossible options says so with the flag, and makes nothing.
@@ -31,6 +33,10 @@ func TestStartRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	unwritable := t.TempDir() // as on a read-only disk, where a hub has been before
+	if err = errors.Join(os.Mkdir(filepath.Join(unwritable, "log"), 0o700), os.Mkdir(filepath.Join(unwritable, "lock"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	for _, row := range []struct {
 		name, says string
 		o          Options
@@ -43,6 +49,8 @@ func TestStartRefused(t *testing.T) {
 		{"no audit policy", "--audit: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Audit: "none.yaml"}},
 		{"no file of people", "--authentication: expected a file", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Authentication: "none.yaml"}},
 		{"a folder below a file", "--dir ", Options{Programs: programs, Host: "127.0.0.1", Port: 1, Dir: filepath.Join(programs, "etcd", "hub")}},
+		{"a folder that cannot be written", "--dir: expected a folder that can be written: open " + unwritable,
+			Options{Programs: programs, Host: "127.0.0.1", Port: 1, Dir: unwritable}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			above := t.TempDir()
@@ -60,5 +68,21 @@ func TestStartRefused(t *testing.T) {
 				t.Errorf("%v is left, %v", made, err)
 			}
 		})
+	}
+}
+
+// A hub whose machine has a clock that is years off says so, and does not wait for an API server that nobody trusts.
+func TestTimely(t *testing.T) {
+	dir := t.TempDir()
+	a, err := ensureAuthority(dir, "hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for years, says := range map[int]string{0: "", 1: "", -1: "", -11: "expected the clock of this machine to be right, found ",
+		11: "expected the clock of this machine to be right, found "} {
+		err = timely("hub.crt", a.Cert, time.Now().AddDate(years, 0, 0))
+		if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%d years off: %v, expected %q", years, err, says)
+		}
 	}
 }

@@ -70,7 +70,7 @@ func (f *fleet) administer(t *testing.T, kubeconfig string) {
 // run runs a command of isolane-hub to its end.
 func (f *fleet) run(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(f.binary, args...).CombinedOutput()
+	out, err := f.command(args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %s%v", strings.Join(args, " "), out, err)
 	}

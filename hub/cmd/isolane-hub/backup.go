@@ -10,6 +10,7 @@ import (
 
 	"filippo.io/age"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/cli"
 	"isolane.dev/isolane/hub/up"
@@ -63,7 +64,10 @@ func written(file string, write func(io.Writer) error) error {
 	}
 	defer os.Remove(made.Name()) // fails if it was renamed
 	err = write(made)
-	if err = errors.Join(err, made.Sync(), made.Close()); err != nil {
+	if err = errors.Join(err, made.Sync(), made.Close()); errors.Is(err, unix.ENOSPC) {
+		err = fmt.Errorf("%s: expected room for it on its disk: %w", file, unix.ENOSPC)
+	}
+	if err != nil {
 		return err
 	}
 	return os.Rename(made.Name(), file)

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
@@ -64,13 +68,14 @@ func TestFlagsRefused(t *testing.T) {
 		{[]string{"up", "--anew", "soon"}, `--anew "soon": `},
 		{[]string{"up", "--answer", "0s"}, "--answer: expected a time above 0, found 0s"},
 		{[]string{"up", "--site", "a b"}, `--site "a b": a lowercase`},
-		{[]string{"up", "--programs", dir}, "--programs: expected a folder with etcd and kube-apiserver: "},
+		{[]string{"up", "--programs", dir}, "--programs: expected a folder with etcd and kube-apiserver, as the package isolane-hub-programs "},
+		{[]string{"simulate", "3"}, `--snapshot "": expected an archive of isolane host snapshot: `},
 		{[]string{"up", "--kubeconfig", dir + "/none"}, "--kubeconfig " + dir + "/none: "},
 		{[]string{"up", "now"}, `up: "now": expected no argument`},
 		{[]string{"agent", "--users", "9"}, `--users "9": expected users as FIRST-LAST`},
 		{[]string{"join", "http://127.0.0.1:1", "--token", "x"}, `hub "http://127.0.0.1:1": expected https://ADDRESS:PORT`},
 		{[]string{"join"}, "expected 1 argument, found 0"},
-		{[]string{"join", "https://127.0.0.1:1", "--token", "x"}, "--token: expected what isolane-hub token has printed"},
+		{[]string{"join", "https://127.0.0.1:1", "--token", "x"}, "--token: expected what isolane-hub token has printed, ID.SECRET.DIGEST with 6, 16 and 43 characters, found 1 in all"},
 		{[]string{"hold", "x"}, "expected for how long, as 2h or 30m, or 0"},
 		{[]string{"token", "default", "--dir", dir}, "--dir: expected the folder of a hub"},
 		{[]string{"token", "a b"}, `site "a b": a lowercase`},
@@ -92,6 +97,10 @@ func TestFlagsRefused(t *testing.T) {
 			t.Errorf("restore to %s: exit code %d, %s; expected %s", where, code, told, says)
 		}
 	}
+	if code, told := fails(t, []string{"restore", key, "--identity", key, "--dir", filepath.Join(dir, "hub")}); code != cli.ExitFailed ||
+		!strings.HasPrefix(told, "isolane-hub: "+key+": expected a file of isolane-hub backup or invite: ") {
+		t.Errorf("restore of no backup: exit code %d, %s", code, told)
+	}
 	if code, told := fails(t, []string{"restore", sealed, "--identity", file("other", another.String()), "--dir", filepath.Join(dir, "hub")}); code != cli.ExitFailed ||
 		!strings.HasPrefix(told, "isolane-hub: --identity "+dir+"/other: expected that for whose recipient ") {
 		t.Errorf("restore of a backup for another: exit code %d, %s", code, told)
@@ -108,6 +117,13 @@ func TestFlagsRefused(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "/proc/b.age: expected a file in a folder that can be written") ||
 		strings.Contains(err.Error(), ".backup-") {
 		t.Errorf("a file in /proc: %v", err)
+	}
+	full := filepath.Join(t.TempDir(), "b.age")
+	err = written(full, func(io.Writer) error {
+		return fmt.Errorf("sealed: %w", &fs.PathError{Op: "write", Path: full + ".backup-1", Err: unix.ENOSPC})
+	})
+	if err == nil || err.Error() != full+": expected room for it on its disk: no space left on device" {
+		t.Errorf("a full disk: %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
 		t.Errorf("%v, %v: expected what was here and no more", left, err)
@@ -194,4 +210,27 @@ func fails(t *testing.T, args []string) (code int, told string) {
 		t.Errorf("%q: found %s%s beside a line", args, more, beside.String())
 	}
 	return code, first
+}
+
+// A hub whose clock was behind when it began gets new certificates when the clock is right, not half a year after that.
+func TestUntilDue(t *testing.T) {
+	began := time.Now()
+	for jump, ends := range map[time.Duration]bool{time.Minute: false, -time.Hour: false, 200 * 24 * time.Hour: true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		ticks, done := make(chan time.Time), make(chan struct{})
+		go func() {
+			untilDue(ctx, cancel, began.Add(180*24*time.Hour), ticks)
+			close(done)
+		}()
+		ticks <- began.Add(jump)
+		select {
+		case ticks <- began: // it still looks
+		case <-done:
+		}
+		if (ctx.Err() != nil) != ends {
+			t.Errorf("the clock has moved by %s: ended: %t, expected %t", jump, !ends, ends)
+		}
+		cancel()
+		<-done
+	}
 }

@@ -42,6 +42,7 @@ type bench struct {
 	port                  int
 	more                  []string // flags of up
 	netns                 string   // where the agent runs, if not beside the hub
+	away                  string   // folder of the hub that runs there too; "": none
 }
 
 func newBench(t *testing.T) *bench {
@@ -118,7 +119,7 @@ func (b *bench) file(name string) string { return filepath.Join(b.dir, name) }
 
 // command returns a command of isolane-hub, at the host's site if it is one of a host.
 func (b *bench) command(args ...string) *exec.Cmd {
-	if b.netns == "" || args[0] != "agent" && args[0] != "join" {
+	if b.netns == "" || args[0] != "agent" && args[0] != "join" && !slices.Contains(args, b.file(b.away)) {
 		return exec.Command(b.binary, args...)
 	}
 	return exec.Command("nsenter", append([]string{"--net=/run/netns/" + b.netns, b.binary}, args...)...)

@@ -174,10 +174,30 @@ func hub(ctx context.Context, s start) error {
 	}
 	until, cancel := context.WithTimeout(ctx, s.anew)
 	defer cancel()
+	ticker := time.NewTicker(time.Minute)
+	defer ticker.Stop()
+	go untilDue(until, cancel, from.Round(0).Add(s.anew), ticker.C)
 	if err = serve(until, s, from); err != nil || ctx.Err() != nil {
 		return err
 	}
 	return syscall.Exec(own, os.Args, os.Environ())
+}
+
+// untilDue ends a context once the wall clock has passed a moment, which the context's own clock does not
+// see: a hub that began by a clock that was far behind has certificates that are not valid when the clock is
+// right.
+func untilDue(ctx context.Context, end func(), due time.Time, ticks <-chan time.Time) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticks:
+			if now.Round(0).After(due) {
+				end()
+				return
+			}
+		}
+	}
 }
 
 // serve runs a hub on this machine until the context ends.

@@ -36,7 +36,13 @@ type three struct {
 }
 
 // address returns the address of a hub by its number.
-func (h *three) address(n int) string { return fmt.Sprintf("127.0.0.1:%d", h.port+3*n) }
+func (h *three) address(n int) string {
+	at := "127.0.0.1"
+	if h.away != "" { // one is behind a cable
+		at = map[bool]string{true: siteAt, false: hubAt}[folder(n) == h.away]
+	}
+	return fmt.Sprintf("%s:%d", at, h.port+3*n)
+}
 
 func folder(n int) string { return fmt.Sprint("hub", n) }
 
@@ -45,9 +51,9 @@ func (h *three) begin(t *testing.T, n int, more ...string) {
 	t.Helper()
 	h.began++
 	name := fmt.Sprintf("up-%d-%d", n, h.began)
-	_, port, _ := strings.Cut(h.address(n), ":")
+	at, port, _ := strings.Cut(h.address(n), ":")
 	h.hubs[folder(n)] = h.start(t, name, append([]string{"up", "--dir", h.file(folder(n)), "--programs", h.programs,
-		"--address", "127.0.0.1", "--port", port}, more...)...)
+		"--address", at, "--port", port}, more...)...)
 	h.join = h.joining(t, name)
 }
 
@@ -56,7 +62,7 @@ func (h *three) add(t *testing.T, n, by int) {
 	t.Helper()
 	sealed := h.file(fmt.Sprint("invitation", n))
 	until(t, "another hub is invited", func() error { // not before the others have been healthy for some seconds
-		out, err := exec.Command(h.binary, "invite", sealed, "--dir", h.file(folder(by)), "--address", h.address(n), "--recipient",
+		out, err := h.command("invite", sealed, "--dir", h.file(folder(by)), "--address", h.address(n), "--recipient",
 			h.recipient).CombinedOutput()
 		if err != nil {
 			err = errors.New(string(out))
@@ -80,7 +86,7 @@ func newThree(t *testing.T, b *bench) *three {
 	}
 	h.port = 20000 + 12*rand.IntN(1000)
 	h.begin(t, 0)
-	out, err := exec.Command(h.binary, "invite", h.file("none"), "--dir", h.file(folder(0)), "--address", h.address(1),
+	out, err := h.command("invite", h.file("none"), "--dir", h.file(folder(0)), "--address", h.address(1),
 		"--recipient", h.recipient).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "this hub is alone: expected one that was started with --shared") {
 		t.Errorf("a hub that is alone invites: %s%v", out, err)
@@ -172,15 +178,7 @@ func TestWrites(t *testing.T) {
 		<-said // writing goes on
 		from := time.Now()
 		h.end(t, h.hubs[folder(n)], syscall.SIGKILL)
-		next := from
-		for next.Before(from.Add(time.Millisecond)) {
-			select {
-			case next = <-said:
-			case <-time.After(time.Minute):
-				t.Fatal("nothing was written for a minute")
-			}
-		}
-		gaps = append(gaps, next.Sub(from))
+		gaps = append(gaps, next(t, said, from))
 		t.Logf("hub %d killed: the next write was acknowledged after %s", n, gaps[len(gaps)-1])
 		h.begin(t, n)
 	}
@@ -191,6 +189,21 @@ func TestWrites(t *testing.T) {
 	for n, hub := range w.hubs {
 		if lost := w.lost(t, hub); len(lost) > 0 {
 			t.Errorf("hub %d has lost %v", n, lost)
+		}
+	}
+}
+
+// next waits for the first write that is acknowledged after a moment, and returns how long after.
+func next(t *testing.T, said <-chan time.Time, from time.Time) time.Duration {
+	t.Helper()
+	for {
+		select {
+		case at := <-said:
+			if after := at.Sub(from); after >= time.Millisecond {
+				return after
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("nothing was written for a minute")
 		}
 	}
 }

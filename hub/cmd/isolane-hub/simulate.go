@@ -122,7 +122,8 @@ func simulateHosts(ctx context.Context, c *rest.Config, a *up.Authority, n int, 
 func likeSnapshot(file string) (like simulate.Like, err error) {
 	root, err := snapshot.Open(file, "")
 	if err != nil {
-		return like, fmt.Errorf("--snapshot: %w", err)
+		return like, cli.Usage(
+			fmt.Errorf("--snapshot %q: expected an archive of isolane host snapshot: %w", file, err))
 	}
 	if like.Machine, err = host.Read(root); err != nil {
 		return like, fmt.Errorf("--snapshot %s: %w", file, err)

@@ -97,7 +97,7 @@ func imports() map[string][]string {
 		"prove/balance":  {"results"}, "prove/programs": {"lanes", "runtime/process", "terminal"},
 		"prove/layout":  {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove/network": {"change/netdev", "change/netdev/queues", "cpuset", "journal", "netpath", "probe", "prove/layout"},
-		"prove": {"enforce", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "plan", "probe",
+		"prove": {"enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "plan", "probe",
 			"prove/layout", "prove/programs", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal"},
 		"prove/testbed": {"change", "change/netdev", "change/netdev/queues", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
 			"prove/balance", "prove/layout", "prove/network", "prove/programs", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},
@@ -280,7 +280,7 @@ results               1220       90  segments; bounds of late clients; all cells
 runtime/busypoll       200        5  only the lane's sockets poll, no longer the whole host's
 runtime/guest         1425       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network; a table of its kinds
 runtime/pod            565        6  application and neighbours as pods, by kubectl, also on a static node; stops neighbours, as prove/testbed did
-runtime/process        800       16  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others; signals that come before a program begins, or that it is to ignore; who needs root
+runtime/process        850       17  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others; signals that come before a program begins, or that it is to ignore; who needs root; isolane's own threads on some CPUs and back
 runtime/running       1100       10  quotas of containers in lanes
 runtime/spread         100        5
 scenarios               50        5

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lanes"
@@ -21,6 +22,7 @@ import (
 	"isolane.dev/isolane/prove/settings"
 	"isolane.dev/isolane/prove/testbed"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/process"
 )
 
 // ErrInput says that the user has asked for something impossible, and must ask for something else.
@@ -117,7 +119,11 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		return results.Session{}, err
 	}
 	defer r.close()
-	err = r.all(ctx, o, &s)
+	own, err := task.Affinity(0) // runs keep this process off the application's CPUs
+	if err != nil {
+		return s, err
+	}
+	err = cmp.Or(r.all(ctx, o, &s), process.KeepTo(own))
 	if _, waits := errors.AsType[*schedule.AwaitsError](err); len(s.Runs) > 0 && !s.Complete && !waits {
 		s.Stopped = &results.Stop{Interrupted: ctx.Err() != nil, Why: err.Error()}
 		if s.Stopped.Interrupted {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"isolane.dev/isolane/change"
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/host"
@@ -25,6 +26,7 @@ import (
 	"isolane.dev/isolane/prove/scenario"
 	"isolane.dev/isolane/prove/settings"
 	"isolane.dev/isolane/results"
+	"isolane.dev/isolane/runtime/process"
 	"isolane.dev/isolane/witness/judge"
 )
 
@@ -82,6 +84,9 @@ func (m moment) responder() (*os.Process, error) {
 // session cannot continue. What fails in the run alone makes it void.
 func (r *Bed) Run(ctx context.Context, c results.Cell) (results.Run, error) {
 	r.process = r.IsProcess(c)
+	if err := r.stayOff(c.Application); err != nil {
+		return results.Run{}, err
+	}
 	run := results.Run{Cell: c.Name, Started: time.Now(),
 		Changed: settings.Changed(r.Settings, settings.Read(r.Root))}
 	err := r.measure(ctx, c, &run)
@@ -100,6 +105,16 @@ func (r *Bed) Run(ctx context.Context, c results.Cell) (results.Run, error) {
 		run.Void = append(run.Void, strings.Split(err.Error(), "\n")...) // one a line, as joined
 	}
 	return run, nil
+}
+
+// stayOff keeps this process off the application's CPUs in all cells: it would run there only where the
+// application floats.
+func (r *Bed) stayOff(application cpuset.Set) error {
+	online, err := host.Online(r.Root)
+	if err != nil || online.Difference(application).IsEmpty() {
+		return err
+	}
+	return process.StayOff(application)
 }
 
 // undo takes back what a run has changed, in reverse order.

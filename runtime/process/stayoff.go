@@ -15,8 +15,7 @@ import (
 // StayOff keeps all threads of this process off the CPUs, future ones too: a thread inherits the affinity of
 // its creator. It fails if no other CPU is left.
 func StayOff(cpus cpuset.Set) error {
-	root := host.Live()
-	all, err := host.Online(root)
+	all, err := host.Online(host.Live())
 	if err != nil {
 		return err
 	}
@@ -27,7 +26,12 @@ func StayOff(cpus cpuset.Set) error {
 	if rest.IsEmpty() {
 		return fmt.Errorf("CPUs %s: none is left for isolane itself: leave one out", cpus)
 	}
-	done := map[int]bool{}
+	return KeepTo(rest)
+}
+
+// KeepTo restricts all threads of this process to the CPUs, future ones too.
+func KeepTo(cpus cpuset.Set) error {
+	root, done := host.Live(), map[int]bool{}
 	for grown := true; grown; { // a thread that is not moved yet may create others
 		grown = false
 		for _, tid := range task.Threads(root, os.Getpid()) {
@@ -35,8 +39,8 @@ func StayOff(cpus cpuset.Set) error {
 				continue
 			}
 			done[tid], grown = true, true
-			if err = task.SetAffinity(tid, rest); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("thread %d to CPUs %s: %w", tid, rest, err)
+			if err := task.SetAffinity(tid, cpus); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("thread %d to CPUs %s: %w", tid, cpus, err)
 			}
 		}
 	}

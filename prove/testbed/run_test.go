@@ -20,8 +20,8 @@ func TestStayOff(t *testing.T) {
 		t.Skip("skipped: needs two CPUs")
 	}
 	t.Cleanup(func() {
-		if err := process.KeepTo(own); err != nil {
-			t.Error(err)
+		if kerr := process.KeepTo(own); kerr != nil {
+			t.Error(kerr)
 		}
 	})
 	b := &Bed{Root: host.Live()}
@@ -35,7 +35,7 @@ func TestStayOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, tid := range task.Threads(b.Root, os.Getpid()) {
-			if now, err := task.Affinity(tid); err == nil && now != c.want {
+			if now, aerr := task.Affinity(tid); aerr == nil && now != c.want {
 				t.Errorf("application on CPUs %s: thread %d may use %s, want %s", c.application, tid, now, c.want)
 			}
 		}

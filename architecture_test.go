@@ -97,7 +97,7 @@ func imports() map[string][]string {
 		"prove/balance":  {"results"}, "prove/programs": {"lanes", "runtime/process", "terminal"},
 		"prove/layout":  {"cpuset", "factor", "host", "lane", "plan", "plan/solver", "quantity", "results"},
 		"prove/network": {"change/netdev", "change/netdev/queues", "cpuset", "journal", "netpath", "probe", "prove/layout"},
-		"prove": {"enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "plan", "probe",
+		"prove": {"cpuset", "enforce", "factor", "host", "host/cgroup", "host/task", "journal", "knob", "lane", "lanes", "plan", "probe",
 			"prove/layout", "prove/programs", "prove/scenario", "prove/schedule", "prove/search", "prove/settings", "prove/testbed", "quantity", "results", "runtime/pod", "runtime/process", "scenarios", "stats", "terminal"},
 		"prove/testbed": {"change", "change/netdev", "change/netdev/queues", "cpuset", "enforce", "enforce/attached", "factor", "host", "host/cgroup", "journal", "knob", "lane", "lanes", "netpath", "noise", "plan", "probe",
 			"prove/balance", "prove/layout", "prove/network", "prove/programs", "prove/scenario", "prove/settings", "results", "runtime/guest", "runtime/pod", "runtime/process", "terminal", "witness", "witness/judge", "witness/tail"},

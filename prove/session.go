@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
@@ -57,6 +58,7 @@ type Options struct {
 // runner makes a session.
 type runner struct {
 	testbed.Bed
+	own    cpuset.Set // CPUs of this process; runs keep it off the application's
 	boots  schedule.Boots
 	unmade []string // beside a lane in force, and why
 }
@@ -119,11 +121,7 @@ func Run(ctx context.Context, o Options) (results.Session, error) {
 		return results.Session{}, err
 	}
 	defer r.close()
-	own, err := task.Affinity(0) // runs keep this process off the application's CPUs
-	if err != nil {
-		return s, err
-	}
-	err = cmp.Or(r.all(ctx, o, &s), process.KeepTo(own))
+	err = r.all(ctx, o, &s)
 	if _, waits := errors.AsType[*schedule.AwaitsError](err); len(s.Runs) > 0 && !s.Complete && !waits {
 		s.Stopped = &results.Stop{Interrupted: ctx.Err() != nil, Why: err.Error()}
 		if s.Stopped.Interrupted {
@@ -247,11 +245,15 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 			return s, nil, err
 		}
 	}
+	own, err := task.Affinity(0)
+	if err != nil {
+		return s, nil, err
+	}
 	l, _, err := lanes.Open(ctx, o.Lanes) // its lock keeps out a second session
 	if err != nil {
 		return s, nil, err
 	}
-	r := &runner{Bed: testbed.Bed{Lanes: l, Journal: journal.None(nil), Self: o.Self, Root: o.Root,
+	r := &runner{own: own, Bed: testbed.Bed{Lanes: l, Journal: journal.None(nil), Self: o.Self, Root: o.Root,
 		Kinds: o.Kinds, Scenario: o.Scenario, Paths: o.Paths, Pods: pods}}
 	defer func() {
 		if err != nil {
@@ -346,6 +348,7 @@ func open(ctx context.Context, o Options) (s results.Session, _ *runner, err err
 
 // close lets other processes change the host. If an undo failed, its run has reported that.
 func (r *runner) close() {
+	_ = process.KeepTo(r.own)
 	_ = r.Journal.Close()
 	_ = r.Lanes.Close()
 }

@@ -180,7 +180,10 @@ func (a *at) awaitLink(ctx context.Context, h *netlink.Handle, inside *netdev.Pe
 	if err != nil || card.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
 		return err
 	}
-	if err = cmp.Or(h.LinkSetDown(l), inside.Configure()); err != nil {
+	if err = h.LinkSetDown(l); err == nil {
+		err = inside.Configure()
+	}
+	if err != nil {
 		return err
 	}
 	late := wait(ctx, up)

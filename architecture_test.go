@@ -153,7 +153,7 @@ package              lines exported  why it was raised
 (functions>60)           1
 (lines>110)              0
 (nolint)                14  the hub that a token names is checked by its digest
-agent                 1620       30  what another program needs to be one too (Socket, Whole, ServedError); a method for each request of its client
+agent                 1628       30  what another program needs to be one too (Socket, Whole, ServedError); a method for each request of its client; no empty answer to one of many reads
 audit                  250       15
 audit/rules           2400        5  out of audit; what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has

@@ -114,6 +114,13 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s %s %.40q: %d %s, want %d with %s", c.method, c.target, c.body, status, body, c.want, c.says)
 		}
 	}
+	for range 2 * maxReads { // some have to wait, and look as if their client had gone
+		status, body := send(t, "unix", socket, request("GET", "/openapi.json", ""))
+		whole := status == http.StatusOK && body == string(openAPI)
+		if !whole && (status != http.StatusTooManyRequests || !strings.Contains(body, "keep both sides open")) {
+			t.Errorf("one of many reads: %d %.100s", status, body)
+		}
+	}
 	var document struct{ Paths map[string]map[string]any }
 	if err := json.Unmarshal(openAPI, &document); err != nil {
 		t.Fatal(err)

@@ -123,13 +123,10 @@ func (s *server) handler() http.Handler {
 					return
 				}
 			}
-			if !r.Changes {
-				select {
-				case s.reads <- struct{}{}:
-					time.AfterFunc(readsTime, func() { <-s.reads })
-				case <-req.Context().Done():
-					return
-				}
+			if !r.Changes && !s.mayRead(req.Context()) {
+				fail(w, http.StatusTooManyRequests, errors.New("the connection was closed, or its sending side, while "+
+					"this waited for other requests: keep both sides open until the answer"))
+				return
 			}
 			body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 			if err == nil { // otherwise the deadline would end a request that waits for other changes
@@ -144,6 +141,22 @@ func (s *server) handler() http.Handler {
 		})
 	}
 	return mux
+}
+
+// mayRead waits until a request may read, and returns false if its client hangs up before. A client that has
+// closed only its sending side looks the same; without others it is answered all the same.
+func (s *server) mayRead(ctx context.Context) bool {
+	select {
+	case s.reads <- struct{}{}:
+	default:
+		select {
+		case s.reads <- struct{}{}:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	time.AfterFunc(readsTime, func() { <-s.reads })
+	return true
 }
 
 // allowed says what a request lacks, or returns nil. Only root and the group may change lanes, and only

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -191,11 +190,6 @@ func (o Options) Ready(ctx context.Context) error {
 // program's.
 func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]string {
 	found := map[string]string{"isolane": isolane}
-	state, err := os.MkdirTemp("", "isolane-versions-") // crun leaves a folder wherever it is called
-	if err != nil {
-		return found
-	}
-	defer func() { _ = os.RemoveAll(state) }()
 	cells, err := o.measured()
 	if err != nil {
 		return found
@@ -207,7 +201,8 @@ func (o Options) VersionsOf(ctx context.Context, isolane string) map[string]stri
 		}
 	}
 	for _, program := range all {
-		if version := programs.Version(ctx, program.Name, "XDG_RUNTIME_DIR="+state); version != "" {
+		// crun makes a folder when it is called, which /proc refuses; its version is printed all the same.
+		if version := programs.Version(ctx, program.Name, "XDG_RUNTIME_DIR=/proc"); version != "" {
 			found[program.Name] = version
 		}
 	}

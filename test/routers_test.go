@@ -149,12 +149,13 @@ func TestManyRoutersKilled(t *testing.T) {
 				s.follow(t, part.now)
 				is := look(t)
 				_ = s.Process.Kill() // it may have ended, which is told by how
-				if err := <-s.ended; err == nil || err.Error() != "signal: killed" {
+				if err := <-s.ended; (err == nil || err.Error() != "signal: killed") && (err != nil || is.namespaces > 0) {
 					t.Fatalf("it was not killed: %v", err)
 				}
 				began := time.Now()
 				out, err := exec.Command(filepath.Join(binDir, "isolane"), "recover").CombinedOutput()
-				if err != nil || !strings.Contains(string(out), "prove") { // "undone: prove", or its lanes where all else was gone
+				undone := strings.Contains(string(out), "prove") // "undone: prove", or its lanes where all else was gone
+				if err != nil || !undone && is.namespaces > 0 {
 					t.Errorf("recover: %v\n%s", err, out)
 				}
 				t.Logf("killed with %+v, recovered in %v", is, time.Since(began).Round(time.Millisecond))

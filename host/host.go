@@ -163,12 +163,13 @@ type Kernel struct {
 	Version      string            `json:"version"`
 	Cmdline      string            `json:"cmdline"` // in force
 	BootID       string            `json:"bootID"`
-	Isolated     *cpuset.Set       `json:"isolated"` // in force, from isolcpus= or isolated partitions
-	NohzFull     *cpuset.Set       `json:"nohzFull"` // in force; nil also if the kernel cannot, see KeepsTick
-	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"` // requested by rcu_nocbs=, and NohzFull, which implies it
-	Preempt      *string           `json:"preempt"`  // none, voluntary, full, lazy, rt; dynamic: set at run time
-	Realtime     *bool             `json:"realtime"` // PREEMPT_RT, which may preempt ordinary tasks lazily
-	Cgroup       cgroup.Mounts     `json:"cgroup"`   //
+	MachineID    string            `json:"machineID"` // Isolane's own, made from /etc/machine-id
+	Isolated     *cpuset.Set       `json:"isolated"`  // in force, from isolcpus= or isolated partitions
+	NohzFull     *cpuset.Set       `json:"nohzFull"`  // in force; nil also if the kernel cannot, see KeepsTick
+	RCUNoCBs     *cpuset.Set       `json:"rcuNocbs"`  // requested by rcu_nocbs=, and NohzFull, which implies it
+	Preempt      *string           `json:"preempt"`   // none, voluntary, full, lazy, rt; dynamic: while running
+	Realtime     *bool             `json:"realtime"`  // PREEMPT_RT, which may preempt ordinary tasks lazily
+	Cgroup       cgroup.Mounts     `json:"cgroup"`    //
 	Clocksource  string            `json:"clocksource"`
 	IdleDriver   string            `json:"idleDriver"`
 	IdleGovernor string            `json:"idleGovernor"`

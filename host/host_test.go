@@ -419,3 +419,21 @@ func TestFunctionInUse(t *testing.T) {
 		t.Errorf("of a card without functions %v", got)
 	}
 }
+
+// Isolane's ID of a machine is the one that systemd makes from /etc/machine-id for a program with this ID.
+func TestMachineID(t *testing.T) {
+	for text, want := range map[string]string{
+		"11111111111111111111111111111111\n": "bb69de8d07394a49b1812075535e8c4e",
+		"uninitialized\n":                    "",
+		"1111":                               "",
+	} {
+		h, err := host.Read(fstest.MapFS{
+			"sys/devices/system/cpu/possible": {Data: []byte("0\n")},
+			"sys/devices/system/cpu/online":   {Data: []byte("0\n")},
+			host.MachineIDFile:                {Data: []byte(text)},
+		})
+		if err != nil || h.Kernel.MachineID != want {
+			t.Errorf("%q: %q, want %q: %v", text, h.Kernel.MachineID, want, err)
+		}
+	}
+}

@@ -41,6 +41,7 @@ func (k Kernel) MarshalJSON() ([]byte, error) {
 		Version      *string        `json:"version"`
 		Cmdline      *string        `json:"cmdline"`
 		BootID       *string        `json:"bootID"`
+		MachineID    *string        `json:"machineID"`
 		Cgroup       *cgroup.Mounts `json:"cgroup"`
 		Clocksource  *string        `json:"clocksource"`
 		IdleDriver   *string        `json:"idleDriver"`
@@ -48,8 +49,9 @@ func (k Kernel) MarshalJSON() ([]byte, error) {
 		CPUModel     *string        `json:"cpuModel"`
 		Microcode    *string        `json:"microcode"`
 	}{plain: plain(k), Release: orNull(k.Release), Version: orNull(k.Version), Cmdline: orNull(k.Cmdline),
-		BootID: orNull(k.BootID), Clocksource: orNull(k.Clocksource), IdleDriver: orNull(k.IdleDriver),
-		IdleGovernor: orNull(k.IdleGovernor), CPUModel: orNull(k.CPUModel), Microcode: orNull(k.Microcode)}
+		BootID: orNull(k.BootID), MachineID: orNull(k.MachineID), Clocksource: orNull(k.Clocksource),
+		IdleDriver: orNull(k.IdleDriver), IdleGovernor: orNull(k.IdleGovernor), CPUModel: orNull(k.CPUModel),
+		Microcode: orNull(k.Microcode)}
 	if k.Cgroup.Version != "" {
 		v.Cgroup = &k.Cgroup
 	}

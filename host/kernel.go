@@ -1,6 +1,9 @@
 package host
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -15,6 +18,7 @@ func (r *reader) kernel(devices []PCIDevice) Kernel {
 		Version:      r.text("proc/sys/kernel/version"),
 		Cmdline:      r.text("proc/cmdline"),
 		BootID:       r.text("proc/sys/kernel/random/boot_id"),
+		MachineID:    machineID(r.text(MachineIDFile)),
 		Isolated:     r.list(cpuDir + "/isolated"),
 		NohzFull:     r.list(cpuDir + "/nohz_full"),
 		Cgroup:       r.cgroup(),
@@ -45,6 +49,28 @@ func (r *reader) kernel(devices []PCIDevice) Kernel {
 		k.Mitigations[name] = r.text(cpuDir + "/vulnerabilities/" + name)
 	}
 	return k
+}
+
+// MachineIDFile has 32 hexadecimal digits that stay the same over reboots (machine-id(5)). They are to be
+// kept confidential: Kernel has others in their place, and recordings do not have the file.
+const MachineIDFile = "etc/machine-id"
+
+// application is the ID of Isolane among the programs that derive an ID of their own from a machine's.
+const application = "2c12768a62e44abdbb53cca0d9cb862f"
+
+// machineID returns what systemd-id128(1) prints for application, from the content of MachineIDFile. "": that
+// is no ID.
+func machineID(text string) string {
+	id, err := hex.DecodeString(text)
+	of, _ := hex.DecodeString(application)
+	if err != nil || len(id) != len(of) {
+		return ""
+	}
+	mac := hmac.New(sha256.New, id)
+	_, _ = mac.Write(of) // never fails
+	own := mac.Sum(nil)[:len(of)]
+	own[6], own[8] = own[6]&0x0f|0x40, own[8]&0x3f|0x80 // a UUID of version 4 (RFC 9562)
+	return hex.EncodeToString(own)
 }
 
 // steal returns the stolen time of all CPUs, from the first line of /proc/stat.

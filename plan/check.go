@@ -14,11 +14,8 @@ func (p Placement) Check(h host.Host) error {
 		return nil
 	}
 	here := MachineOf(h)
-	// A container has its own hostname, and another boot has another boot ID: one match is enough.
-	same := p.Host.Hostname == here.Hostname || here.BootID != "" && p.Host.BootID == here.BootID
-	if !same || p.Host.CPUs != here.CPUs {
-		return &Mismatch{Reason: fmt.Sprintf("the placement is of %q with CPUs %s, this machine is %q with CPUs %s",
-			p.Host.Hostname, p.Host.CPUs, here.Hostname, here.CPUs)}
+	if !p.Host.same(here) || p.Host.CPUs != here.CPUs {
+		return &Mismatch{Reason: fmt.Sprintf("the placement is of %s, this machine is %s", p.Host, here)}
 	}
 	usable := h.Usable()
 	var lost []string
@@ -70,5 +67,23 @@ func (m *Mismatch) Hint() string {
 
 // MachineOf returns what identifies the machine of a host.
 func MachineOf(h host.Host) Machine {
-	return Machine{Hostname: h.Hostname, BootID: h.Kernel.BootID, CPUs: h.Possible()}
+	return Machine{h.Hostname, h.Kernel.MachineID, h.Kernel.BootID, h.Possible()}
+}
+
+// same reports whether both are one machine: one boot of a kernel, in which a container has a name of its
+// own, or one name, unless their IDs differ.
+func (m Machine) same(here Machine) bool {
+	if here.BootID != "" && m.BootID == here.BootID {
+		return true
+	}
+	known := m.MachineID != "" && here.MachineID != ""
+	return m.Hostname == here.Hostname && (!known || m.MachineID == here.MachineID)
+}
+
+func (m Machine) String() string {
+	s := fmt.Sprintf("%q with CPUs %s", m.Hostname, m.CPUs)
+	if m.MachineID != "" {
+		s += " and machine ID " + m.MachineID
+	}
+	return s
 }

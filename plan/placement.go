@@ -37,9 +37,10 @@ type Placement struct {
 
 // Machine identifies the machine that a placement is for.
 type Machine struct {
-	Hostname string     `json:"hostname"`
-	BootID   string     `json:"bootID,omitempty"` // of the running kernel; the same in all containers
-	CPUs     cpuset.Set `json:"cpus"`             // all that the kernel knows, offline ones included
+	Hostname  string     `json:"hostname"`
+	MachineID string     `json:"machineID,omitempty"` // the same after a reboot
+	BootID    string     `json:"bootID,omitempty"`    // of the running kernel; the same in all containers
+	CPUs      cpuset.Set `json:"cpus"`                // all that the kernel knows, offline ones included
 }
 
 // Lane is what one lane holds.

@@ -15,6 +15,8 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+
+	"isolane.dev/isolane/host"
 )
 
 // maxFile bounds what is kept of one file. /proc/interrupts of a large machine has some megabytes.
@@ -50,7 +52,7 @@ func (r *Recorder) Open(name string) (fs.File, error) {
 	return opened{bytes.NewReader(data), &node{name: path.Base(name), mode: file, data: data}}, nil
 }
 
-// ReadFile reads a file and keeps its content.
+// ReadFile reads a file and keeps its content, unless that is confidential.
 func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	f, err := r.root.Open(name)
 	if err != nil {
@@ -58,7 +60,7 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile))
-	if err == nil {
+	if err == nil && name != host.MachineIDFile {
 		r.keep(name, file, data)
 	}
 	return data, err

@@ -199,8 +199,8 @@ func (l *Lanes) Limited() (map[string][]journal.Step, error) {
 	return found, nil
 }
 
-// LiftQuotas lifts the CPU quotas that Limited finds, and returns the lanes of their workloads. A workload that
-// leaves its lane gets back the quota that was found last.
+// LiftQuotas lifts the CPU quotas that Limited finds, and returns the lanes of their workloads. A workload
+// that leaves its lane gets back the quota that was found last.
 func (l *Lanes) LiftQuotas(ctx context.Context) (of []string, err error) {
 	found, err := l.Limited()
 	for _, at := range l.Attached {

@@ -11,9 +11,9 @@ import (
 
 // recallInterruptThreads brings threads of interrupts back to the CPUs where these fire. When a partition
 // comes or goes the kernel gives all kernel threads of the root cgroup the CPUs that no partition has, also
-// those that follow an interrupt (update_tasks_cpumask in kernel/cgroup/cpuset.c). They follow it again when it
-// is set, also to what it has (irq_thread_check_affinity in kernel/irq/manage.c). An interrupt that the kernel
-// lets nobody set keeps such a thread.
+// those that follow an interrupt (update_tasks_cpumask in kernel/cgroup/cpuset.c). They follow it again when
+// it is set, also to what it has (irq_thread_check_affinity in kernel/irq/manage.c). An interrupt that the
+// kernel lets nobody set keeps such a thread.
 func (k kernel) recallInterruptThreads() {
 	root := os.DirFS(k.root)
 	pids, _ := task.Processes(root) // without them nothing is to be done

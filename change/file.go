@@ -94,7 +94,11 @@ func (f file) Write(ctx context.Context, s journal.Step, value string) error {
 	if f.isolates(s.Target, value) {
 		defer f.keepBusy(ctx, path.Dir(s.Target), value)()
 	}
-	return f.orOffline(s.Target, f.write(s.Target, value))
+	err := f.orOffline(s.Target, f.write(s.Target, value))
+	if err == nil && path.Base(s.Target) == "cpuset.cpus.partition" && value == "member" {
+		f.recallInterruptThreads()
+	}
+	return err
 }
 
 // orOffline returns an UnansweredError if a governor was not accessible because all CPUs of its policy are

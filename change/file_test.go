@@ -2,6 +2,7 @@ package change
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -200,4 +201,52 @@ func TestPool(t *testing.T) {
 			}
 		})
 	}
+}
+
+// When a partition goes, interrupts whose threads no longer follow them are set again, and no others.
+func TestInterruptThreads(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		name = filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const partition = "/sys/fs/cgroup/web/cpuset.cpus.partition"
+	write(partition, "member\n")
+	for pid, of := range map[int]struct{ comm, irq, allowed, fires string }{
+		51: {"irq/25-aerdrv", "25", "0-3", "3"}, 52: {"irq/25-pciehp", "25", "0-3", "3"},
+		53: {"irq/9-acpi", "9", "1", "1"}, 54: {"irq/26-gone", "26", "0-3", ""},
+	} {
+		dir := fmt.Sprintf("/proc/%d/", pid)
+		write(dir+"stat", fmt.Sprintf("%d (%s) S 2 0 0 0 -1 %d 0%s\n", pid, of.comm, 0x200000, strings.Repeat(" 0", 43)))
+		write(dir+"status", "Cpus_allowed_list:\t"+of.allowed+"\n")
+		write("/proc/irq/"+of.irq+"/effective_affinity_list", of.fires+"\n")
+		write("/proc/irq/"+of.irq+"/smp_affinity_list", "0-3") // the line feed shows who has written it
+	}
+	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", Ops(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(want string) {
+		t.Helper()
+		found := ""
+		for _, irq := range []string{"9", "25", "26"} {
+			if data, rerr := os.ReadFile(filepath.Join(root, "proc/irq", irq, "smp_affinity_list")); rerr != nil || strings.HasSuffix(string(data), "\n") {
+				found += irq
+			}
+		}
+		if found != want {
+			t.Errorf("interrupts %q were set, expected %q", found, want)
+		}
+	}
+	if _, err = j.Apply(t.Context(), []journal.Step{{Kind: KindFile, Target: partition, After: "root"}}); err != nil {
+		t.Fatal(err)
+	}
+	set("")
+	if err = errors.Join(j.Undo(t.Context()), j.Close()); err != nil {
+		t.Error(err)
+	}
+	set("25")
 }

@@ -231,12 +231,18 @@ func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 	return ctx.Err()
 }
 
+// Again does steps of an attached workload that somebody else has undone. They restore what they find now.
+func (l *Lanes) Again(ctx context.Context, at attached.Workload, steps []journal.Step) error {
+	return attached.Again(ctx, l.journal, at, steps)
+}
+
 // redoStep does a step again in the journal that has it, so that the value to restore stays the original one.
 func (l *Lanes) redoStep(ctx context.Context, s journal.Step) error {
 	j, todo := l.journal, []journal.Step{s}
 	for _, at := range l.Attached {
 		steps, err := l.journals().StepsOf(at)
-		if err != nil {
+		lane, lerr := l.Lane(at.Lane)
+		if err = errors.Join(err, lerr); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(steps, s.Same) {
@@ -247,10 +253,6 @@ func (l *Lanes) redoStep(ctx context.Context, s journal.Step) error {
 		}
 		defer j.Close()
 		todo[0].Optional = false // if it is refused now, it must still be undone later
-		lane, err := l.Lane(at.Lane)
-		if err != nil {
-			return err
-		}
 		todo = append(attached.Widen(l.root, s, lane.CPUs), todo...)
 		break
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -162,4 +163,50 @@ func driftOf(t *testing.T, l *Lanes) []Drift {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// A quota that somebody has set since a workload came into its lane is lifted once more, as is one that was not
+// there then. The workload gets back the last ones.
+func TestAgain(t *testing.T) {
+	b, l := withWorkload(t)
+	const none = "max 100000"
+	files := []string{path.Dir(workloadGroup) + "/cpu.max", workloadGroup + "/cpu.max"}
+	have := func(want string) {
+		t.Helper()
+		for _, file := range files {
+			if data, err := os.ReadFile(filepath.Join(b.root, file)); err != nil || string(data) != want+"\n" {
+				t.Errorf("%s: %q %v, expected %q", file, data, err, want)
+			}
+		}
+	}
+	lifted := func(before string) (steps []journal.Step) {
+		for _, file := range files {
+			b.write(t, file, before)
+			steps = append(steps, journal.Step{Kind: change.KindFile, Target: file, Before: before, After: none})
+		}
+		return steps
+	}
+	todo := lifted("100000 100000")[1:]
+	b.write(t, files[0], none)
+	at, _, err := l.Attach(t.Context(), attached.Workload{Lane: "a", Group: workloadGroup, Own: true, NoQuota: true},
+		func(string, attached.Workload) (now []journal.Step, _ error) {
+			now, todo = todo, nil
+			return now, nil
+		})
+	if have(none); err != nil {
+		t.Fatal(err)
+	}
+	for _, resized := range []string{"150000 100000", "200000 100000"} {
+		if err = l.Again(t.Context(), at, lifted(resized)); err != nil {
+			t.Error(err)
+		}
+		have(none)
+	}
+	if found, derr := l.Drift(t.Context()); derr != nil || len(found) > 0 {
+		t.Errorf("%+v %v", found, derr)
+	}
+	if err = l.Detach(t.Context(), at); err != nil {
+		t.Error(err)
+	}
+	have("200000 100000")
 }

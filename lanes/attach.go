@@ -179,3 +179,34 @@ func threadsOf(root fs.FS, at attached.Workload) ([]running.Thread, error) {
 	}
 	return running.Tree(root, at.PID)
 }
+
+// Limited returns the steps that lift CPU quotas which somebody has set since workloads came into lanes that
+// want none (attached.Workload.NoQuota), by the name of the workload's journal. It reads two files for each.
+func (l *Lanes) Limited() (map[string][]journal.Step, error) {
+	found := map[string][]journal.Step{}
+	for _, at := range l.Attached {
+		if !at.NoQuota || at.Begun || at.Leaving {
+			continue
+		}
+		steps, err := running.NoQuota(l.o.root, at.Group)
+		if err != nil {
+			return nil, err
+		}
+		if len(steps) > 0 {
+			found[at.Journal] = steps
+		}
+	}
+	return found, nil
+}
+
+// LiftQuotas lifts the CPU quotas that Limited finds, and returns the lanes of their workloads. A workload
+// that leaves its lane gets back the quota that was found last.
+func (l *Lanes) LiftQuotas(ctx context.Context) (of []string, err error) {
+	found, err := l.Limited()
+	for _, at := range l.Attached {
+		if steps := found[at.Journal]; err == nil && len(steps) > 0 {
+			of, err = append(of, at.Lane), l.Again(ctx, at, steps)
+		}
+	}
+	return of, err
+}

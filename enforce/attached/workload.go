@@ -233,3 +233,21 @@ func UntilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.S
 	return fmt.Errorf("processes are born there faster than they can be attached, or somebody else sets what "+
 		"the lane wants, such as %s %s: try again", last.Kind, last.Target)
 }
+
+// Again does steps of a workload for which somebody else has set other values since, or for the first time.
+// These values, in Before, become those to restore. beside is the open journal of the lanes.
+func Again(ctx context.Context, beside *journal.Journal, at Workload, steps []journal.Step) error {
+	j, err := beside.Beside(at.Journal)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if slices.ContainsFunc(j.Pending(), s.Same) {
+			err = errors.Join(err, j.Adopt(s))
+		}
+	}
+	if err == nil {
+		_, err = j.Apply(ctx, steps)
+	}
+	return errors.Join(err, j.Close())
+}

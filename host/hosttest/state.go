@@ -58,7 +58,28 @@ func ReadState() (State, error) {
 	if err := s.cgroups("/sys/fs/cgroup"); err != nil {
 		return nil, err
 	}
+	s.markAsMade(host.Live())
 	return s, s.tasks()
+}
+
+// asMade ends the CPUs of an interrupt if they are those that the kernel gives a new one (irq_setup_affinity
+// in kernel/irq/manage.c). Such an interrupt is no change if it was not there: a driver has loaded.
+const asMade = " (as made)"
+
+func (s State) markAsMade(root fs.FS) {
+	all, err := cpuset.ParseMask(s["/proc/irq/default_smp_affinity"])
+	for name, list := range s {
+		dir, is := strings.CutSuffix(name, "/smp_affinity_list")
+		has, perr := cpuset.Parse(list)
+		if !is || err != nil || perr != nil {
+			continue
+		}
+		node, _ := fs.ReadFile(root, dir[1:]+"/node") // none without NUMA
+		near, nerr := cpuset.Read(root, "sys/devices/system/node/node"+strings.TrimSpace(string(node))+"/cpulist")
+		if has == all || nerr == nil && has == all.Intersection(near) {
+			s[name] += asMade
+		}
+	}
 }
 
 // file adds the content of a file if it can be read. Some have none, and some vanish while they are read.
@@ -174,7 +195,8 @@ func (s State) Changes(before State) []string {
 		}
 	}
 	for name, is := range s {
-		if _, ok := before[name]; !ok && !strings.HasPrefix(name, kernelThread) {
+		_, ok := before[name]
+		if !ok && !strings.HasPrefix(name, kernelThread) && !strings.HasSuffix(is, asMade) {
 			changes = append(changes, fmt.Sprintf("%s: was not there, is %q", name, is))
 		}
 	}

@@ -248,6 +248,9 @@ func (n *Node) watch(ctx context.Context) {
 		case <-n.changed:
 			changed = true
 		case <-tick.C:
+			if err := n.liftQuotas(ctx); err != nil {
+				n.Log.WarnContext(ctx, "quotas", "err", err)
+			}
 			now, err := enforce.State(n.Lanes.Complete().Dir)
 			why := n.whyNotOffered()
 			changed = failed != nil || err != nil || now != state || why != n.whyNothingOffered ||

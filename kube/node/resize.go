@@ -82,6 +82,41 @@ func (r *runtime) UpdatePodSandbox(ctx context.Context, pod *api.PodSandbox,
 	return checkQuota(least, to)
 }
 
+// PostUpdateContainer lifts the CPU quotas that a resize has given the containers of lanes and their pods.
+func (r *runtime) PostUpdateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
+	ctx, cancel := context.WithTimeout(ctx, r.attachTimeout())
+	defer cancel()
+	if err := r.liftQuotas(ctx); err != nil { // watch tries again
+		r.Log.WarnContext(ctx, "quota", "pod", podName(pod), "container", c.Name, "err", err)
+	}
+	return nil
+}
+
+// liftQuotas lifts CPU quotas of lanes' containers and pods that others have set: the kubelet after a resize,
+// or systemd when it reads its units again.
+func (n *Node) liftQuotas(ctx context.Context) error {
+	l, err := lanes.Look(n.Lanes)
+	if err != nil {
+		return err
+	}
+	if found, lerr := l.Limited(); lerr != nil || len(found) == 0 {
+		return lerr
+	}
+	if err = n.change.acquire(ctx); err != nil {
+		return err
+	}
+	defer n.change.release()
+	if l, _, err = lanes.OpenPatiently(ctx, n.Lanes); err != nil {
+		return err
+	}
+	defer l.Close()
+	of, err := l.LiftQuotas(ctx)
+	if len(of) > 0 {
+		n.Log.InfoContext(ctx, "lifted CPU quotas", "lanes", of)
+	}
+	return err
+}
+
 // checkQuota returns an error if a quota is below least, the CPUs of the lanes and of what else uses it.
 func checkQuota(least resource.Quantity, to *api.LinuxResources) error {
 	quota, period := to.GetCpu().GetQuota().GetValue(), to.GetCpu().GetPeriod().GetValue()

@@ -6,46 +6,54 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/journal"
 )
 
-// noQuota lifts the CPU quotas of a cgroup and of the one above it. A quota of all CPUs of a lane gives the
-// workload no less time than these have, but the kernel stops it for milliseconds when it has used up what
-// one period has a moment too early (Documentation/scheduler/sched-bwc.rst).
-func (a *attachment) noQuota(group string) error {
-	mounted, err := cgroup.Mounted(a.root)
+// NoQuota returns the steps that lift the CPU quotas of a cgroup with a cpuset, and of the one above it. A
+// quota of all CPUs of a lane gives the workload no less time than these have, but the kernel stops it for
+// milliseconds when it has used up what one period has a moment too early
+// (Documentation/scheduler/sched-bwc.rst).
+func NoQuota(root fs.FS, group string) (steps []journal.Step, err error) {
+	mounted, err := cgroup.Mounted(root)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	top := a.hierarchy.Mount
-	if !a.hierarchy.V2 {
+	hier, err := cgroup.HierarchyOf(root, group)
+	if err != nil {
+		return nil, err
+	}
+	top := hier.Mount
+	if !hier.V2 {
 		if mounted.CPUV1 == nil {
-			return nil
+			return nil, nil
 		}
 		top = *mounted.CPUV1
 	}
-	group = path.Join(top, strings.TrimPrefix(group, a.hierarchy.Mount))
+	group = path.Join(top, strings.TrimPrefix(group, hier.Mount))
 	for _, dir := range []string{path.Dir(group), group} { // none may have more than the one above it
 		name, none := path.Join(dir, "cpu.cfs_quota_us"), "-1"
-		if a.hierarchy.V2 {
+		if hier.V2 {
 			name, none = path.Join(dir, "cpu.max"), "max"
 		}
-		now, err := fs.ReadFile(a.root, name[1:])
-		if errors.Is(err, fs.ErrNotExist) { // the root, or the controller is not on
+		now, err := fs.ReadFile(root, name[1:])
+		// The root, or the controller is not on; or the cgroup has just gone.
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		_, period, v2 := strings.Cut(strings.TrimSpace(string(now)), " ")
-		if v2 {
+		has := strings.TrimSpace(string(now))
+		if _, period, v2 := strings.Cut(has, " "); v2 {
 			none += " " + period
 		}
-		if strings.TrimSpace(string(now)) != none {
-			a.steps = append(a.steps, journal.Step{Kind: change.KindFile, Target: name, After: none})
+		if has != none {
+			steps = append(steps, journal.Step{Kind: change.KindFile, Target: name, Before: has, After: none})
 		}
 	}
-	return nil
+	return steps, nil
 }

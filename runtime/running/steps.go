@@ -143,7 +143,9 @@ func Steps(h host.Host, root fs.FS, l plan.Lane, dir string, at attached.Workloa
 		err = a.move(at, threads)
 	}
 	if err == nil && at.NoQuota {
-		err = a.noQuota(at.Group)
+		var quotas []journal.Step
+		quotas, err = NoQuota(root, at.Group)
+		a.steps = append(a.steps, quotas...)
 	}
 	if err == nil {
 		err = a.noSwap(threads)

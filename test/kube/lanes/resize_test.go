@@ -80,7 +80,7 @@ func (c *cluster) memory(t *testing.T, want int) {
 }
 
 // A lane's container with a limit of just its CPUs, as a Guaranteed pod has, is not throttled: neither it nor
-// its pod has a quota, also after a restart.
+// its pod has a quota, also after a resize, a restart, and when somebody else sets one.
 func TestGuaranteed(t *testing.T) {
 	c := share(t)
 	c.run(t)
@@ -92,6 +92,31 @@ func TestGuaranteed(t *testing.T) {
 	cpus := c.cpusOf(t, "edge")
 	c.apart(t, cpus, "edge")
 	c.unlimited(t, "edge")
+	for i, to := range []string{"cpu: 1, memory: 96Mi", "cpu: 1200m, memory: 96Mi"} {
+		c.resize(t, "edge", fmt.Sprintf("requests: {%[1]s}, limits: {%[1]s}", to))
+		c.until(t, "the resize is done", func() error {
+			has := c.kubectl(t, "", "get", "pod", "edge", "-o", "jsonpath=cpu: {.status.containerStatuses[0].resources.limits.cpu}, "+
+				"memory: {.status.containerStatuses[0].resources.limits.memory}")
+			if has != to {
+				return errors.New(has)
+			}
+			return nil
+		})
+		c.unlimited(t, "edge")
+		if n := strings.Count(c.said(), "lifted CPU quotas"); n <= i { // else there was nothing to see
+			t.Errorf("resized to %s: no quota was set", to)
+		}
+	}
+	c.apart(t, cpus, "edge")
+	pod := filepath.Dir(c.group(t, "cpu", "edge"))
+	for _, quota := range []string{"cpu.max", "cpu.cfs_quota_us"} {
+		if f, err := os.OpenFile(filepath.Join(pod, quota), os.O_WRONLY, 0); err == nil {
+			if _, err = f.WriteString("150000"); errors.Join(err, f.Close()) != nil {
+				t.Error(err)
+			}
+		}
+	}
+	c.until(t, "the quota of somebody else is lifted", func() error { return c.limited(t, "edge") })
 	c.restart(t, "edge")
 	c.apart(t, cpus, "edge")
 	c.unlimited(t, "edge")
@@ -102,6 +127,14 @@ func TestGuaranteed(t *testing.T) {
 // unlimited checks that a pod's container has no CPU quota, and the pod has none.
 func (c *cluster) unlimited(t *testing.T, pod string) {
 	t.Helper()
+	if err := c.limited(t, pod); err != nil {
+		t.Error(err)
+	}
+}
+
+// limited returns an error if a pod's container or the pod has a CPU quota.
+func (c *cluster) limited(t *testing.T, pod string) (limited error) {
+	t.Helper()
 	group := c.group(t, "cpu", pod)
 	for _, dir := range []string{group, filepath.Dir(group)} {
 		quota, err := os.ReadFile(filepath.Join(dir, "cpu.max"))
@@ -110,8 +143,10 @@ func (c *cluster) unlimited(t *testing.T, pod string) {
 		}
 		stat, _ := os.ReadFile(filepath.Join(dir, "cpu.stat"))
 		t.Logf("%s: quota %s; %s", dir, strings.TrimSpace(string(quota)), strings.Join(strings.Fields(string(stat)), " "))
-		if err != nil || !strings.HasPrefix(string(quota), "-1") && !strings.HasPrefix(string(quota), "max") {
-			t.Errorf("%s: quota %q %v, expected none", dir, quota, err)
+		if err == nil && !strings.HasPrefix(string(quota), "-1") && !strings.HasPrefix(string(quota), "max") {
+			err = fmt.Errorf("%s: quota %q, expected none", dir, quota)
 		}
+		limited = errors.Join(limited, err)
 	}
+	return limited
 }

@@ -94,8 +94,7 @@ func TestMistakes(t *testing.T) {
 		{"half", `{cpus: 500m}`, "{}", "capacity.requests.cpus: expected a whole number, 0 or more, found 500m"},
 		{"negative", `{cpus: "-1"}`, "{}", `capacity "cpus": capacity value is negative`}, // the scheduler says so
 		{"counted", `{cpus: "1"}`, "{cpus: {count: 2}}", "parameters: spec.cpus.count: 2 contradicts capacity.requests, which says 1"},
-		{"unnamed", `{cpu: "1"}`, "{}", "cannot allocate all claims"}, // the scheduler's word: no device has that
-		{"many", `{cpus: "1000"}`, "{}", "cannot allocate all claims"},
+		{"many", `{cpus: "1000"}`, "{}", "cannot allocate all claims"}, // the scheduler's word: no device has that
 	} {
 		p := pod{name: m.name, claims: map[string]string{"lane": request(m.capacity, m.spec)},
 			all: []container{{name: "main", claim: "lane", cpus: "1", args: `"1"`}}}
@@ -103,6 +102,23 @@ func TestMistakes(t *testing.T) {
 		c.says(t, m.name, m.says)
 		c.deletePod(t, p)
 	}
+	const amounts = "capacity.requests: cpu: expected cpus, cores, memory, hugepages2Mi or hugepages1Gi"
+	for kind, spec := range map[string]string{"ResourceClaim": "%s", "ResourceClaimTemplate": "{spec: %s}"} {
+		for _, request := range []string{"exactly: {%s}", "firstAvailable: [{name: a, %s}]"} {
+			of := fmt.Sprintf(request, `deviceClassName: lane.isolane.dev, capacity: {requests: {cpu: "1", memory: 64Mi}}`)
+			manifest := fmt.Sprintf("{apiVersion: resource.k8s.io/v1, kind: %s, metadata: {name: unnamed}, spec: %s}", kind,
+				fmt.Sprintf(spec, "{devices: {requests: [{name: lane, "+of+"}]}}"))
+			if out, err := c.tryKubectl(t, manifest, "apply", "-f", "-"); err == nil || !strings.Contains(err.Error(), amounts) {
+				t.Errorf("%s: %v: %s, expected %q", manifest, err, out, amounts)
+			}
+		}
+	}
+	other := `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: other}, spec: {devices: {requests: [{name: gpu,
+  exactly: {deviceClassName: gpu.example.com, capacity: {requests: {cpu: "1"}}}}]}}}
+---
+{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: empty}, spec: {}}`
+	c.kubectl(t, other, "apply", "-f", "-")
+	c.kubectl(t, "", "delete", "resourceclaim", "other", "empty")
 	if err := c.noLanes(); err != nil {
 		t.Error(err)
 	}

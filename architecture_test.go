@@ -27,10 +27,11 @@ func imports() map[string][]string {
 		"examples":      {},
 		"journal":       {},
 		"results":       {"cpuset", "lane"},
-		"host":          {"cpuset", "host/cgroup", "host/cmdline", "host/task", "sched"},
+		"host":          {"cpuset", "host/cgroup", "host/cmdline", "host/firmware", "host/task", "sched"},
 		"host/cmdline":  {"cpuset"},
 		"host/task":     {"cpuset", "sched"},
 		"host/mount":    {},
+		"host/firmware": {},
 		"host/cgroup":   {"cpuset", "host/mount", "host/task"},
 		"host/settings": {"cpuset", "host", "host/task", "sched"},
 		"host/snapshot": {"host", "host/settings"},
@@ -194,10 +195,11 @@ factor/runtime         150        5  the real-time and the web case study, expor
 factor/setting         100        5  factors, metrics and cells are data, and drivers
 history                767       30  reads times that people give, out of cmd/isolane; the times that a person names: out of cmd/isolane
 history/diary          350        5  out of cmd/isolane: programs that use the library record alike, and what they do to lanes
-host                  2469       34  what runs is read with fewer opens, and for plans without where interrupts fire; pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit; an ID of the machine that is not confidential
+host                  2494       34  the firmware of board and cards; what runs is read with fewer opens, and for plans without where interrupts fire; pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit; an ID of the machine that is not confidential
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/hosttest          650       20  a large machine in files, to be read; mounts of a test alone; tests that need systemd; threads of interrupts, whose CPU the kernel chooses
+host/firmware          150        5  what an inventory says of board and cards, out of host
 host/mount             100        5
 host/settings          450       10  out of host and audit: what only an audit needs of a machine; what services are told about CPUs and devices, out of audit
 host/snapshot          600        5  names of files that are all that is read

@@ -22,6 +22,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -275,7 +276,9 @@ func control(ctx context.Context, c *rest.Config, name string, answer time.Durat
 }
 
 func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, error) {
-	core, err := kubernetes.NewForConfig(c)
+	compact := rest.CopyConfig(c)
+	compact.ContentType = runtime.ContentTypeProtobuf // only Kubernetes' own kinds have it
+	core, err := kubernetes.NewForConfig(compact)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -249,8 +249,8 @@ func withoutPods() []string {
 // come at once after a hub was away. The others wait, each host in its turn.
 func atOnce() []string {
 	cpus := max(2, runtime.NumCPU())
-	return []string{fmt.Sprintf("--max-requests-inflight=%d", 10*cpus),
-		fmt.Sprintf("--max-mutating-requests-inflight=%d", 5*cpus)}
+	return []string{fmt.Sprintf("--max-requests-inflight=%d", 40*cpus),
+		fmt.Sprintf("--max-mutating-requests-inflight=%d", 20*cpus)}
 }
 
 // everywhere returns the address that stands for all of this machine, IPv6 or IPv4 as the hub's is.

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"syscall"
@@ -128,6 +129,7 @@ func upCommand() *cobra.Command {
 					return cli.Usage(err)
 				}
 			}
+			debug.SetGCPercent(50) // as of its programs: it keeps a copy of each host
 			return hub(cmd.Context(), s)
 		},
 	}

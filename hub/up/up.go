@@ -246,11 +246,12 @@ func withoutPods() []string {
 
 // atOnce returns flags that limit how many requests the API server works on at a time, where it has some
 // hundred by default: each needs ten times the memory of the report that it reads or writes, and many hosts
-// come at once after a hub was away. The others wait, each host in its turn.
+// come at once after a hub was away. The others wait, each host in its turn. With much fewer, a slow disk or a
+// CPU that others use would leave hosts waiting for long, and the CPUs idle.
 func atOnce() []string {
 	cpus := max(2, runtime.NumCPU())
-	return []string{fmt.Sprintf("--max-requests-inflight=%d", 40*cpus),
-		fmt.Sprintf("--max-mutating-requests-inflight=%d", 20*cpus)}
+	return []string{fmt.Sprintf("--max-requests-inflight=%d", 60*cpus),
+		fmt.Sprintf("--max-mutating-requests-inflight=%d", 30*cpus)}
 }
 
 // everywhere returns the address that stands for all of this machine, IPv6 or IPv4 as the hub's is.

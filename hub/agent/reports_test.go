@@ -23,6 +23,7 @@ import (
 func TestReportsConnection(t *testing.T) {
 	var asked []string
 	var spoke sync.Map // open connections that were not for joining, by the host's address
+	closed := make(chan struct{}, 10)
 	open := func() (n int) {
 		spoke.Range(func(_, _ any) bool { n++; return true })
 		return n
@@ -46,8 +47,11 @@ func TestReportsConnection(t *testing.T) {
 	hub.TLS = &tls.Config{Certificates: []tls.Certificate{authority}, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert}
 	hub.EnableHTTP2 = true
 	hub.Config.ConnState = func(c net.Conn, is http.ConnState) {
-		if is == http.StateClosed {
-			spoke.Delete(c.RemoteAddr().String())
+		if is != http.StateClosed {
+			return
+		}
+		if _, was := spoke.LoadAndDelete(c.RemoteAddr().String()); was {
+			closed <- struct{}{}
 		}
 	}
 	hub.StartTLS()
@@ -74,10 +78,12 @@ func TestReportsConnection(t *testing.T) {
 	}
 	speak()
 	a.server.rest()
-	for end := time.Now().Add(time.Minute); open() != 1; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d connections stay, expected 1", open())
-		}
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+	}
+	if open() != 1 {
+		t.Fatalf("%d connections stay, expected 1", open())
 	}
 	speak()
 }

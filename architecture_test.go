@@ -27,10 +27,11 @@ func imports() map[string][]string {
 		"examples":      {},
 		"journal":       {},
 		"results":       {"cpuset", "lane"},
-		"host":          {"cpuset", "host/cgroup", "host/cmdline", "host/task", "sched"},
+		"host":          {"cpuset", "host/cgroup", "host/cmdline", "host/firmware", "host/task", "sched"},
 		"host/cmdline":  {"cpuset"},
 		"host/task":     {"cpuset", "sched"},
 		"host/mount":    {},
+		"host/firmware": {},
 		"host/cgroup":   {"cpuset", "host/mount", "host/task"},
 		"host/settings": {"cpuset", "host", "host/task", "sched"},
 		"host/snapshot": {"host", "host/settings"},
@@ -194,24 +195,25 @@ factor/runtime         150        5  the real-time and the web case study, expor
 factor/setting         100        5  factors, metrics and cells are data, and drivers
 history                767       30  reads times that people give, out of cmd/isolane; the times that a person names: out of cmd/isolane
 history/diary          350        5  out of cmd/isolane: programs that use the library record alike, and what they do to lanes
-host                  2469       34  what runs is read with fewer opens, and for plans without where interrupts fire; pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit; an ID of the machine that is not confidential
+host                  2494       34  the firmware of board and cards; what runs is read with fewer opens, and for plans without where interrupts fire; pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit; an ID of the machine that is not confidential
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/hosttest          650       20  a large machine in files, to be read; mounts of a test alone; tests that need systemd; threads of interrupts, whose CPU the kernel chooses
+host/firmware          150        5  what an inventory says of board and cards, out of host
 host/mount             100        5
 host/settings          450       10  out of host and audit: what only an audit needs of a machine; what services are told about CPUs and devices, out of audit
 host/snapshot          600        5  names of files that are all that is read
 host/task              300       20
-hub/agent             1885       10  a full disk uses up no token, a hub that has just started has revoked nobody; what runs otherwise than it is declared, and another hub at the address; who is revoked, a disk that takes nothing, audits that cost much; speaks with the hub beside what it looks after; what is told of a machine when the planner or an audit would see something else; how the clock of the host differs from the hub's; the hub's host: joins, reports, answers; hold, rehome, status; renews what has run out, finds other hubs
+hub/agent             1907       10  reports by a connection of their own; a full disk uses up no token, a hub that has just started has revoked nobody; what runs otherwise than it is declared, and another hub at the address; who is revoked, a disk that takes nothing, audits that cost much; speaks with the hub beside what it looks after; what is told of a machine when the planner or an audit would see something else; how the clock of the host differs from the hub's; the hub's host: joins, reports, answers; hold, rehome, status; renews what has run out, finds other hubs
 hub/api                350       45  what is proved and has changed on a host; how objects are written, once for hub and hosts; its kinds, Apps, tenants and their quotas among them
-hub/apps              1474       10  why hosts have not ended an App yet, how many of its hosts it has; names that are too long for hosts, fields where an App has them; hosts and sites that do not answer, for all Apps; reasons that go with what they are of; hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
-hub/cmd/isolane-hub   1435        0  the certificates of a hub whose clock was behind; disks that are full; backups leave devices alone; who asks without a right to; wrong input of up has its exit code; the agent of a host looks after its lanes; simulate's changes for one host; by cobra, as isolane: help, exit codes, completion; kubectl's verbs; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
+hub/apps              1526       10  copies of hosts are packed; why hosts have not ended an App yet, how many of its hosts it has; names that are too long for hosts, fields where an App has them; hosts and sites that do not answer, for all Apps; reasons that go with what they are of; hosts that are away, what has not ended yet; labels by what is proved; Apps get hosts that reserve their lanes; quotas, which tenants read; why
+hub/cmd/isolane-hub   1440        0  core kinds as protobuf, less garbage; the certificates of a hub whose clock was behind; disks that are full; backups leave devices alone; who asks without a right to; wrong input of up has its exit code; the agent of a host looks after its lanes; simulate's changes for one host; by cobra, as isolane: help, exit codes, completion; kubectl's verbs; the hub's program: people at the hub and at sites, backup, simulate, a Kubernetes that is there; three hubs, one of which controls
 hub/desired            519       16  a hold does not move from where rehome counts; which file a full disk does not take; what is beside each other; holds that no new start makes longer; the hub's first part: what it may change of what a host runs; what was renamed in a folder is on the disk too
 hub/place              609       20  hosts that decline whatever is asked, and those with an Instance already; what each host lacks, and which change costs least over all; machines that are too large to plan on; the hub's first part: which host a lane gets; what its owner may read of that; the tightest fit
 hub/pods               450        2  the nodes of a Kubernetes as hosts
-hub/simulate           350        5  what agents tell of a machine; many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
+hub/simulate           362        5  reports by a connection of their own, as the agent's; what agents tell of a machine; many hosts of a hub on one machine, for its figures; whether they hear a hub that was killed
 hub/sites              900       17  how often hosts read and say all; who revokes a host takes its rights; tokens, certificates and rights of hosts at the hub; namespaces that are deleted; the signer of a Kubernetes that is there; what has run out
-hub/up                1330       10  an invitation by a hub that was alone; a clock that is years off, a full disk, what is no backup; an address that is none; why a hub that cannot start does not; an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
+hub/up                1341       10  how much is worked on at once; an invitation by a hub that was alone; a clock that is years off, a full disk, what is no backup; an address that is none; why a hub that cannot start does not; an API server without what is for pods; a hub on one machine: etcd and an API server as children; what a killed hub left; people by OIDC; backup and restore; members of three
 hub/workload          1600       10  what ran before a change that cannot be, a cluster that never answers, what a tenant may read; out of hub/agent, which had what is done for Instances beside what is told of a machine; pods of a cluster, services and containers in lanes, as users without privileges; ends aside what takes its time, goes on where its disk takes nothing; what a lane lacks, and what its release has left, on disk; lanes of before a boot together
 journal               1250       25  where the step of each of thousands of threads is; a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement; kinds whose value and state are one look; no second look at what was just seen in force
 knob                  1900       35  others are kept off lanes that are no partitions, on cgroup v2; interrupts that come later; cgroups of pods that were made while lanes were in force

@@ -16,6 +16,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/cgroup"
+	"isolane.dev/isolane/host/firmware"
 )
 
 // APIVersion and Kind head the JSON document.
@@ -37,7 +38,9 @@ type Host struct {
 	PCIDevices  []PCIDevice `json:"pciDevices"` // by address
 	Interrupts  []Interrupt `json:"interrupts"` // by number
 	Kernel      Kernel      `json:"kernel"`
-	Warnings    []string    `json:"warnings"` // what is wrong in the source, or contradicts itself
+
+	Firmware *firmware.Board `json:"firmware"` // of the board; nil also if the machine was read for a plan
+	Warnings []string        `json:"warnings"` // what is wrong in the source, or contradicts itself
 }
 
 // CPUKind says which kind of core a CPU belongs to; "" if it is not known.
@@ -89,11 +92,12 @@ type PCIDevice struct {
 	Driver    *string     `json:"driver"`
 	NUMANode  *int        `json:"numaNode"`
 	LocalCPUs *cpuset.Set `json:"localCPUs"`
-	Netdevs   []string    `json:"netdevs"` // in the network namespace of the reader
-	SRIOV     *SRIOV      `json:"sriov"`   // nil: it has no SR-IOV
-	PF        *string     `json:"pf"`      // of a virtual function: its physical function
-	VFs       []string    `json:"vfs"`     // of a physical function
-	InUse     string      `json:"-"`       // of a network card's virtual function, see FunctionInUse
+	Netdevs   []string    `json:"netdevs"`  // in the network namespace of the reader
+	SRIOV     *SRIOV      `json:"sriov"`    // nil: it has no SR-IOV
+	PF        *string     `json:"pf"`       // of a virtual function: its physical function
+	VFs       []string    `json:"vfs"`      // of a physical function
+	Firmware  *string     `json:"firmware"` // version; of most network cards only the running machine says it
+	InUse     string      `json:"-"`        // of a network card's virtual function, see FunctionInUse
 }
 
 // FreeFunctions returns the numbers of the virtual functions of a device that nobody seems to use. If it has
@@ -190,7 +194,7 @@ func (k Kernel) KeepsTick() bool { return k.NohzFull == nil && k.Isolated != nil
 func Read(root fs.FS) (Host, error) { return (&reader{root: root}).host() }
 
 // ReadForPlan is like Read, for callers that plan and change lanes. It does not read Interrupt.Effective,
-// which is one file for each of thousands of interrupts.
+// which is one file for each of thousands of interrupts, and no firmware.
 func ReadForPlan(root fs.FS) (Host, error) { return (&reader{root: root, forPlan: true}).host() }
 
 func (r *reader) host() (Host, error) {
@@ -205,6 +209,9 @@ func (r *reader) host() (Host, error) {
 	h.PCIDevices = r.pciDevices()
 	h.Interrupts = r.interrupts(h.PCIDevices)
 	h.Kernel = r.kernel(h.PCIDevices)
+	if !r.forPlan {
+		r.firmware(&h)
+	}
 	if r.differ > 0 {
 		r.warn("%s (%d lists contradict their masks; the masks are taken)", r.differs, r.differ)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"isolane.dev/isolane/host/firmware"
 )
 
 const pciDir = "sys/bus/pci/devices"
@@ -62,6 +64,22 @@ func (r *reader) pciDevices() []PCIDevice {
 	}
 	slices.SortFunc(devices, func(a, b PCIDevice) int { return strings.Compare(a.Address, b.Address) })
 	return devices
+}
+
+// firmware reads the firmware of the board and of cards. A virtual function has that of its card.
+func (r *reader) firmware(h *Host) {
+	files := firmware.Files{Text: r.text, Entries: r.entries}
+	h.Firmware = firmware.OfBoard(files)
+	for i, d := range h.PCIDevices {
+		if d.PF != nil {
+			continue
+		}
+		of := firmware.OfDevice(files, path.Join(pciDir, d.Address), d.Kind)
+		if of == nil && len(d.Netdevs) > 0 && IsLive(r.root) {
+			of = firmware.OfNetwork(d.Netdevs[0])
+		}
+		h.PCIDevices[i].Firmware = of
+	}
 }
 
 // FunctionInUse returns why a virtual function of a network card cannot be given to a lane: who uses it, or

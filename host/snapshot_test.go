@@ -351,3 +351,26 @@ func TestSnapshotOfUnnamedInterrupt(t *testing.T) {
 		t.Errorf("interrupts: %+v", all)
 	}
 }
+
+// The firmware of the board and of cards, of recorded machines.
+func TestFirmware(t *testing.T) {
+	for name, want := range map[string]string{
+		"hwloc/128arm-2pa2n8cluster4co.tar.bz2": "Huawei Corp. 0.86 07/19/2019, cards: map[]",
+		"hwloc/nvidia-dgx-gb10.tar.bz2":         "American Megatrends International, LLC. 5.36_0ACUM018 08/06/2025, cards: map[]",
+		"hwloc/32intel64-2p8co2t+8ve.tar.bz2":   "none, cards: map[accelerator 5141:8]",
+	} {
+		h := read(t, hosttest.Snapshot(t, name))
+		got, cards := "none", map[string]int{}
+		if f := h.Firmware; f != nil {
+			got = *f.Vendor + " " + *f.Version + " " + *f.Date
+		}
+		for _, d := range h.PCIDevices {
+			if d.Firmware != nil {
+				cards[d.Kind+" "+*d.Firmware]++
+			}
+		}
+		if got = fmt.Sprintf("%s, cards: %v", got, cards); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -249,6 +250,16 @@ func (a *Agent) dial() error {
 		c.Wrap(a.clock.listen)
 		client, err := rest.HTTPClientFor(c) // one connection
 		if err != nil {
+			return err
+		}
+		// The hub keeps buffers for each connection, as large as what went through it. So reports have their own
+		// one, which does not stay.
+		large, err := rest.HTTPClientFor(c)
+		if err != nil {
+			return err
+		}
+		l.rest = func() { utilnet.CloseIdleConnectionsFor(large.Transport) }
+		if l.reports, err = dynamic.NewForConfigAndClient(c, large); err != nil {
 			return err
 		}
 		if l.client, err = dynamic.NewForConfigAndClient(c, client); err != nil {

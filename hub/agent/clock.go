@@ -27,6 +27,9 @@ type listener struct {
 	*clock
 }
 
+// WrappedRoundTripper returns the transport whose connections can be closed.
+func (l listener) WrappedRoundTripper() http.RoundTripper { return l.RoundTripper }
+
 // RoundTrip implements http.RoundTripper.
 func (l listener) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := l.RoundTripper.RoundTrip(r)

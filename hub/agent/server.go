@@ -22,10 +22,12 @@ import (
 
 // server is the hub as this host reaches it: the host's own namespace.
 type server struct {
-	core   kubernetes.Interface
-	client dynamic.Interface
-	name   string // of this host
-	lease  *coordinationv1.Lease
+	core    kubernetes.Interface
+	client  dynamic.Interface
+	reports dynamic.Interface // for what is large: the Host; nil: client
+	rest    func()            // closes the connection of reports until it is needed again
+	name    string            // of this host
+	lease   *coordinationv1.Lease
 
 	host      *unstructured.Unstructured // as last read
 	instances map[string]*unstructured.Unstructured
@@ -37,7 +39,11 @@ type server struct {
 }
 
 func (s *server) resource(name string) dynamic.ResourceInterface {
-	return s.client.Resource(api.Resource(name)).Namespace(api.Namespace(s.name))
+	by := s.client
+	if name == "hosts" && s.reports != nil {
+		by = s.reports
+	}
+	return by.Resource(api.Resource(name)).Namespace(api.Namespace(s.name))
 }
 
 // View reads everything that the hub says to this host.

@@ -59,6 +59,8 @@ func (a *Agent) talk(ctx context.Context) {
 		} else {
 			debug.FreeOSMemory()
 		}
+	case a.server != nil && a.server.rest != nil:
+		a.server.rest()
 	}
 }
 

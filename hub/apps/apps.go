@@ -84,20 +84,22 @@ func (c *Controller) Run(ctx context.Context) {
 		"tenants": func(u *unstructured.Unstructured) { c.wake(u.GetName()) },
 		"hosts":   c.hostChanged,
 	} {
-		informer := factory.ForResource(api.Resource(resource)).Informer()
+		informer, trim := factory.ForResource(api.Resource(resource)).Informer(), trimManagers
 		switch resource {
 		case "apps":
 			c.apps = informer.GetStore()
 		case "hosts":
-			c.hosts = informer.GetStore()
-			if err := informer.SetTransform(trimHost); err != nil {
-				c.Log.ErrorContext(ctx, "Apps are not looked after", "error", err)
-				return
-			}
+			c.hosts, trim = informer.GetStore(), trimHost
+		case "instances":
+			trim = trimInstance
 		case "tenants":
 			c.tenants.Store(informer.GetStore())
 		}
-		if _, err := informer.AddEventHandler(eachChange(heard)); err != nil {
+		err := informer.SetTransform(trim)
+		if err == nil {
+			_, err = informer.AddEventHandler(eachChange(heard))
+		}
+		if err != nil {
 			c.Log.ErrorContext(ctx, "Apps are not looked after", "error", err)
 			return
 		}
@@ -219,37 +221,15 @@ func (c *Controller) refresh(ctx context.Context) {
 // errNotReported means that a host has not reported yet.
 var errNotReported = errors.New("it has not said yet what it is like")
 
-// trimHost keeps only what the hub needs of a Host, with the machine as text: as maps it takes ten times as
-// much memory.
-func trimHost(object any) (any, error) {
-	u, is := object.(*unstructured.Unstructured)
-	if !is {
-		return object, nil
-	}
-	u.SetManagedFields(nil)
-	status, is := u.Object["status"].(map[string]any)
-	if !is {
-		return u, nil
-	}
-	delete(status, "findings")
-	delete(status, "changes")
-	machine, is := status["machine"].(map[string]any)
-	if !is {
-		return u, nil
-	}
-	text, err := json.Marshal(machine)
-	status["machine"] = string(text)
-	return u, err
-}
-
 // copyOf returns the hub's copy of a host, by its last report.
 func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
-	h, err := api.From[api.Host](u)
+	machine, err := machineOf(u)
 	if err != nil {
 		return place.Host{}, err
 	}
-	if len(h.Status.Machine) == 0 {
-		return place.Host{}, errNotReported
+	h, err := api.From[api.Host](u)
+	if err != nil {
+		return place.Host{}, err
 	}
 	copied := place.Host{Name: h.Name, Site: h.Spec.Site, Labels: h.Status.ProvedLabels(), Root: h.Status.Root}
 	for key, value := range h.Labels {
@@ -258,12 +238,8 @@ func (c *Controller) copyOf(u *unstructured.Unstructured) (place.Host, error) {
 		}
 	}
 	var lanes struct{ Lanes []plan.Lane }
-	var machine string
-	if err = json.Unmarshal(h.Status.Machine, &machine); err == nil {
-		err = json.Unmarshal([]byte(machine), &copied.Machine)
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(machine), &lanes)
+	if err = json.Unmarshal(machine, &copied.Machine); err == nil {
+		err = json.Unmarshal(machine, &lanes)
 	}
 	if err == nil { // the planner relies on it: a reported machine is not one that was read
 		err = copied.Machine.Validate()

@@ -14,6 +14,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -52,6 +54,8 @@ type Host struct {
 	like   Like
 	core   kubernetes.Interface
 	client dynamic.Interface
+	hosts  dynamic.Interface // as the agent, reports by a connection that does not stay
+	rest   func()            // closes it
 	lease  *coordinationv1.Lease
 
 	listening atomic.Bool
@@ -90,11 +94,27 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 	for range changes {
 		h.changed("put back", "", "/proc/irq/34/smp_affinity_list: 0-31, by irqbalance; expected 0,16")
 	}
-	if h.client, err = dynamic.NewForConfig(c); err == nil {
+	if err = h.connect(c); err == nil {
 		c.ContentType = runtime.ContentTypeProtobuf
 		h.core, err = kubernetes.NewForConfig(c)
 	}
 	return h, err
+}
+
+// connect makes the connections for reports and for everything else of dynamic kinds.
+func (h *Host) connect(c *rest.Config) (err error) {
+	if h.client, err = dynamic.NewForConfig(c); err != nil {
+		return err
+	}
+	own := rest.CopyConfig(c)
+	own.Dial = (&net.Dialer{}).DialContext // a client with the same dialer would have the same connection
+	large, err := rest.HTTPClientFor(own)
+	if err != nil {
+		return err
+	}
+	h.rest = func() { utilnet.CloseIdleConnectionsFor(large.Transport) }
+	h.hosts, err = dynamic.NewForConfigAndClient(own, large)
+	return err
 }
 
 // Listens reports whether the host is watching the hub.
@@ -108,7 +128,11 @@ func (h *Host) Runs(instance string) bool {
 }
 
 func (h *Host) resource(name string) dynamic.ResourceInterface {
-	return h.client.Resource(api.Resource(name)).Namespace(api.Namespace(h.Name))
+	by := h.client
+	if name == "hosts" {
+		by = h.hosts
+	}
+	return by.Resource(api.Resource(name)).Namespace(api.Namespace(h.Name))
 }
 
 // changed records an event of the host.
@@ -128,6 +152,7 @@ func (h *Host) Run(ctx context.Context, ready func(), failed func(error)) {
 	for reported := false; ctx.Err() == nil; {
 		if reported {
 			_, err := h.read(ctx) // as an agent with no news does
+			h.rest()
 			try(errors.Join(err, h.beat(ctx)))
 		} else if reported = try(errors.Join(h.talk(ctx), h.beat(ctx))); reported {
 			ready()
@@ -176,6 +201,7 @@ func (h *Host) listen(ctx context.Context) error {
 				reads = now.Add(sites.Calm())
 				_, err = h.read(ctx)
 			}
+			h.rest()
 			err = errors.Join(err, h.beat(ctx))
 		case event, open := <-w.ResultChan():
 			if !open {
@@ -212,6 +238,7 @@ func (h *Host) beat(ctx context.Context) (err error) {
 
 // talk reads, and reports the host.
 func (h *Host) talk(ctx context.Context) error {
+	defer h.rest()
 	u, err := h.read(ctx)
 	if err != nil {
 		return err

@@ -30,12 +30,13 @@ func TestReports(t *testing.T) {
 	}
 	asked := api.Instance{Spec: api.InstanceSpec{Lane: []byte(`{"cpus":{"count":1}}`)}}
 	asked.UID = "u"
-	h := &Host{Name: "one", mine: map[string]bool{}, runs: map[string]bool{}, like: Like{Findings: []api.Finding{{Rule: "turbo"}},
+	h := &Host{Name: "one", rest: func() {}, mine: map[string]bool{}, runs: map[string]bool{}, like: Like{Findings: []api.Finding{{Rule: "turbo"}},
 		Machine: hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1}.Host(t)},
 		core: fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}),
 		client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{api.Resource("instances"): "InstanceList"},
 			object("Host", "one", api.Host{}), object("Instance", "web", asked))}
+	h.hosts = h.client
 	told := func() api.HostStatus {
 		u, err := h.resource("hosts").Get(t.Context(), "one", metav1.GetOptions{})
 		if err != nil {

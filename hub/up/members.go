@@ -93,7 +93,8 @@ func (o Options) share() error {
 	return desired.WriteFile(o.file(membersFile), data)
 }
 
-// peers returns the flags that tell etcd where its members are.
+// peers returns the flags that tell etcd where its members are, and how many entries of its log it keeps in
+// memory for them. Each entry is as large as a report.
 func (o Options) peers() ([]string, error) {
 	m, err := o.cluster()
 	if err != nil {
@@ -102,7 +103,7 @@ func (o Options) peers() ([]string, error) {
 	if m == nil {
 		own := fmt.Sprintf("https://127.0.0.1:%d", o.Port+2)
 		return []string{"--name=hub", "--listen-peer-urls=" + own, "--initial-advertise-peer-urls=" + own,
-			"--initial-cluster=hub=" + own}, nil
+			"--initial-cluster=hub=" + own, "--snapshot-count=200", "--snapshot-catchup-entries=100"}, nil
 	}
 	var all []string
 	for _, name := range append(slices.Clone(m.Others), m.Self) {
@@ -118,6 +119,7 @@ func (o Options) peers() ([]string, error) {
 	return []string{"--name=" + m.Self, fmt.Sprintf("--listen-peer-urls=https://%s",
 		net.JoinHostPort(o.everywhere(), strconv.Itoa(o.Port+2))), "--initial-advertise-peer-urls=" + own,
 		"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-state=" + state,
+		"--snapshot-count=1000", "--snapshot-catchup-entries=500", // for a member that is some seconds behind
 		"--peer-skip-client-san-verification"}, errors.Join(err, perr)
 }
 

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -170,7 +171,6 @@ func (h *Hub) startStore() error {
 	url, ca := fmt.Sprintf("https://127.0.0.1:%d", h.o.Port+1), h.o.file("pki", "store.crt")
 	return h.children.keep(h.o.file("log", "etcd.log"), filepath.Join(h.o.Programs, "etcd"), append(peers,
 		"--data-dir="+h.o.file("store"), "--log-level=warn",
-		"--snapshot-count=1000", "--snapshot-catchup-entries=500", // entries, each as large as a report
 		// The largest size that etcd advises: the reports of 10,000 hosts take 700 MB, and those of the last
 		// minutes are also kept.
 		"--quota-backend-bytes=8589934592",
@@ -215,7 +215,7 @@ func (h *Hub) startAPI() error {
 	}
 	program := filepath.Join(h.o.Programs, "kube-apiserver")
 	log := h.o.file("log", "kube-apiserver.log")
-	return h.children.keep(log, program, slices.Concat(h.access(), withoutPods(), []string{
+	return h.children.keep(log, program, slices.Concat(h.access(), withoutPods(), atOnce(), []string{
 		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", h.o.Port+1),
 		"--etcd-cafile=" + h.o.file("pki", "store.crt"),
 		"--etcd-certfile=" + client.cert, "--etcd-keyfile=" + client.key,
@@ -242,6 +242,15 @@ func withoutPods() []string {
 		"RuntimeClass,DefaultStorageClass,DefaultIngressClass,PersistentVolumeClaimResize,PodSecurity,LimitRanger",
 		"--endpoint-reconciler-type=none", "--advertise-address=10.0.0.1",
 		"--etcd-count-metric-poll-period=0", "--etcd-db-metric-poll-interval=0"}
+}
+
+// atOnce returns flags that limit how many requests the API server works on at a time: each needs ten times
+// the memory of the report that it reads or writes, and many hosts come at once after a hub was away. The
+// others wait, each host in its turn. Much fewer would let hosts wait while a slow disk leaves the CPUs idle.
+func atOnce() []string {
+	cpus := max(2, runtime.NumCPU())
+	return []string{fmt.Sprintf("--max-requests-inflight=%d", 60*cpus),
+		fmt.Sprintf("--max-mutating-requests-inflight=%d", 30*cpus)}
 }
 
 // everywhere returns the address that stands for all of this machine, IPv6 or IPv4 as the hub's is.

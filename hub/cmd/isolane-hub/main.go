@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -127,6 +129,7 @@ func upCommand() *cobra.Command {
 					return cli.Usage(err)
 				}
 			}
+			debug.SetGCPercent(50) // as of its programs: it keeps a copy of each host
 			return hub(cmd.Context(), s)
 		},
 	}
@@ -275,7 +278,9 @@ func control(ctx context.Context, c *rest.Config, name string, answer time.Durat
 }
 
 func clients(c *rest.Config) (*kubernetes.Clientset, *dynamic.DynamicClient, error) {
-	core, err := kubernetes.NewForConfig(c)
+	compact := rest.CopyConfig(c)
+	compact.ContentType = runtime.ContentTypeProtobuf // only Kubernetes' own kinds have it
+	core, err := kubernetes.NewForConfig(compact)
 	if err != nil {
 		return nil, nil, err
 	}

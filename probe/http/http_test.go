@@ -138,17 +138,26 @@ func TestFrozenServer(t *testing.T) {
 		c := serve(t, p, "127.0.0.1")
 		c.Window = 2 * time.Second
 		pid := worker(t, c)
-		var group sync.WaitGroup
-		group.Go(func() {
-			<-time.After(time.Second)
-			stop := syscall.Kill(pid, syscall.SIGSTOP)
-			<-time.After(500 * time.Millisecond)
-			if err := errors.Join(stop, syscall.Kill(pid, syscall.SIGCONT)); err != nil {
-				t.Error(err)
+		frozen := func() results.Measurement {
+			var group sync.WaitGroup
+			group.Go(func() {
+				<-time.After(time.Second)
+				stop := syscall.Kill(pid, syscall.SIGSTOP)
+				<-time.After(500 * time.Millisecond)
+				if err := errors.Join(stop, syscall.Kill(pid, syscall.SIGCONT)); err != nil {
+					t.Error(err)
+				}
+			})
+			defer group.Wait()
+			return measure(t, p, c)
+		}
+		m := frozen()
+		for range 5 {
+			if m.Facts["overloaded"] == "" {
+				break // otherwise this machine is busy with something else
 			}
-		})
-		m := measure(t, p, c)
-		group.Wait()
+			m = frozen()
+		}
 		h, err := m.Samples["test"].Histogram.Decode()
 		if err != nil {
 			t.Fatal(err)
@@ -239,8 +248,13 @@ func TestReplies(t *testing.T) {
 		"long head": {"rate: max", []string{"HTTP/1.1 200 OK\r\n" + strings.Repeat("A: b\r\n", 2000)}, "head of a reply"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := measure(t, read(t, "{size: 1Ki, connections: 4, "+c.load+"}"), speak(t, c.replies...))
-			failed, done := m.Values["test-errors"], m.Values["test-rate"]/5 // of 200 ms
+			m, failed, done := results.Measurement{}, 0.0, 0.0
+			for range 10 { // a busy machine may give client or server no CPU within 200 ms
+				m = measure(t, read(t, "{size: 1Ki, connections: 4, "+c.load+"}"), speak(t, c.replies...))
+				if failed, done = m.Values["test-errors"], m.Values["test-rate"]/5; failed+done > 0 {
+					break
+				}
+			}
 			right := failed > done && strings.Contains(strings.Join(m.Void, "\n"), c.fail)
 			if c.fail == "" && c.replies != nil {
 				right = done > 2*failed
@@ -258,9 +272,15 @@ func TestSilence(t *testing.T) {
 	whole := "HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n" + strings.Repeat("x", 1024)
 	for load, replies := range map[string]int{"rate: 400, arrivals: paced": 14, "rate: max": 8} {
 		t.Run(load, func(t *testing.T) {
-			c := speak(t, append(slices.Repeat([]string{whole}, replies), "", "")...) // it reads on, and says nothing
-			m := measure(t, read(t, "{size: 1Ki, connections: 4, "+load+"}"), c)
-			s := m.Samples["test"]
+			var m results.Measurement
+			var s results.Samples
+			for range 10 { // a busy machine may bring no reply within 200 ms
+				c := speak(t, append(slices.Repeat([]string{whole}, replies), "", "")...) // it reads on, and says nothing
+				m = measure(t, read(t, "{size: 1Ki, connections: 4, "+load+"}"), c)
+				if s = m.Samples["test"]; s.Lost < s.Wanted {
+					break
+				}
+			}
 			if len(m.Overloaded) != 1 || !strings.HasSuffix(m.Overloaded[0], " got no reply") || s.Histogram != "" || s.Lost == 0 || s.Lost >= s.Wanted {
 				t.Errorf("overloaded %q, %+v", m.Overloaded, s)
 			}

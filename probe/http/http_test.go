@@ -274,10 +274,10 @@ func TestSilence(t *testing.T) {
 		t.Run(load, func(t *testing.T) {
 			var m results.Measurement
 			var s results.Samples
-			for range 10 { // a busy machine may bring no reply within 200 ms
+			for range 10 { // a busy machine may bring no reply within 200 ms, or carry less in both halves of them
 				c := speak(t, append(slices.Repeat([]string{whole}, replies), "", "")...) // it reads on, and says nothing
 				m = measure(t, read(t, "{size: 1Ki, connections: 4, "+load+"}"), c)
-				if s = m.Samples["test"]; s.Lost < s.Wanted {
+				if s = m.Samples["test"]; s.Lost < s.Wanted && m.Facts["overloaded"] == "" {
 					break
 				}
 			}

@@ -286,7 +286,7 @@ func TestAttacks(t *testing.T) {
 				return all, out, other
 			}
 			all, out, other := attacked()
-			for tries := 0; c.attack == flood && out < all && tries < 5; tries++ { // on a busy machine the kernel drops some
+			for tries := 0; c.attack == flood && out < all && tries < 5; tries++ { // on a busy machine some find no room on their way
 				all, out, other = attacked()
 			}
 			if !c.leave(all, out, other) {

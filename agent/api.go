@@ -331,13 +331,15 @@ func (c *cache) get(ctx context.Context, o lanes.Options, age time.Duration) (en
 	}
 	lanes.Settled(ctx, o.Dir, changed)
 	c.changed.Store(false)
+	var s enforce.Status
 	l, err := lanes.Look(o)
-	if err != nil {
-		return enforce.Status{}, err
+	if err == nil {
+		s, err = l.Status(ctx)
 	}
-	s, err := l.Status(ctx)
 	if err == nil {
 		c.at, c.last = time.Now(), s
+	} else if changed { // what was known before the change is no answer to the next one
+		c.changed.Store(true)
 	}
 	return s, err
 }

@@ -60,8 +60,8 @@ func parseHolder(text string) Holder {
 // process. The file's text names the holder.
 type lock struct{ f *os.File }
 
-// afterlife is longer than a lock outlives a process that was killed. What it was just about to start has the file
-// too, until it becomes another program, which may take a while on a busy machine.
+// afterlife is longer than a lock outlives a process that was killed. What it was just about to start has the
+// file too, until it becomes another program, which may take a while on a busy machine.
 const afterlife = 3 * time.Second
 
 func takeLock(dir string) (*lock, error) {

@@ -39,8 +39,8 @@ func run(ctx context.Context, name, stdin string, args ...string) (out, said str
 	return output.String(), said[strings.LastIndexByte(said, '\n')+1:], err
 }
 
-// hungUp reports whether ovs-vswitchd closed a connection before it was asked anything, as a busy one does now and
-// then that has just made the bridge.
+// hungUp reports whether ovs-vswitchd closed a connection before it was asked anything, as a busy one does
+// now and then that has just made the bridge.
 func hungUp(said string) bool {
 	return strings.Contains(said, "failed to open socket (Broken pipe)") ||
 		strings.Contains(said, "failed to open socket (Connection reset by peer)")

@@ -248,16 +248,20 @@ func TestReplies(t *testing.T) {
 		"long head": {"rate: max", []string{"HTTP/1.1 200 OK\r\n" + strings.Repeat("A: b\r\n", 2000)}, "head of a reply"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, failed, done := results.Measurement{}, 0.0, 0.0
-			for range 10 { // a busy machine may give client or server no CPU within 200 ms
+			var m results.Measurement
+			var failed, done float64
+			right := false
+			for range 10 { // a busy machine may give client or server no CPU within 200 ms, or the client too late
 				m = measure(t, read(t, "{size: 1Ki, connections: 4, "+c.load+"}"), speak(t, c.replies...))
-				if failed, done = m.Values["test-errors"], m.Values["test-rate"]/5; failed+done > 0 {
+				void := strings.Join(m.Void, "\n")
+				failed, done = m.Values["test-errors"], m.Values["test-rate"]/5 // of 200 ms
+				right = failed > done && strings.Contains(void, c.fail)
+				if c.fail == "" && c.replies != nil {
+					right = done > 2*failed
+				}
+				if right || failed+done > 0 && !strings.Contains(void, "the client could not keep up") {
 					break
 				}
-			}
-			right := failed > done && strings.Contains(strings.Join(m.Void, "\n"), c.fail)
-			if c.fail == "" && c.replies != nil {
-				right = done > 2*failed
 			}
 			if s := m.Samples["test"]; !right || count(t, s)+s.Lost != s.Wanted {
 				t.Errorf("%g failed, %g done, void %q, %v", failed, done, m.Void, m.Facts)

@@ -153,7 +153,7 @@ func TestFrozenServer(t *testing.T) {
 		}
 		m := frozen()
 		for range 5 {
-			if m.Facts["overloaded"] == "" {
+			if m.Facts["overloaded"] == "" && (m.Facts["waitedForConnection"] == "" || connections < 1000) {
 				break // otherwise this machine is busy with something else
 			}
 			m = frozen()
@@ -259,11 +259,13 @@ func TestReplies(t *testing.T) {
 				if c.fail == "" && c.replies != nil {
 					right = done > 2*failed
 				}
+				s := m.Samples["test"]
+				right = right && count(t, s)+s.Lost == s.Wanted
 				if right || failed+done > 0 && !strings.Contains(void, "the client could not keep up") {
 					break
 				}
 			}
-			if s := m.Samples["test"]; !right || count(t, s)+s.Lost != s.Wanted {
+			if !right {
 				t.Errorf("%g failed, %g done, void %q, %v", failed, done, m.Void, m.Facts)
 			}
 		})
@@ -278,10 +280,10 @@ func TestSilence(t *testing.T) {
 		t.Run(load, func(t *testing.T) {
 			var m results.Measurement
 			var s results.Samples
-			for range 10 { // a busy machine may bring no reply within 200 ms, or carry less in both halves of them
+			for range 10 { // a busy machine may bring no reply within 200 ms, or too few, or carry less in both halves of them
 				c := speak(t, append(slices.Repeat([]string{whole}, replies), "", "")...) // it reads on, and says nothing
 				m = measure(t, read(t, "{size: 1Ki, connections: 4, "+load+"}"), c)
-				if s = m.Samples["test"]; s.Lost < s.Wanted && m.Facts["overloaded"] == "" {
+				if s = m.Samples["test"]; s.Lost > 0 && s.Lost < s.Wanted && m.Facts["overloaded"] == "" {
 					break
 				}
 			}

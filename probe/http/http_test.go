@@ -79,7 +79,7 @@ func TestServers(t *testing.T) {
 						p := read(t, fmt.Sprintf("{server: %s, size: %s, %s}", server, size, load))
 						m := measure(t, p, c)
 						for range 5 {
-							if m.Facts["overloaded"] == "" {
+							if m.Facts["overloaded"] == "" && m.Samples["test"].Wanted > 0 {
 								break // otherwise this machine is busy with something else
 							}
 							m = measure(t, p, c)
@@ -94,7 +94,7 @@ func TestServers(t *testing.T) {
 						if p.Arrivals == Paced && (s.Wanted < 59 || s.Wanted > 61) {
 							t.Errorf("%s %s: %d requests in 300 ms", size, load, s.Wanted)
 						}
-						if want := int(min(s.Wanted, 64)); len(m.Worst) != want || m.Worst[0].End <= m.Worst[0].Begin {
+						if want := int(min(s.Wanted, 64)); len(m.Worst) != want || want > 0 && m.Worst[0].End <= m.Worst[0].Begin {
 							t.Errorf("%s %s: the longest: %v", size, load, m.Worst)
 						}
 						rate := m.Values["test-rate"]

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -228,7 +229,22 @@ func traces(t *testing.T, scenario string) hosttest.State {
 	if err != nil {
 		t.Fatal(err)
 	}
+	maps.DeleteFunc(s, func(name, _ string) bool { return isOthers(name, filepath.Dir(scenario)) })
 	return s.WithoutWorkers()
+}
+
+// isOthers reports whether a value of a State is a process that has nothing to do with a folder, neither by its environment
+// nor by its arguments nor by where it is: others on this host come and go.
+func isOthers(name, dir string) bool {
+	pid, is := strings.CutPrefix(name, "process ")
+	if !is {
+		return false
+	}
+	pid, _, _ = strings.Cut(pid, " ")
+	where, _ := os.Readlink("/proc/" + pid + "/cwd") // it may have ended
+	environ, _ := os.ReadFile("/proc/" + pid + "/environ")
+	cmdline, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+	return !strings.HasPrefix(where, dir) && !strings.Contains(string(environ)+string(cmdline), dir)
 }
 
 // volatile are sysctls that say what happens, and set nothing.

@@ -325,12 +325,12 @@ func (c *cache) forget() { c.changed.Store(true) }
 func (c *cache) get(ctx context.Context, o lanes.Options, age time.Duration) (enforce.Status, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	changed := c.changed.Load()
+	changed := c.changed.Swap(false)
 	if !changed && time.Since(c.at) <= age {
 		return c.last, nil
 	}
+	c.at = time.Time{} // what was known is no answer any more, also where this one fails
 	lanes.Settled(ctx, o.Dir, changed)
-	c.changed.Store(false)
 	l, err := lanes.Look(o)
 	if err != nil {
 		return enforce.Status{}, err

@@ -231,9 +231,9 @@ func (l *Lanes) restoreAttached(ctx context.Context, a *Applied) error {
 	return ctx.Err()
 }
 
-// Again does steps of an attached workload that somebody else has undone. They restore what they find now.
-func (l *Lanes) Again(ctx context.Context, at attached.Workload, steps []journal.Step) error {
-	return attached.Again(ctx, l.journal, at, steps)
+// Redo does steps of an attached workload that somebody else has undone. They restore what they find now.
+func (l *Lanes) Redo(ctx context.Context, at attached.Workload, steps []journal.Step) error {
+	return attached.Redo(ctx, l.journal, at, steps)
 }
 
 // redoStep does a step again in the journal that has it, so that the value to restore stays the original one.

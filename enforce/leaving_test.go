@@ -167,7 +167,7 @@ func driftOf(t *testing.T, l *Lanes) []Drift {
 
 // A quota that somebody has set since a workload came into its lane is lifted once more, as is one that was not
 // there then. The workload gets back the last ones.
-func TestAgain(t *testing.T) {
+func TestRedo(t *testing.T) {
 	b, l := withWorkload(t)
 	const none = "max 100000"
 	files := []string{path.Dir(workloadGroup) + "/cpu.max", workloadGroup + "/cpu.max"}
@@ -197,7 +197,7 @@ func TestAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, resized := range []string{"150000 100000", "200000 100000"} {
-		if err = l.Again(t.Context(), at, lifted(resized)); err != nil {
+		if err = l.Redo(t.Context(), at, lifted(resized)); err != nil {
 			t.Error(err)
 		}
 		have(none)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -296,6 +297,39 @@ func TestOpenWait(t *testing.T) {
 		t.Fatal("Await keeps the lock: ", err)
 	}
 	if err = errors.Join(j.Close(), Await(t.Context(), filepath.Join(dir, "none"), nil)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lock that outlives a process that was killed, as what it was about to start has it, is waited for.
+func TestLockOfTheDead(t *testing.T) {
+	dir := stateDirectory(t)
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := stateDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	l, err := takeLock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = l.f.Truncate(0); err == nil {
+		_, err = l.f.WriteAt(fmt.Appendf(nil, "isolane apply (process %d)\n", dead.ProcessState.Pid()), 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Busy(dir) {
+		t.Error("busy by a process that has ended")
+	}
+	time.AfterFunc(200*time.Millisecond, func() { _ = l.f.Close() })
+	j, err := Open(dir, "test", (&fakeHost{}).ops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = j.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,9 +60,13 @@ func parseHolder(text string) Holder {
 // process. The file's text names the holder.
 type lock struct{ f *os.File }
 
+// afterlife is longer than a lock outlives a process that was killed. What it was just about to start has the
+// file too, until it becomes another program, which may take a while on a busy machine.
+const afterlife = 3 * time.Second
+
 func takeLock(dir string) (*lock, error) {
 	path := filepath.Join(dir, "lock")
-	for {
+	for began := time.Now(); ; {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
 			return nil, err
@@ -69,6 +74,13 @@ func takeLock(dir string) (*lock, error) {
 		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			if errors.Is(err, unix.EWOULDBLOCK) {
 				err = &BusyError{dir, holder(f)}
+			}
+			if busy, is := errors.AsType[*BusyError](err); is && busy.Holder.ended() && time.Since(began) < afterlife {
+				if err = f.Close(); err != nil {
+					return nil, err
+				}
+				<-time.After(5 * time.Millisecond)
+				continue
 			}
 			return nil, errors.Join(err, f.Close())
 		}
@@ -99,8 +111,17 @@ func Busy(dir string) bool {
 		return false
 	}
 	defer f.Close()
-	h := holder(f)
-	return h.PID == 0 || !errors.Is(unix.Kill(h.PID, 0), unix.ESRCH)
+	return !holder(f).ended()
+}
+
+// ended reports whether the process is known, and has ended, whether or not its parent has waited for it.
+func (h Holder) ended() bool {
+	if h.PID == 0 {
+		return false
+	}
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", h.PID)) // it may have ended
+	state := strings.TrimSpace(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	return errors.Is(unix.Kill(h.PID, 0), unix.ESRCH) || strings.HasPrefix(state, "Z")
 }
 
 // holder reads who has the lock. The holder writes that a moment after it has taken the lock, so holder

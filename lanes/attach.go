@@ -205,7 +205,7 @@ func (l *Lanes) LiftQuotas(ctx context.Context) (of []string, err error) {
 	found, err := l.Limited()
 	for _, at := range l.Attached {
 		if steps := found[at.Journal]; err == nil && len(steps) > 0 {
-			of, err = append(of, at.Lane), l.Again(ctx, at, steps)
+			of, err = append(of, at.Lane), l.Redo(ctx, at, steps)
 		}
 	}
 	return of, err

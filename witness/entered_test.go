@@ -158,7 +158,7 @@ func TestEnteredLive(t *testing.T) {
 func remove(t *testing.T, dir string) {
 	t.Helper()
 	err := os.Remove(dir)
-	for by := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(by); err = os.Remove(dir) {
+	for by := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(by); err = os.Remove(dir) {
 		runtime.Gosched()
 	}
 	if err != nil {

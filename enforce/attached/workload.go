@@ -234,9 +234,9 @@ func UntilNone(ctx context.Context, j *journal.Journal, next func() ([]journal.S
 		"the lane wants, such as %s %s: try again", last.Kind, last.Target)
 }
 
-// Again does steps of a workload for which somebody else has set other values since, or for the first time.
+// Redo does steps of a workload for which somebody else has set other values since, or for the first time.
 // These values, in Before, become those to restore. beside is the open journal of the lanes.
-func Again(ctx context.Context, beside *journal.Journal, at Workload, steps []journal.Step) error {
+func Redo(ctx context.Context, beside *journal.Journal, at Workload, steps []journal.Step) error {
 	j, err := beside.Beside(at.Journal)
 	if err != nil {
 		return err

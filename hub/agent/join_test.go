@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
 	"math/big"
@@ -207,7 +208,12 @@ func TestJoinThenAway(t *testing.T) {
 		t.Errorf("asked for %q, expected %q, %v", asked, want, err)
 	}
 	a.renewed = time.Time{}
-	if err = a.replace(t.Context(), a.server.core, certificate{"none/host.crt", api.User, api.Hosts}); err == nil || !a.askedLately(time.Hour) {
+	for range 2 { // a client that reads the certificate anew, as once a second at most, closes the connection that it begins
+		if err = a.replace(t.Context(), a.server.core, certificate{"none/host.crt", api.User, api.Hosts}); !errors.Is(err, net.ErrClosed) {
+			break
+		}
+	}
+	if err == nil || !a.askedLately(time.Hour) {
 		t.Errorf("a certificate that cannot be kept is asked for again at once, %v", err)
 	}
 }

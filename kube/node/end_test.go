@@ -70,7 +70,7 @@ func makeGroup(t *testing.T, in, name string, v2 bool) string {
 	}
 	t.Cleanup(func() {
 		err := os.Remove(dir)
-		for by := time.Now().Add(time.Second); err != nil && time.Now().Before(by); err = os.Remove(dir) {
+		for by := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(by); err = os.Remove(dir) {
 			goruntime.Gosched() // ended processes leave the cgroup a moment later
 		}
 		if err != nil {

@@ -159,6 +159,8 @@ func TestNoAnswer(t *testing.T) {
 		{"echo 'ovs-vsctl: unix:db.sock: database connection failed (Permission denied)' >&2; exit 1", ""},
 		{"kill -ALRM $$", "no answer within 10 s: is ovs-vswitchd running?"},
 		{"echo '{}'", "EOF"},
+		{"[ -e $0.asked ] && { echo '{}'; exit; }; : > $0.asked; echo 'ovs-ofctl: /run/b.mgmt: failed to open socket (Broken pipe)' >&2; exit 1",
+			"EOF"}, // asked again
 	} {
 		dir := t.TempDir()
 		if c.script != "" {

@@ -23,19 +23,36 @@ const (
 	ofctl = "ovs-ofctl"
 )
 
-// tool runs a tool of Open vSwitch and returns its output. A change waits until ovs-vswitchd has made it, for
-// a limited time.
-func tool(ctx context.Context, name, stdin string, args ...string) (string, error) {
-	const seconds = "10"
-	var out, errs bytes.Buffer
+// seconds is how long a tool may take.
+const seconds = "10"
+
+// run runs a tool of Open vSwitch once, and returns its output and the last line of its errors.
+func run(ctx context.Context, name, stdin string, args ...string) (out, said string, err error) {
+	var output, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, append([]string{"--timeout=" + seconds}, args...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &output, &errs
 	runtime.LockOSThread() // the tool dies with this thread: so it changes nothing after a SIGKILL of Isolane
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	said := strings.TrimSpace(errs.String())
-	said = said[strings.LastIndexByte(said, '\n')+1:]
+	err = cmd.Run()
+	said = strings.TrimSpace(errs.String())
+	return output.String(), said[strings.LastIndexByte(said, '\n')+1:], err
+}
+
+// hungUp reports whether ovs-vswitchd closed a connection before it was asked anything, as a busy one does
+// now and then that has just made the bridge.
+func hungUp(said string) bool {
+	return strings.Contains(said, "failed to open socket (Broken pipe)") ||
+		strings.Contains(said, "failed to open socket (Connection reset by peer)")
+}
+
+// tool runs a tool of Open vSwitch and returns its output. A change waits until ovs-vswitchd has made it, for
+// a limited time.
+func tool(ctx context.Context, name, stdin string, args ...string) (string, error) {
+	out, said, err := run(ctx, name, stdin, args...)
+	for tries := 0; err != nil && hungUp(said) && tries < 5; tries++ {
+		out, said, err = run(ctx, name, stdin, args...)
+	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		err = unanswered(nobody(name + " is not there: expected Open vSwitch (package openvswitch-switch)"))
@@ -53,7 +70,7 @@ func tool(ctx context.Context, name, stdin string, args ...string) (string, erro
 	default:
 		err = errors.New(said)
 	}
-	return out.String(), err
+	return out, err
 }
 
 func unanswered(why error) error { return &journal.UnansweredError{Err: why} }

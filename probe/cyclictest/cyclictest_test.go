@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
 )
@@ -164,8 +169,13 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		if freeze > 0 {
-			<-time.After(time.Second) // until it measures
+			for !measures(cmd.Process.Pid) {
+				<-time.After(10 * time.Millisecond)
+			}
+			<-time.After(time.Second) // longer than its first activation takes
 			stop := cmd.Process.Signal(syscall.SIGSTOP)
+			// On a busy machine the thread that is to stop the others may wait for a CPU, while they measure on.
+			stop = errors.Join(stop, unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WSTOPPED, nil))
 			<-time.After(freeze)
 			if err := errors.Join(stop, cmd.Process.Signal(syscall.SIGCONT)); err != nil {
 				t.Error(err)
@@ -192,6 +202,14 @@ func TestRun(t *testing.T) {
 	if s := m.Samples["c"]; s.Lost < 450 || uint64(h.TotalCount())+s.Lost != s.Wanted || h.Max() < int64(400*time.Millisecond) {
 		t.Errorf("%d samples, %d of %d skipped, max %s: expected about 500 skipped", h.TotalCount(), s.Lost, s.Wanted, time.Duration(h.Max()))
 	}
+}
+
+// measures reports whether a thread of a process has the priority to measure with.
+func measures(pid int) bool {
+	return slices.ContainsFunc(task.Threads(host.Live(), pid), func(tid int) bool {
+		attr, err := unix.SchedGetAttr(tid, 0)
+		return err == nil && attr.Policy == unix.SCHED_FIFO
+	})
 }
 
 func FuzzParse(f *testing.F) {

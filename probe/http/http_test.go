@@ -79,7 +79,7 @@ func TestServers(t *testing.T) {
 						p := read(t, fmt.Sprintf("{server: %s, size: %s, %s}", server, size, load))
 						m := measure(t, p, c)
 						for range 5 {
-							if m.Facts["overloaded"] == "" {
+							if m.Facts["overloaded"] == "" && m.Samples["test"].Wanted > 0 {
 								break // otherwise this machine is busy with something else
 							}
 							m = measure(t, p, c)
@@ -94,7 +94,7 @@ func TestServers(t *testing.T) {
 						if p.Arrivals == Paced && (s.Wanted < 59 || s.Wanted > 61) {
 							t.Errorf("%s %s: %d requests in 300 ms", size, load, s.Wanted)
 						}
-						if want := int(min(s.Wanted, 64)); len(m.Worst) != want || m.Worst[0].End <= m.Worst[0].Begin {
+						if want := int(min(s.Wanted, 64)); len(m.Worst) != want || want > 0 && m.Worst[0].End <= m.Worst[0].Begin {
 							t.Errorf("%s %s: the longest: %v", size, load, m.Worst)
 						}
 						rate := m.Values["test-rate"]
@@ -138,17 +138,26 @@ func TestFrozenServer(t *testing.T) {
 		c := serve(t, p, "127.0.0.1")
 		c.Window = 2 * time.Second
 		pid := worker(t, c)
-		var group sync.WaitGroup
-		group.Go(func() {
-			<-time.After(time.Second)
-			stop := syscall.Kill(pid, syscall.SIGSTOP)
-			<-time.After(500 * time.Millisecond)
-			if err := errors.Join(stop, syscall.Kill(pid, syscall.SIGCONT)); err != nil {
-				t.Error(err)
+		frozen := func() results.Measurement {
+			var group sync.WaitGroup
+			group.Go(func() {
+				<-time.After(time.Second)
+				stop := syscall.Kill(pid, syscall.SIGSTOP)
+				<-time.After(500 * time.Millisecond)
+				if err := errors.Join(stop, syscall.Kill(pid, syscall.SIGCONT)); err != nil {
+					t.Error(err)
+				}
+			})
+			defer group.Wait()
+			return measure(t, p, c)
+		}
+		m := frozen()
+		for range 5 {
+			if m.Facts["overloaded"] == "" && (m.Facts["waitedForConnection"] == "" || connections < 1000) {
+				break // otherwise this machine is busy with something else
 			}
-		})
-		m := measure(t, p, c)
-		group.Wait()
+			m = frozen()
+		}
 		h, err := m.Samples["test"].Histogram.Decode()
 		if err != nil {
 			t.Fatal(err)
@@ -239,13 +248,24 @@ func TestReplies(t *testing.T) {
 		"long head": {"rate: max", []string{"HTTP/1.1 200 OK\r\n" + strings.Repeat("A: b\r\n", 2000)}, "head of a reply"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := measure(t, read(t, "{size: 1Ki, connections: 4, "+c.load+"}"), speak(t, c.replies...))
-			failed, done := m.Values["test-errors"], m.Values["test-rate"]/5 // of 200 ms
-			right := failed > done && strings.Contains(strings.Join(m.Void, "\n"), c.fail)
-			if c.fail == "" && c.replies != nil {
-				right = done > 2*failed
+			var m results.Measurement
+			var failed, done float64
+			right := false
+			for range 10 { // a busy machine may give client or server no CPU within 200 ms, or the client too late
+				m = measure(t, read(t, "{size: 1Ki, connections: 4, "+c.load+"}"), speak(t, c.replies...))
+				void := strings.Join(m.Void, "\n")
+				failed, done = m.Values["test-errors"], m.Values["test-rate"]/5 // of 200 ms
+				right = failed > done && strings.Contains(void, c.fail)
+				if c.fail == "" && c.replies != nil {
+					right = done > 2*failed
+				}
+				s := m.Samples["test"]
+				right = right && count(t, s)+s.Lost == s.Wanted
+				if right || failed+done > 0 && !strings.Contains(void, "the client could not keep up") {
+					break
+				}
 			}
-			if s := m.Samples["test"]; !right || count(t, s)+s.Lost != s.Wanted {
+			if !right {
 				t.Errorf("%g failed, %g done, void %q, %v", failed, done, m.Void, m.Facts)
 			}
 		})
@@ -258,9 +278,15 @@ func TestSilence(t *testing.T) {
 	whole := "HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n" + strings.Repeat("x", 1024)
 	for load, replies := range map[string]int{"rate: 400, arrivals: paced": 14, "rate: max": 8} {
 		t.Run(load, func(t *testing.T) {
-			c := speak(t, append(slices.Repeat([]string{whole}, replies), "", "")...) // it reads on, and says nothing
-			m := measure(t, read(t, "{size: 1Ki, connections: 4, "+load+"}"), c)
-			s := m.Samples["test"]
+			var m results.Measurement
+			var s results.Samples
+			for range 10 { // a busy machine may bring no reply within 200 ms, or too few, or carry less in both halves of them
+				c := speak(t, append(slices.Repeat([]string{whole}, replies), "", "")...) // it reads on, and says nothing
+				m = measure(t, read(t, "{size: 1Ki, connections: 4, "+load+"}"), c)
+				if s = m.Samples["test"]; s.Lost > 0 && s.Lost < s.Wanted && m.Facts["overloaded"] == "" {
+					break
+				}
+			}
 			if len(m.Overloaded) != 1 || !strings.HasSuffix(m.Overloaded[0], " got no reply") || s.Histogram != "" || s.Lost == 0 || s.Lost >= s.Wanted {
 				t.Errorf("overloaded %q, %+v", m.Overloaded, s)
 			}

@@ -117,7 +117,7 @@ func (f family) tool(ctx context.Context, name, stdin string, args ...string) (s
 		case err = <-f.ended: // why nobody answers it
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-		default:
+		case <-time.After(time.Second / 10): // that a program has ended is known a moment later
 			err = fmt.Errorf("%s: %w%s", name, err, lastLine(said.Bytes()))
 		}
 		return "", err

@@ -251,37 +251,47 @@ func TestAttacks(t *testing.T) {
 				return out > 0 && out < sent && (other > 0) == (forwarding == kernel)
 			}},
 		} {
-			outside, sent := listens(t, "isolane-town", "p1", mark), listens(t, "isolane-customer-1", uplink, mark)
-			behind, wan := listens(t, "isolane-customer-2", uplink, mark), listens(t, "isolane-router-2", "eth0", mark)
-			customer(t, 2, func(device netlink.Link, got leased) error {
-				if got.router != own() || !inside().Contains(got.address) {
-					t.Errorf("leased %v", got)
-				}
-				watch, err := watchStrays(device.Attrs(), got)
-				if err != nil {
-					return err
-				}
-				defer watch.close()
-				var fact string
-				customer(t, 1, func(device netlink.Link, self leased) error {
-					m, err := c.attack.run(t.Context(), probe.Conditions{Warmup: 1e8, Window: 2e8,
-						Address: netip.MustParseAddrPort(outsideAt + ":80")}, device.Attrs(), self)
-					fact = m.Facts["attack"]
-					return err
+			attacked := func() (all, out, other int) {
+				outside, sent := listens(t, "isolane-town", "p1", mark), listens(t, "isolane-customer-1", uplink, mark)
+				behind, wan := listens(t, "isolane-customer-2", uplink, mark), listens(t, "isolane-router-2", "eth0", mark)
+				customer(t, 2, func(device netlink.Link, got leased) error {
+					if got.router != own() || !inside().Contains(got.address) {
+						t.Errorf("leased %v", got)
+					}
+					watch, err := watchStrays(device.Attrs(), got)
+					if err != nil {
+						return err
+					}
+					defer watch.close()
+					var fact string
+					customer(t, 1, func(device netlink.Link, self leased) error {
+						m, err := c.attack.run(t.Context(), probe.Conditions{Warmup: 1e8, Window: 2e8,
+							Address: netip.MustParseAddrPort(outsideAt + ":80")}, device.Attrs(), self)
+						fact = m.Facts["attack"]
+						return err
+					})
+					<-time.After(200 * time.Millisecond) // what is under way
+					if n, first, err := watch.count(); n != 0 || err != nil {
+						t.Errorf("%s: %d frames of others at customer 2, the first %s, %v", c.attack, n, first, err)
+					}
+					all, out, other = sent(), outside(), wan()
+					if want := fmt.Sprintf("%s by the last customer: %d frames", c.attack, all); all == 0 || !strings.HasPrefix(fact, want+" of 6000 at 20000 a second;") {
+						t.Errorf("%d frames of customer 1: %s", all, fact)
+					}
+					if n := behind(); n != 0 {
+						t.Errorf("%s: of %d frames %d came to the customer of router 2", c.attack, all, n)
+					}
+					return nil
 				})
-				<-time.After(200 * time.Millisecond) // what is under way
-				if n, first, err := watch.count(); n != 0 || err != nil {
-					t.Errorf("%s: %d frames of others at customer 2, the first %s, %v", c.attack, n, first, err)
-				}
-				all, out, other := sent(), outside(), wan()
-				if want := fmt.Sprintf("%s by the last customer: %d frames", c.attack, all); all == 0 || !strings.HasPrefix(fact, want+" of 6000 at 20000 a second;") {
-					t.Errorf("%d frames of customer 1: %s", all, fact)
-				}
-				if n := behind(); n != 0 || !c.leave(all, out, other) {
-					t.Errorf("%s: of %d frames %d left, %d came to router 2, and %d to its customer", c.attack, all, out, other, n)
-				}
-				return nil
-			})
+				return all, out, other
+			}
+			all, out, other := attacked()
+			for tries := 0; c.attack == flood && out < all && tries < 5; tries++ { // on a busy machine some find no room on their way
+				all, out, other = attacked()
+			}
+			if !c.leave(all, out, other) {
+				t.Errorf("%s: of %d frames %d left, and %d came to router 2", c.attack, all, out, other)
+			}
 		}
 	})
 }
@@ -359,13 +369,27 @@ func TestStrays(t *testing.T) {
 			}); err != nil {
 				return err
 			}
-			n, first, err = watch.count()
+			n, first, err = allStrays(watch, 3)
 			if n != 3 || !strings.Contains(first, "020909090909") || err != nil {
 				t.Errorf("%d frames of others, the first %q, %v; expected 3", n, first, err)
 			}
 			return nil
 		})
 	})
+}
+
+// allStrays counts the frames of others, until so many have come: on a busy machine they may be on their way for a while.
+func allStrays(watch stray, want uint64) (n uint64, first string, err error) {
+	for end := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(end); <-time.After(time.Millisecond) {
+		more, frame, cerr := watch.count()
+		if n, err = n+more, cerr; first == "" {
+			first = frame
+		}
+		if n >= want {
+			break
+		}
+	}
+	return n, first, err
 }
 
 // So are stray IPv6 frames: a router advertisement, another customer's search for neighbours, and anything
@@ -408,7 +432,7 @@ func TestStraysIPv6(t *testing.T) {
 			}); err != nil {
 				return err
 			}
-			if n, first, err := watch.count(); n != c.want || err != nil {
+			if n, first, err := allStrays(watch, c.want); n != c.want || err != nil {
 				t.Errorf("%s: %d frames of others, the first %q, %v", name, n, first, err)
 			}
 			watch.close()

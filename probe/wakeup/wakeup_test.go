@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +21,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/results"
@@ -143,9 +146,14 @@ func TestFreeze(t *testing.T) {
 	if _, err = lines.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(time.Second) // until it measures
-	began := time.Now()
+	for !measures(cmd.Process.Pid) {
+		<-time.After(10 * time.Millisecond)
+	}
+	<-time.After(time.Second) // longer than its first activation takes
 	stop := cmd.Process.Signal(syscall.SIGSTOP)
+	// On a busy machine the thread that is to stop the others may wait for a CPU, while they measure on.
+	stop = errors.Join(stop, unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WSTOPPED, nil))
+	began := time.Now()
 	<-time.After(500 * time.Millisecond)
 	frozen := time.Since(began)
 	if err = errors.Join(stop, cmd.Process.Signal(syscall.SIGCONT)); err != nil {
@@ -168,6 +176,14 @@ func TestFreeze(t *testing.T) {
 	if float64(late) < 0.95*want || float64(half) < 0.45*want || missed < 0.95*want {
 		t.Errorf("%d samples over 2 ms, %d over half of the time, %g missed: expected about %g", late, half, missed, want)
 	}
+}
+
+// measures reports whether a thread of a process has the priority to measure with.
+func measures(pid int) bool {
+	return slices.ContainsFunc(task.Threads(host.Live(), pid), func(tid int) bool {
+		attr, err := unix.SchedGetAttr(tid, 0)
+		return err == nil && attr.Policy == unix.SCHED_FIFO
+	})
 }
 
 // Signals, such as those of Go's scheduler, to each thread, end no sleep early.

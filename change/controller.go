@@ -2,10 +2,15 @@ package change
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/journal"
 )
@@ -53,9 +58,25 @@ func (c controller) Write(_ context.Context, s journal.Step, value string) error
 		list = slices.Sorted(slices.Values(append(list, strings.Fields(value)...)))
 		return c.write(name, strings.Join(list, " "))
 	case value == "":
-		return c.write(name, "-"+controller)
+		err := c.write(name, "-"+controller)
+		if by := c.enabledBelow(path.Dir(name), controller); errors.Is(err, unix.EBUSY) && by != "" {
+			return &journal.NeededError{By: by}
+		}
+		return err
 	}
 	return c.write(name, "+"+controller)
+}
+
+// enabledBelow returns the first child of a cgroup that enables a controller for its own children, or "". The
+// cgroup must keep it then (Documentation/admin-guide/cgroup-v2.rst, "Top-down Constraint").
+func (c controller) enabledBelow(group, controller string) string {
+	all, _ := filepath.Glob(filepath.Join(c.root, group, "*", "cgroup.subtree_control")) // the pattern is right
+	for _, file := range all {
+		if text, _ := os.ReadFile(file); slices.Contains(strings.Fields(string(text)), controller) {
+			return strings.TrimPrefix(filepath.Dir(file), strings.TrimSuffix(c.root, "/"))
+		}
+	}
+	return ""
 }
 
 // Shell returns a command that writes cgroup.subtree_control.

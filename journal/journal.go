@@ -330,9 +330,12 @@ func (j *Journal) undo(ctx context.Context, op Op, s Step, force bool) error {
 	case err != nil:
 		return fmt.Errorf("undo %s %s: %w", s.Kind, s.Target, err)
 	case now != s.After && (s.Replaced == "" || now != s.Replaced) && !force && !mayOverwrite(op, s, now):
-		return errors.Join(j.log.undone(s), &LeftAlone{s, now})
+		return errors.Join(j.log.undone(s), &LeftAlone{Step: s, Now: now})
 	}
 	err = op.Write(ctx, s, s.Before)
+	if n, is := errors.AsType[*NeededError](err); is {
+		return errors.Join(j.log.undone(s), &LeftAlone{s, now, n.By})
+	}
 	if j.waits(s.Inverse(), err) {
 		return nil
 	}

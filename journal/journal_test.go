@@ -301,6 +301,26 @@ func TestOpenWait(t *testing.T) {
 	}
 }
 
+// What somebody else relies on stays as it is, and that is told; the other steps are taken back.
+func TestNeeded(t *testing.T) {
+	h := &fakeHost{values: map[string]string{"a": "1", "b": "1"}}
+	j, err := Open(stateDirectory(t), "test", h.ops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = j.Apply(t.Context(), []Step{{Kind: "fake", Target: "a", After: "2"}, {Kind: "fake", Target: "b", After: "2"}}); err != nil {
+		t.Fatal(err)
+	}
+	h.refuse = map[string]error{"b": fmt.Errorf("b: %w", &NeededError{"somebody"})}
+	err = j.Undo(t.Context())
+	if err == nil || err.Error() != `undo fake b: left alone: somebody needs it (it was "1" before)` || h.values["a"] != "1" || len(j.Pending()) > 0 {
+		t.Errorf("%v, %v, pending %v", err, h.values, j.Pending())
+	}
+	if err = j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A lock that outlives a process that was killed, as what it was about to start has it, is waited for.
 func TestLockOfTheDead(t *testing.T) {
 	dir := stateDirectory(t)

@@ -9,16 +9,26 @@ import (
 	"strings"
 )
 
-// LeftAlone is a step that was not taken back, because somebody else has changed the target since.
+// LeftAlone is a step that was not taken back: somebody else has changed the target since, or needs it.
 type LeftAlone struct {
-	Step Step
-	Now  string
+	Step     Step
+	Now      string
+	NeededBy string // or ""
 }
 
 func (l *LeftAlone) Error() string {
-	return fmt.Sprintf("undo %s %s: left alone: somebody changed it from %q to %q since (it was %q before)",
-		l.Step.Kind, l.Step.Target, l.Step.After, l.Now, l.Step.Before)
+	why := fmt.Sprintf("somebody changed it from %q to %q since", l.Step.After, l.Now)
+	if l.NeededBy != "" {
+		why = l.NeededBy + " needs it"
+	}
+	return fmt.Sprintf("undo %s %s: left alone: %s (it was %q before)", l.Step.Kind, l.Step.Target, why,
+		l.Step.Before)
 }
+
+// NeededError is the error of an Op that cannot take a step back, because somebody else relies on it.
+type NeededError struct{ By string }
+
+func (n *NeededError) Error() string { return n.By + " needs it" }
 
 // Reconcile makes the done steps equal to the wanted ones: it takes back those no longer wanted, the last
 // first, and then does those that are missing. With seen the caller has just seen that all done steps are in

@@ -220,6 +220,8 @@ type Left struct {
 	Before string `json:"before"`
 	Set    string `json:"set"`
 	Found  string `json:"found"`
+	// NeededBy is who relies on it, where nobody has changed it.
+	NeededBy string `json:"neededBy,omitempty"`
 }
 
 // PutEach puts the lanes of files in force; files has a slice for each file. It first tries all together, so
@@ -297,7 +299,7 @@ func (l *Lanes) Put(ctx context.Context, p plan.Placement) (Applied, error) {
 func (l *Lanes) left() []Left {
 	all := []Left{}
 	for _, a := range l.Left {
-		all = append(all, Left{a.Step.Target, a.Step.Before, a.Step.After, a.Now})
+		all = append(all, Left{a.Step.Target, a.Step.Before, a.Step.After, a.Now, a.NeededBy})
 	}
 	return all
 }

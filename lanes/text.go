@@ -158,8 +158,11 @@ func idle(l plan.Lane) string {
 
 func printLeft(w io.Writer, all []Left) {
 	for _, a := range all {
-		fmt.Fprintf(w, "left as it is: %s: somebody changed it from %q to %q since, it was %q before\n", a.Name,
-			a.Set, a.Found, a.Before)
+		why := fmt.Sprintf("somebody changed it from %q to %q since", a.Set, a.Found)
+		if a.NeededBy != "" {
+			why = a.NeededBy + " needs it"
+		}
+		fmt.Fprintf(w, "left as it is: %s: %s, it was %q before\n", a.Name, why, a.Before)
 	}
 }
 

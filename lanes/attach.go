@@ -199,13 +199,17 @@ func (l *Lanes) Limited() (map[string][]journal.Step, error) {
 	return found, nil
 }
 
-// LiftQuotas lifts the CPU quotas that Limited finds, and returns the lanes of their workloads. A workload
-// that leaves its lane gets back the quota that was found last.
+// LiftQuotas lifts the CPU quotas that Limited finds, and returns the lanes where it did. A workload that
+// leaves its lane gets back the quota that was found last.
 func (l *Lanes) LiftQuotas(ctx context.Context) (of []string, err error) {
 	found, err := l.Limited()
 	for _, at := range l.Attached {
-		if steps := found[at.Journal]; err == nil && len(steps) > 0 {
-			of, err = append(of, at.Lane), l.Redo(ctx, at, steps)
+		steps := found[at.Journal]
+		if err != nil || len(steps) == 0 {
+			continue
+		}
+		if err = l.Redo(ctx, at, steps); err == nil {
+			of = append(of, at.Lane)
 		}
 	}
 	return of, err

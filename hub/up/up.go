@@ -244,9 +244,9 @@ func withoutPods() []string {
 		"--etcd-count-metric-poll-period=0", "--etcd-db-metric-poll-interval=0"}
 }
 
-// atOnce returns flags that limit how many requests the API server works on at a time: each needs ten times
-// the memory of the report that it reads or writes, and many hosts come at once after a hub was away. The
-// others wait, each host in its turn. Much fewer would let hosts wait while a slow disk leaves the CPUs idle.
+// atOnce returns flags that limit how many requests the API server works on at a time: each needs memory for
+// the report that it reads or writes, and many hosts come at once after a hub was away. The others wait. With
+// fewer, hosts were refused where others used the CPUs (docs/measurements.md, "A hub of 1,000 hosts").
 func atOnce() []string {
 	cpus := max(2, runtime.NumCPU())
 	return []string{fmt.Sprintf("--max-requests-inflight=%d", 60*cpus),

@@ -64,6 +64,7 @@ type Report struct {
 	File       string    `json:"file,omitempty"` // as the caller names it
 	Rows       int       `json:"rows"`
 	Sources    int       `json:"sources"`
+	Compared   int       `json:"compared"` // rows that a rule could compare with others, or with a limit
 	Findings   []Finding `json:"findings"` // the worst first, then in the order of the table
 	Table      []Figure  `json:"-"`        // all rows
 }

@@ -19,6 +19,9 @@ func (r Report) Verdict() string {
 	verdict := map[Severity]string{Contradiction: "the figures do not agree",
 		Impossible: "there are impossible figures",
 		Suspicious: "there are suspicious figures"}[r.Worst()]
+	if r.Compared == 0 {
+		verdict = cmp.Or(verdict, "no figure could be compared")
+	}
 	return cmp.Or(verdict, "the figures agree") + ": " +
 		quantity.Count(number[Contradiction], "contradiction") + ", " +
 		quantity.Count(number[Impossible], "impossible finding") + ", " +
@@ -37,7 +40,8 @@ func (r Report) Write(w io.Writer) {
 func (r Report) Text(on terminal.Terminal) string {
 	var b strings.Builder
 	b.WriteString(on.Fold(on.Bold(terminal.Clean(r.File)+": "), r.Verdict()))
-	b.WriteString(on.Fold("  ", quantity.Count(r.Rows, "row")+" of "+quantity.Count(r.Sources, "source")))
+	b.WriteString(on.Fold("  ", quantity.Count(r.Rows, "row")+" of "+quantity.Count(r.Sources, "source")+
+		fmt.Sprintf("; %d compared with others, or with a limit", r.Compared)))
 	for _, f := range r.Findings {
 		f.write(&b, on)
 	}

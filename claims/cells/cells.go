@@ -19,13 +19,15 @@ type Table struct {
 	Rows   []*row.Row
 	Cells  []Cell
 	Of     map[*row.Row]Cell
+	Used   map[*row.Row]bool  // figures of which a rule took the value
 	Binary map[[2]string]bool // source and unit whose prefix means a power of 1,024
 	Roles  map[string]*Place
 }
 
 // Of groups the rows by configuration.
 func Of(rows []*row.Row) *Table {
-	t := &Table{Rows: rows, Of: map[*row.Row]Cell{}, Binary: map[[2]string]bool{}, Roles: map[string]*Place{}}
+	t := &Table{Rows: rows, Of: map[*row.Row]Cell{}, Used: map[*row.Row]bool{}, Binary: map[[2]string]bool{},
+		Roles: map[string]*Place{}}
 	t.Cells = row.Grouped[Cell](rows, func(w *row.Row) string { return w.Conditions })
 	for _, c := range t.Cells {
 		for _, w := range c {
@@ -59,7 +61,12 @@ func (t *Table) Groups(use func(*row.Row) bool, key func(*row.Row) string) []Cel
 
 // Base returns a figure in seconds, bytes, or either per second. The prefix of its unit means what the other
 // figures show.
-func (t *Table) Base(w *row.Row) row.Span { return w.Value.Scaled(t.scale(w)) }
+func (t *Table) Base(w *row.Row) row.Span {
+	t.Used[w] = true
+	return t.value(w)
+}
+
+func (t *Table) value(w *row.Row) row.Span { return w.Value.Scaled(t.scale(w)) }
 
 func (t *Table) scale(w *row.Row) float64 {
 	if t.isBinary(w) {
@@ -112,7 +119,7 @@ func (t *Table) Find(c Cell, name string, fits func(*row.Row) bool) *row.Row {
 	if r.Fastest {
 		var most *row.Row
 		for _, w := range r.Setup[at.Source] {
-			if most == nil || t.Base(w).Mid > t.Base(most).Mid {
+			if most == nil || t.value(w).Mid > t.value(most).Mid {
 				most = w
 			}
 		}
@@ -131,7 +138,7 @@ func (t *Table) Find(c Cell, name string, fits func(*row.Row) bool) *row.Row {
 
 // Only returns the first row if all rows have the same value, else nil.
 func (t *Table) Only(rows []*row.Row) *row.Row {
-	other := func(w *row.Row) bool { return t.Base(w) != t.Base(rows[0]) }
+	other := func(w *row.Row) bool { return t.value(w) != t.value(rows[0]) }
 	if len(rows) == 0 || slices.ContainsFunc(rows, other) {
 		return nil
 	}

@@ -37,7 +37,7 @@ func All() map[string]*Role {
 			Nominal: true},
 		"packet": {Dims: sizes, Words: "packet pkt", Nominal: true, Settings: "packet,packet size,pkt,pkt size"},
 		"frame":  {Dims: sizes, Words: "frame", Nominal: true, Settings: "frame,frame size"},
-		"block":  {Dims: sizes, Words: "block bs", Nominal: true},
+		"block":  {Dims: sizes, Words: "block bs", Nominal: true, Settings: "bs,block,block size"},
 		"moved":  {Dims: []row.Dimension{row.SizeRate, row.BitRate}, Words: Moved, Not: notMoved},
 		"moved_both": {Dims: []row.Dimension{row.SizeRate, row.BitRate}, Words: bothWays,
 			Not: "link nic port interface line rel"},
@@ -53,7 +53,7 @@ func All() map[string]*Role {
 		"interval": {Dims: durations, Words: "interval period", Not: "kill stop restart report reporting log",
 			Nominal: true},
 		"loops":   {Dims: counts, Words: loops, Not: failedWords, Nominal: true},
-		"samples": {Dims: counts, Words: loops + " requests measurements", Not: failedWords},
+		"samples": {Dims: counts, Words: loops + " requests measurements observations", Not: failedWords},
 		"sampled": {Dims: counts, Words: "packets pkts frames datagrams", Settings: "samples,packets,loops",
 			Only: "sent transmitted received tx rx total number of count measured"},
 		"requests": {Dims: counts, Words: "requests responses", Not: failedWords},
@@ -148,6 +148,7 @@ func parts() map[string]*Role {
 	amounts := []row.Dimension{row.Count, row.Rate, row.Size, row.SizeRate, row.BitRate}
 	return map[string]*Role{
 		"goodput":    {Dims: rates, Words: "goodput"},
+		"bitrate":    {Dims: rates, Words: "bitrate", Only: "mean sender receiver"},
 		"throughput": {Dims: rates, Words: "throughput bandwidth", Not: notMoved},
 		"upward":     {Dims: amounts, Words: "up upload uplink upstream tx ul"},
 		"read":       {Dims: amounts, Words: "read reads"},

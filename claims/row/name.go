@@ -17,19 +17,18 @@ type Stat struct {
 }
 
 var (
-	separators  = regexp.MustCompile(`[\s_()\[\]=:;/,-]+`)
+	separators  = regexp.MustCompile(`^%|[\s_()\[\]=:;/,-]+%?`) // %usr
 	percentiles = regexp.MustCompile(`^(?:p(\d{1,2}(?:\.\d+)?|100)|(\d{1,2}(?:\.\d+)?)(?:th|st|nd|rd|%))$`)
-	split9s     = regexp.MustCompile(`(?i)(^|[_ -])(p\d{1,2})_(\d+)($|[_ -])`) // p99_9
-	run9s       = regexp.MustCompile(`(?i)(^|[_ -])(p99)(9+)($|[_ -])`)        // p9999
+	split9s     = regexp.MustCompile(`(?i)(^|[_ -])(p\d{1,2})_(\d+)($|[_ -])`)                // p99_9
+	joined      = regexp.MustCompile(`([a-z]{2})([A-Z][a-z])`)                                // AverageLatency
+	ranked      = regexp.MustCompile(`(?i)\bpercentile[ _=-]?(\d\d?(?:\.\d+)?|100)($|[_ -])`) // percentile 99
+	run9s       = regexp.MustCompile(`(?i)(^|[_ -])(p99)(9+)($|[_ -])`)                       // p9999
 )
 
 // WordsOf splits a name into words, in lower case.
 func WordsOf(name string) []string {
 	name = run9s.ReplaceAllString(split9s.ReplaceAllString(name, "$1$2.$3$4"), "$1$2.$3$4")
 	words := separators.Split(strings.ToLower(name), -1)
-	for k, w := range words {
-		words[k] = strings.TrimPrefix(w, "%") // %usr
-	}
 	return slices.DeleteFunc(words, func(w string) bool { return w == "" })
 }
 

@@ -157,7 +157,8 @@ func (r *reader) row() (*Row, error) {
 			"%.40q: expected a unit such as us, ms, s, req/s, Gbps, GB/s, MB, percent, "+
 				"ratio or count; text, version or date where the value is no number", w.UnitText)
 	}
-	metric := runTimes.ReplaceAllString(w.Metric, "${1}duration$4")
+	metric := ranked.ReplaceAllString(joined.ReplaceAllString(w.Metric, "$1 $2"), "p$1$2")
+	metric = runTimes.ReplaceAllString(metric, "${1}duration$4")
 	metric = w.withoutUnit(metric)
 	w.Words, w.Parts = WordsOf(metric), partsOf(w.Config)
 	w.Stem, w.Stat = StatOf(metric)

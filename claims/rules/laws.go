@@ -63,6 +63,7 @@ func products() []law {
 			unless: saying(saysNotMean)},
 		{rule: "product", left: "volume", sign: "=", right: "moved × run", about: asked,
 			unless: saying(saysNotMean)},
+		{rule: "product", left: "volume", sign: "=", right: "bitrate × run", about: asked, soft: maybeApart},
 		{rule: "product", left: "run", sign: "=", right: "loops × interval", about: asked,
 			or: "loops × interval ÷ workers"},
 		{rule: "product", left: "energy", sign: "=", right: "power × run", about: asked, soft: maybeApart,

@@ -104,13 +104,11 @@ func hosts() []law {
 			unless: isNoHost, so: so},
 		{rule: "whole", left: "taken", sign: "≤", right: "host_cpus", in: row.Count, unless: isNoHost, so: so},
 		{rule: "whole", left: "cpus", sign: "≤", right: "host_cpus", once: true, in: row.Count, unless: isNoHost,
-			soft: func(instance) string {
-				return "Unless virtual CPUs share those of the host, or they are of several hosts, a figure is wrong."
-			}, so: so},
+			so: so, soft: suspect("Unless virtual CPUs share those of the host, or they are of several hosts, a " +
+				"figure is wrong.")},
 		{rule: "whole", left: "cpu_at", sign: "≤", right: "host_cpus − 1", in: row.Count, unless: isNoHost,
-			soft: func(instance) string {
-				return "Numbers of CPUs begin with 0: the host has none of this number, unless some of them are offline."
-			}, so: so},
+			soft: suspect("Numbers of CPUs begin with 0: the host has none of this number, unless some are offline."),
+			so:   so},
 	}
 }
 

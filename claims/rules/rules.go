@@ -122,6 +122,7 @@ func Audit(ctx context.Context, from io.Reader) (claims.Report, error) {
 			r.Findings = append(r.Findings, f)
 		}
 	}
+	r.Compared = len(row.Keep(rows, func(w *row.Row) bool { return t.Used[w] }))
 	slices.SortStableFunc(r.Findings, func(a, b claims.Finding) int {
 		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.Figures[0].Line, b.Figures[0].Line))
 	})

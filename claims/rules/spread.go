@@ -124,7 +124,7 @@ func (t *table) repeats() []hit {
 		return fmt.Sprint(byFigure(w), w.Unit.Dim, w.IsChange() && w.Unit.Factor == 1) // 75% less is 4x less
 	}) {
 		least, most := t.Extremes(rows)
-		if !t.Base(least).Below(t.Base(most)) {
+		if len(rows) < 2 || !t.Base(least).Below(t.Base(most)) {
 			continue
 		}
 		sum := quantity.Count(len(rows), "value") + ", from " + t.Printed(least) + " to " + t.Printed(most)

@@ -3,6 +3,21 @@ package rules
 // plantedToo continues planted: machines, failures, money, windows, and statements about several rows.
 func plantedToo() map[string]string {
 	return map[string]string{
+		"order/names as programs print them": `
+YCSB,READ,95thPercentileLatency(us),us,803,
+YCSB,READ,99thPercentileLatency(us),us,422>1422,
+YCSB,READ,MaxLatency(us),us,91263,
+YCSB,READ,Operations,count,500000,`,
+		"order/percentile before its number": `
+sockperf,ping-pong,percentile 50.0,us,6.011,
+sockperf,ping-pong,percentile 99.9,us,5.9>12.9,`,
+		"product/bitrate": `
+iperf3,udp,Transfer,GB,1.75>1.25,
+iperf3,udp,Bitrate,Mbits/sec,1000,
+iperf3,udp,duration,s,10,`,
+		"product/blocks of a condition": `
+fio,randread; bs=4KiB,iops,IOPS,250112,
+fio,randread; bs=4KiB,bandwidth,MiB/s,1124>977,`,
 		"over-window": `
 wan,1 stream,window,KiB,256,
 wan,1 stream,rtt_mean,ms,40,
@@ -449,6 +464,15 @@ slot,veth,throughput,Gbps,90,
 weak,nodes=1; weak scaling,run_time,s,100,
 weak,nodes=4; weak scaling,run_time,s,104,
 weak,nodes=4; weak scaling,scaling_efficiency,percent,96,`,
+		"what sockperf and sysbench print": `
+sockperf,ping-pong,observations,count,812345,
+sockperf,ping-pong,avg-latency,us,6.121,
+sockperf,ping-pong,percentile 99.9,us,12.9,
+sockperf,ping-pong,MAX observation,us,77.1,
+sysbench,threads=16,transactions,count,121213,
+sysbench,threads=16,queries,count,2424260,
+sysbench,threads=16,latency avg,ms,7.92,
+sysbench,threads=16,latency max,ms,88.30,`,
 		"power of a table that names the link only": `
 pow setup,nic,link_rate,Gbps,100,
 pow,a,power,W,320,

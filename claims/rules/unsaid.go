@@ -75,12 +75,12 @@ func (t *table) lacksOfResults() []lack {
 			},
 			so: "How much it was cannot be said, nor compared with others."},
 		{rule: "mean-only", of: func(w *row.Row) bool {
-			return w.Stat.Kind == "mean" && w.IsLatency() && w.IsResult()
-		}, by: byStem,
+			return w.Stat.Kind == "mean" && w.IsLatency() && w.IsResult() &&
+				!confidence.MatchString(strings.Join(w.Words, " "))
+		}, by: byUnchanged,
 			has: func(w *row.Row) bool {
-				isNamed := func(o *row.Row) bool { // "99th percentile" has no stem
-					return o.Stem == "" && o.Stat.Rank > 0 && o.Unit.Dim == row.Duration
-				}
+				// "99th percentile" has no stem.
+				isNamed := func(o *row.Row) bool { return o.Stem == "" && o.Stat.Rank > 0 && o.Unit.Dim == row.Duration }
 				return isTail(w) || w.IsChange() && hasTail(w) || slices.ContainsFunc(t.Of[w], isNamed)
 			},
 			sum: func(rows []*row.Row) []string {
@@ -195,15 +195,17 @@ func (t *table) pair(w *row.Row) (low, high *row.Row) {
 // unbounded says why the number of samples of a maximum is unknown, or "" if it is known.
 func (t *table) unbounded(w *row.Row) string {
 	c := t.Of[w]
-	run, samples := t.Find(c, "run", nil), t.Find(c, "samples", nil)
-	loops, interval := t.Find(c, "loops", nil), t.Find(c, "interval", nil)
+	run, loops, interval := t.Find(c, "run", nil), t.Find(c, "loops", nil), t.Find(c, "interval", nil)
+	isSaid := func(name string) bool {
+		return t.Find(c, name, nil) != nil || slices.ContainsFunc(c, t.Roles[name].Fits)
+	}
 	switch {
 	case run != nil && t.Base(run).Mid <= row.Year:
 		return ""
 	case loops != nil && interval != nil && t.Base(loops).Mid*t.Base(interval).Mid > row.Year:
 		return fmt.Sprintf("%s × %s = %s is no duration of a run", t.Printed(loops), t.Printed(interval),
 			row.Show(row.Duration, t.Base(loops).Mid*t.Base(interval).Mid))
-	case samples == nil && t.Find(c, "sampled", nil) == nil && !slices.ContainsFunc(c, t.Roles["sampled"].Fits):
+	case !slices.ContainsFunc(strings.Fields("samples sampled transactions queries operations"), isSaid):
 		return "no duration and no number of samples"
 	default:
 		return ""

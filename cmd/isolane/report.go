@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -40,7 +39,7 @@ func reportCommand() *cobra.Command {
 		}
 		s, err := results.Read(args[0])
 		if err == nil {
-			err = to.RefuseOverwrite(filepath.Join(args[0], results.File))
+			err = to.RefuseOverwrite(args[0])
 		}
 		if err != nil {
 			return nil, cli.Usage(err)

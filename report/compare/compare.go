@@ -117,7 +117,7 @@ func Stored(a, b string, all bool) (Document, error) {
 	var sides [2]Side
 	for i, name := range []string{a, b} {
 		dir := name
-		if filepath.Base(name) == results.File {
+		if base := filepath.Base(name); base == results.File || base == results.Packed {
 			dir = filepath.Dir(name)
 		}
 		s, err := results.Read(dir)

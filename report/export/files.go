@@ -65,16 +65,15 @@ func (e Exports) Printed() bool {
 	return slices.ContainsFunc(e, func(one exported) bool { return one.file == "" })
 }
 
-// RefuseOverwrite returns an error if an export would overwrite an existing file.
-func (e Exports) RefuseOverwrite(name string) error {
-	kept, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	for _, one := range e {
-		if at, err := os.Stat(one.file); err == nil && os.SameFile(at, kept) {
-			return fmt.Errorf("--export %s=%s: these are the results themselves: name another file", one.Name,
-				one.file)
+// RefuseOverwrite returns an error if an export would overwrite the results in dir.
+func (e Exports) RefuseOverwrite(dir string) error {
+	for _, name := range []string{results.File, results.Packed} {
+		kept, err := os.Stat(filepath.Join(dir, name))
+		for _, one := range e {
+			if at, wrong := os.Stat(one.file); err == nil && wrong == nil && os.SameFile(at, kept) {
+				return fmt.Errorf("--export %s=%s: these are the results themselves: name another file", one.Name,
+					one.file)
+			}
 		}
 	}
 	return nil

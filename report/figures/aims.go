@@ -152,7 +152,7 @@ func (s *Summary) judgeGoal(m metric.Metric, ratio float64, own, base *Cell) Aim
 }
 
 // tailAim compares a percentile of the merged histograms. The blocks or boots support it: they give the
-// interval, and in how many of them it is lower.
+// interval, and in how many of them the aim holds.
 func (s *Summary) tailAim(m metric.Metric, g results.Goal, ownCell, baseCell *Cell) Aim {
 	own, base, ratio := ownCell.Figure(m), baseCell.Figure(m), g.Percent/100
 	a := Aim{Text: m.Noun + " " + strings.ToUpper(g.Statistic), State: NoFigure,
@@ -179,8 +179,8 @@ func (s *Summary) tailAim(m metric.Metric, g results.Goal, ownCell, baseCell *Ce
 	}
 	switch n := len(found.Blocks); {
 	case n > 1:
-		a.Found += fmt.Sprintf(", lower in %d of %s, %s by %[3]s %s%%", below, quantity.Count(n, found.Of()),
-			found.Of(), found.SpreadText())
+		a.Found += fmt.Sprintf(", below %g%% in %d of %s, %s by %[4]s %s%%", g.Percent, below,
+			quantity.Count(n, found.Of()), found.Of(), found.SpreadText())
 	case n == 1:
 		a.Found += fmt.Sprintf(", of one %s", found.Of())
 	default:

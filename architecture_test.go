@@ -241,7 +241,7 @@ plan                   700       25  which interrupts are a lane's, out of plan/
 plan/search           1950       20  others' use of a pool; combinations of too few nodes are spared, and of those that have nothing; a refusal says who has the functions
 plan/solver           2100       10  fewer hugepages as a change; how large a lane may be within a part; what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
-probe                  806       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one; by hand, whole: out of cmd/isolane
+probe                  809       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one; by hand, whole: out of cmd/isolane; a merge key that cannot be what it looks like
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          2100        6  its frames, also for probe router; the kernel as a forwarder; where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take; a forwarder in a virtual machine

@@ -23,6 +23,9 @@ func Decode(settings []byte, into any) error {
 	data, noYAML := yaml.YAMLToJSONStrict(settings)
 	if noYAML != nil {
 		text := strings.TrimPrefix(noYAML.Error(), "yaml: ")
+		if strings.Contains(text, "already set") && strings.Contains(string(settings), "<<") {
+			text += ": beside << expected no key of what it merges"
+		}
 		return fmt.Errorf("expected YAML: %s", strings.Join(strings.Fields(text), " "))
 	}
 	path, err := wrong(data, into, err)

@@ -47,8 +47,9 @@ func (s Scenario) validateLane() error {
 			return errors.New("spec.network.path: expected none, the factor path varies it")
 		case err != nil:
 			return err
-		}
-		if spec.Cgroup.Path != "" {
+		case len(spec.Objective.Bounds()) > 0:
+			return errors.New("spec.objective: expected none, only --lane judges that of a lane: use spec.aims")
+		case spec.Cgroup.Path != "":
 			return errors.New("spec.cgroup.path: expected none, what runs in this lane is started by the session")
 		}
 		return spec.Validate()

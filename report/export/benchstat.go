@@ -86,6 +86,8 @@ func unit(m metric.Metric) string {
 		return "ns/op"
 	case "":
 		return "value"
+	case "%":
+		return "%"
 	}
 	return word(m.Metric.Unit, "")
 }

@@ -147,10 +147,12 @@ func sampleNote(s *figures.Summary, m metric.Metric) string {
 			format.Count(stats.SamplesFor(0.99)), format.Count(stats.SamplesFor(0.999)))
 	}
 	if lost > 0 {
-		note += fmt.Sprintf(" %s were lost, and are longer than all of them; max and mean are of the rest.",
+		return note + fmt.Sprintf(" %s were lost, and are longer than all of them; max and mean are of the rest.",
 			format.Count(lost))
 	}
-	return note
+	// 1 − (1 − 3/n)^n is 95%: the rule of three (Hanley and Lippman-Hand, JAMA 249, 1983).
+	return note + fmt.Sprintf(" The chance that a further sample is beyond the max of %s is less than 3 in "+
+		"%[1]s (at 95%%).", format.Count(least))
 }
 
 // once leaves out repetitions.

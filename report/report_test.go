@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"isolane.dev/isolane/report/figures"
@@ -364,6 +365,25 @@ func TestMeaningIsNotInNames(t *testing.T) {
 }
 
 // Text and page say the verdict; without an objective they say how to get one.
+// A session from elsewhere may have anything in its names and notes: a terminal does not obey it.
+func TestTextObeysNobody(t *testing.T) {
+	data, err := json.Marshal(session.Quick(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.ReplaceAll(data, []byte("noisy"), []byte(`no\u001b[2Jisy\u0007`))
+	var s results.Session
+	if err = json.Unmarshal(data, &s); err != nil {
+		t.Fatal(err)
+	}
+	s.Scenario.Title += "\x1b]0;title\x07"
+	s.Notes, s.Environment.CPUModel = append(s.Notes, "a\x1b[31m note"), "\x9b31m"
+	text := printed(t, s, 100)
+	if k := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && unicode.IsControl(r) }); k >= 0 {
+		t.Errorf("%.60q", text[k:])
+	}
+}
+
 func TestObjectiveShown(t *testing.T) {
 	s := session.Proved(t, "standard", 10, lane.Objective{
 		RTT: map[string]quantity.Duration{"p99": quantity.Duration(30 * time.Microsecond)}})

@@ -22,7 +22,7 @@ import (
 // Text prints the session as a terminal can show it.
 func Text(w io.Writer, s figures.Summary, on terminal.Terminal) error {
 	p := printer{on: on}
-	p.fold("", on.Bold(s.Session.Scenario.Name+": "+s.Session.Scenario.Title))
+	p.WriteString(on.Fold("", on.Bold(terminal.Clean(s.Session.Scenario.Name+": "+s.Session.Scenario.Title))))
 	if why := s.Unfinished(); why != "" {
 		p.fold("", why)
 	}
@@ -280,11 +280,10 @@ type printer struct {
 	on terminal.Terminal
 }
 
-func (p *printer) fold(head, text string) { p.WriteString(p.on.Fold(head, text)) }
+func (p *printer) fold(head, text string) { p.WriteString(p.on.Fold(head, terminal.Clean(text))) }
 
 func (p *printer) title(text string) {
-	p.WriteString("\n")
-	p.fold("", p.on.Bold(text))
+	p.WriteString("\n" + p.on.Fold("", p.on.Bold(terminal.Clean(text))))
 }
 
 // state prints the state of an aim, coloured if it is a verdict.
@@ -316,7 +315,7 @@ func (p *printer) table(t table) {
 		}
 	}
 	if len(t.Rows) > 0 {
-		p.WriteString(p.on.Table(out))
+		p.WriteString(p.on.Table(out.Clean()))
 	}
 	for _, n := range t.Notes {
 		if n != "" {

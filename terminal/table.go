@@ -20,6 +20,22 @@ type Table struct {
 	Figures []int // the columns that are right-aligned
 }
 
+// Clean returns a table of plain texts with Clean applied to each.
+func (t Table) Clean() Table {
+	all := func(texts []string) []string {
+		texts = slices.Clone(texts)
+		for k, text := range texts {
+			texts[k] = Clean(text)
+		}
+		return texts
+	}
+	clean := Table{Head: all(t.Head), Figures: t.Figures}
+	for _, row := range t.Rows {
+		clean.Rows = append(clean.Rows, all(row))
+	}
+	return clean
+}
+
 // Table returns the lines of a table within Columns. If it is too wide, the last column is folded, or goes
 // below its row; then other texts are folded; and columns for which there is still no room follow below, as a
 // table that repeats the first column.

@@ -121,7 +121,7 @@ func (t *table) repeats() []hit {
 	var hits []hit
 	use := func(w *row.Row) bool { return w.Unit.Dim > row.Other && !w.IsBound() && w.Qualifier != "limit" }
 	for _, rows := range t.Groups(use, func(w *row.Row) string {
-		return fmt.Sprint(byFigure(w), w.Unit.Dim, w.IsChange() && w.Unit.Factor == 1) // 75% less is 4x less
+		return fmt.Sprint(byFigure(w), w.Unit.Dim, w.IsChange() && w.Unit.Factor == 1, w.Unit.Points) // 75%: 4x
 	}) {
 		least, most := t.Extremes(rows)
 		if len(rows) < 2 || !t.Base(least).Below(t.Base(most)) {

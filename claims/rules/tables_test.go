@@ -464,6 +464,11 @@ slot,veth,throughput,Gbps,90,
 weak,nodes=1; weak scaling,run_time,s,100,
 weak,nodes=4; weak scaling,run_time,s,104,
 weak,nodes=4; weak scaling,scaling_efficiency,percent,96,`,
+		"less in percent, and in percentage points": `
+web,before,cpu_usage,percent,92,
+web,after,cpu_usage,percent,61,
+web,after vs before,cpu_usage_reduction,percent,34,
+web,after vs before,cpu_usage_reduction,pp,31,`,
 		"what sockperf and sysbench print": `
 sockperf,ping-pong,observations,count,812345,
 sockperf,ping-pong,avg-latency,us,6.121,

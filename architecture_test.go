@@ -268,7 +268,7 @@ prove/testbed         2500       15  applications that take frames before the ke
 quantity               250       10  loads as shares of a measured capacity
 report                2500        5  bounds of late clients in tables; what was found stands first, also without aims; a file for each chart; what was lost, for programs; loads that cells hold, against each other; guards that failed are named in sentences; runs whose CPUs were near and far
 report/answers         500        5  published tables, row by row, beside sessions; guards, loads and widths that leave an answer open
-report/chart           770        5  texts hide the lines below them; each axis has a scale; bounds are marked
+report/chart           772        5  texts hide the lines below them; each axis has a scale; bounds are marked; names in capitals
 report/compare         758       11  boots are compared where runs are not of one boot; how many a verdict needs; guards of the sessions lower verdicts; two directories: out of cmd/isolane
 report/curves          250        5  out of report/figures
 report/evidence        450       16  what of the conditions differs between boots, for figures and compare; out of report/figures; what the machine did, and settings that differ, likewise; what is counted, for tables; what programs of others took; how far the CPUs were from each other

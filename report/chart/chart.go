@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -119,7 +120,8 @@ func round(v float64) float64 { return math.Round(100*v) / 100 }
 
 // key explains a mark, in as many columns as its text needs in the widest font. draw gets its sample's ends.
 func (c *chart) key(text string, sample float64, draw func(x0, x1, y float64)) {
-	wide := sample + 4 + 5.7*float64(terminal.Width(text))
+	capitals := len(regexp.MustCompile(`\p{Lu}`).FindAllString(text, -1)) // more than two need more room
+	wide := sample + 4 + 5.7*float64(terminal.Width(text)) + 3*float64(max(0, capitals-2))
 	if c.keyX+wide > width-margin {
 		c.keyX = margin
 		c.height += lineSkip

@@ -113,3 +113,14 @@ func TestLogTicks(t *testing.T) {
 		}
 	}
 }
+
+// In DejaVu Sans, the widest of the fonts that the page asks for, a capital takes up to 7.6 units.
+func TestKeysInCapitalsHaveRoom(t *testing.T) {
+	for _, text := range []string{"$HOME", "SR-IOV", "KUBERNETES"} {
+		c := chart{keyX: margin}
+		c.key(text, 10, func(_, _, _ float64) {})
+		if need := 14 + 7.6*float64(len(text)); c.keyX-margin < need {
+			t.Errorf("%s: %g units, and it needs %g", text, c.keyX-margin, need)
+		}
+	}
+}

@@ -67,7 +67,7 @@ func All() map[string]*Role {
 		"cpu_use": {Dims: shares, Words: "cpu cpus", Not: "rel over per client host total system steal " +
 			row.ChangeWords},
 		"cpus":        {Dims: counts, Words: "cpus", Only: "as written per cpu socket", Settings: "cpus"},
-		"connections": {Dims: counts, Words: "connections concurrency", Settings: "connections"},
+		"connections": {Dims: counts, Words: "connections concurrency", Settings: "connections,concurrency"},
 		"cores":       {Dims: counts, Words: "cores", Only: "as written per cpu socket"},
 		"threads":     {Dims: counts, Words: "threads", Only: "as written per cpu socket"},
 		"links": {Dims: counts, Words: "link links port ports nic nics interface interfaces uplinks slaves",

@@ -18,6 +18,10 @@ iperf3,udp,duration,s,10,`,
 		"product/blocks of a condition": `
 fio,randread; bs=4KiB,iops,IOPS,250112,
 fio,randread; bs=4KiB,bandwidth,MiB/s,1124>977,`,
+		"in-flight/concurrency": `
+ab,concurrency=10,requests/s,req/s,1000,
+ab,concurrency=10,mean response time,ms,50>10,
+ab,concurrency=10,p99 response time,ms,90,`,
 		"over-window": `
 wan,1 stream,window,KiB,256,
 wan,1 stream,rtt_mean,ms,40,

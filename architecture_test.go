@@ -198,7 +198,7 @@ history/diary          350        5  out of cmd/isolane: programs that use the l
 host                  2494       34  the firmware of board and cards; what runs is read with fewer opens, and for plans without where interrupts fire; pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit; an ID of the machine that is not confidential
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
-host/firmware          150        5  what an inventory says of board and cards, out of host
+host/firmware          150        6  what an inventory says of board and cards, out of host
 host/hosttest          650       20  a large machine in files, to be read; mounts of a test alone; tests that need systemd; threads of interrupts, whose CPU the kernel chooses
 host/mount             100        5
 host/settings          450       10  out of host and audit: what only an audit needs of a machine; what services are told about CPUs and devices, out of audit

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/host/firmware"
 )
 
 // Live returns the file system of this machine.
@@ -77,7 +79,9 @@ func (d dir) descriptor(name string, flags int) (int, error) {
 	for {
 		var fd int
 		var err error
-		if d.root == nil {
+		if d.root == nil && firmware.IsAsked(name) {
+			fd, err = firmware.Ask(name)
+		} else if d.root == nil {
 			fd, err = unix.Open("/"+name, flags, 0)
 		} else {
 			how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}

@@ -74,11 +74,7 @@ func (r *reader) firmware(h *Host) {
 		if d.PF != nil {
 			continue
 		}
-		of := firmware.OfDevice(files, path.Join(pciDir, d.Address), d.Kind)
-		if of == nil && len(d.Netdevs) > 0 && IsLive(r.root) {
-			of = firmware.OfNetwork(d.Netdevs[0])
-		}
-		h.PCIDevices[i].Firmware = of
+		h.PCIDevices[i].Firmware = firmware.OfDevice(files, path.Join(pciDir, d.Address), d.Kind, d.Netdevs)
 	}
 }
 

@@ -3,6 +3,7 @@
 package firmware
 
 import (
+	"errors"
 	"path"
 	"strings"
 
@@ -41,13 +42,17 @@ func OfBoard(f Files) *Board {
 }
 
 // OfDevice reads the version of the firmware of a PCI device, whose directory of sysfs is dir, or returns nil
-// if the kernel does not show it there. kind is that of host.PCIDevice.
-func OfDevice(f Files, dir, kind string) *string {
+// if the kernel does not show it. kind and netdevs are those of host.PCIDevice.
+func OfDevice(f Files, dir, kind string, netdevs []string) *string {
 	switch kind {
 	case "storage": // Documentation/ABI/testing/sysfs-nvme
 		return below(f, dir+"/nvme", "firmware_rev")
 	case "network": // Documentation/ABI/stable/sysfs-class-infiniband
-		return below(f, dir+"/infiniband", "fw_ver")
+		of := below(f, dir+"/infiniband", "fw_ver")
+		if of == nil && len(netdevs) > 0 {
+			of = orNil(brief(f.Text(asked + netdevs[0])))
+		}
+		return of
 	case "gpu": // Documentation/gpu/amdgpu/driver-misc.rst
 		return orNil(brief(f.Text(dir + "/vbios_version")))
 	case "accelerator":
@@ -56,23 +61,37 @@ func OfDevice(f Files, dir, kind string) *string {
 	return nil
 }
 
-// OfNetwork asks the driver of a network interface of this machine, as ethtool -i does, or returns nil if it
-// does not say.
-func OfNetwork(netdev string) *string {
+// asked is a directory that only a snapshot has: a file for each network interface whose driver said its
+// firmware. No file of a running machine has it, so there it is asked for.
+const asked = "ethtool/firmware/"
+
+// IsAsked reports whether Ask says what is in a file of that name.
+func IsAsked(name string) bool { return strings.HasPrefix(name, asked) }
+
+// Ask asks the driver of a network interface of this machine, as ethtool -i does. It returns a descriptor to
+// read what the file of that name in a snapshot would have, nothing if the driver does not say.
+func Ask(name string) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil
+		return -1, err
 	}
 	defer unix.Close(fd)
-	info, err := unix.IoctlGetEthtoolDrvinfo(fd, netdev)
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, strings.TrimPrefix(name, asked))
 	if err != nil {
-		return nil
+		return -1, err
 	}
-	version := brief(unix.ByteSliceToString(info.Fw_version[:]))
-	if version == "N/A" { // of drivers that have none to say
-		version = ""
+	text := unix.ByteSliceToString(info.Fw_version[:])
+	if text == "N/A" { // of drivers that have none to say
+		text = ""
 	}
-	return orNil(version)
+	answer, err := unix.MemfdCreate("firmware", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	if _, err = unix.Pwrite(answer, []byte(text), 0); err != nil {
+		return -1, errors.Join(err, unix.Close(answer))
+	}
+	return answer, nil
 }
 
 // below reads a file of the first device of a class.

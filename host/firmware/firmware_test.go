@@ -57,16 +57,21 @@ func TestDevice(t *testing.T) {
 		"bridge":      {"/nvme/nvme0/firmware_rev", "GDC5602Q\n", ""},
 	} {
 		f, _ := machine(map[string]string{dir + c.file: c.text})
-		got := firmware.OfDevice(f, dir, kind)
+		got := firmware.OfDevice(f, dir, kind, nil)
 		if (got == nil) != (c.want == "") || got != nil && *got != c.want {
 			t.Errorf("%s: got %v, want %q", kind, got, c.want)
 		}
 	}
 }
 
-// There is no such interface, so nobody says anything.
-func TestNetworkUnknown(t *testing.T) {
-	if got := firmware.OfNetwork("no-such-device"); got != nil {
-		t.Errorf("got %q", *got)
+// A snapshot has what the driver of a network card said. Nobody says anything of an interface that is not there.
+func TestNetwork(t *testing.T) {
+	f, _ := machine(map[string]string{"ethtool/firmware/eth0": "8.30 0x8000a4d2 1.2926.0"})
+	got := firmware.OfDevice(f, "sys/bus/pci/devices/0000:01:00.0", "network", []string{"eth0", "eth1"})
+	if got == nil || *got != "8.30 0x8000a4d2 1.2926.0" {
+		t.Errorf("got %v", got)
+	}
+	if fd, err := firmware.Ask("ethtool/firmware/no-such-device"); err == nil || fd != -1 {
+		t.Errorf("got %d, %v", fd, err)
 	}
 }

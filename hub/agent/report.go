@@ -26,8 +26,17 @@ import (
 
 // renewLease tells the hub that this host is alive.
 func (a *Agent) renewLease(ctx context.Context) (err error) {
-	a.server.lease, err = sites.Beat(ctx, a.server.core, a.joined.Name, a.server.lease)
+	s := a.server
+	s.lease, err = s.renewal.Renew(ctx, s.core, a.joined.Name, s.lease)
 	return err
+}
+
+// untilPulse returns how long to wait until the Lease is renewed again.
+func (a *Agent) untilPulse() time.Duration {
+	if a.server == nil {
+		return sites.Renewal(0).Next()
+	}
+	return a.server.renewal.Next()
 }
 
 // changedHere reports whether the hub must be told now about a change here: people also put lanes in force,

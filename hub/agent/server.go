@@ -18,6 +18,7 @@ import (
 
 	"isolane.dev/isolane/hub/api"
 	"isolane.dev/isolane/hub/desired"
+	"isolane.dev/isolane/hub/sites"
 )
 
 // server is the hub as this host reaches it: the host's own namespace.
@@ -35,6 +36,7 @@ type server struct {
 	asked     map[string]api.Instance // Instances that are only to be reserved, by their UIDs
 	heard     time.Time               // when this view was read
 	urls      []string                // by which the hub says that it is reached
+	renewal   sites.Renewal           // as the hub asks
 	list      string                  // resourceVersion of the list, to watch from
 }
 
@@ -56,6 +58,7 @@ func (s *server) View(ctx context.Context) (v desired.View, err error) {
 	if s.urls = nil; system.Annotations[api.URLs] != "" {
 		s.urls = strings.Split(system.Annotations[api.URLs], ",")
 	}
+	s.renewal = sites.RenewalIn(system.Annotations)
 	if s.host, err = s.resource("hosts").Get(ctx, s.name, metav1.GetOptions{}); err != nil {
 		return v, err
 	}

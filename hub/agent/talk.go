@@ -35,22 +35,23 @@ func (a *Agent) talk(ctx context.Context) {
 	defer cancel()
 	switch {
 	case !now.Before(a.next):
-		heard := false
+		heard, begun := false, false
 		a.try(ctx, "the hub", func(context.Context) error {
 			err := a.talkToAny(brief)
 			heard = err == nil
 			return err
 		})
-		a.next, a.pulse, a.glance = now.Add(talkInterval), now.Add(sites.Pulse()), now.Add(glanceInterval)
+		a.next, a.glance = now.Add(talkInterval), now.Add(glanceInterval)
+		a.pulse = now.Add(a.untilPulse())
 		if heard { // otherwise the watch may wait for long
-			a.watch(ctx)
+			begun = a.watch(ctx)
 			debug.FreeOSMemory() // the memory of a talk is not needed again for long
 		}
 		if heard && a.watching.Load() {
-			a.next = now.Add(max(talkInterval, min(sites.Calm(), a.due.Sub(a.clock.hub()))))
+			a.next = now.Add(max(talkInterval, min(sites.Calm(begun), a.due.Sub(a.clock.hub()))))
 		}
 	case !now.Before(a.pulse):
-		if a.pulse = now.Add(sites.Pulse()); a.renewLease(brief) != nil || a.clockMoved() {
+		if a.pulse = now.Add(a.untilPulse()); a.renewLease(brief) != nil || a.clockMoved() {
 			a.next = now // the talk says why, or what is new
 		}
 	case !now.Before(a.glance):
@@ -204,16 +205,16 @@ func (a *Agent) talkNow() {
 	}
 }
 
-// watch makes the agent hear changes of Instances at once.
-func (a *Agent) watch(ctx context.Context) {
+// watch makes the agent hear changes of Instances at once, and reports whether it does so only from now on.
+func (a *Agent) watch(ctx context.Context) (begun bool) {
 	if a.server.list == "" || a.watching.Load() {
-		return
+		return false
 	}
 	a.unwatch()
 	ctx, a.unwatch = context.WithCancel(ctx)
 	w, err := a.server.resource("instances").Watch(ctx, metav1.ListOptions{ResourceVersion: a.server.list})
 	if err != nil {
-		return // the next call sees the changes
+		return false // the next call sees the changes
 	}
 	a.watching.Store(true)
 	go func() {
@@ -224,6 +225,7 @@ func (a *Agent) watch(ctx context.Context) {
 		a.watching.Store(false)
 		a.talkNow() // nobody watches any more
 	}()
+	return true
 }
 
 // names returns the names of those Instances of this host.

@@ -31,6 +31,7 @@ const (
 	Hosts     = "isolane:hosts"                // the group of hosts that have joined
 	Renewing  = "isolane:renewing"             // the group of hosts that use the renewal certificate
 	URLs      = "isolane.dev/hub"              // annotation of namespace kube-system: all URLs of the hub
+	Renewal   = "isolane.dev/renewal"          // annotation there: how often hosts renew their Leases
 	Joining   = "system:bootstrappers:isolane" // group of joining hosts, followed by ":" and a site
 	KeyOf     = "isolane.dev/key"              // annotation of a Host: the digest of its key
 	AppOf     = "isolane.dev/app"              // label of an Instance: NAMESPACE.NAME of its App; App finalizer

@@ -33,6 +33,8 @@ type Controller struct {
 	Client dynamic.Interface
 	Log    *slog.Logger
 	Answer time.Duration // how long a host may take to answer; 0: two seconds
+	// Count, if not nil, is told twice a minute how many hosts the hub has.
+	Count func(ctx context.Context, hosts int)
 
 	index              place.Index
 	apps, hosts, sites cache.Store

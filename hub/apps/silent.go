@@ -56,14 +56,21 @@ func (c *Controller) checkLeases(ctx context.Context) {
 	if c.leasesSince.IsZero() {
 		c.leasesSince = time.Now()
 	}
-	now := map[string]time.Time{}
+	hosts, now := 0, map[string]time.Time{}
 	for n := range leases.Items {
 		lease := &leases.Items[n]
+		if lease.Namespace != api.Namespace(lease.Name) {
+			continue
+		}
+		hosts++
 		at, is := lastSeen(lease)
 		_, known := c.expired[lease.Name]
-		if is && (known || time.Since(c.leasesSince) > returnTime) && lease.Namespace == api.Namespace(lease.Name) {
+		if is && (known || time.Since(c.leasesSince) > returnTime) {
 			now[lease.Name] = at
 		}
+	}
+	if c.Count != nil {
+		c.Count(ctx, hosts)
 	}
 	c.lock.Lock()
 	was := c.expired

@@ -57,6 +57,7 @@ type Host struct {
 	hosts  dynamic.Interface // as the agent, reports by a connection that does not stay
 	rest   func()            // closes it
 	lease  *coordinationv1.Lease
+	asked  sites.Renewal
 
 	listening atomic.Bool
 
@@ -186,23 +187,23 @@ func (h *Host) listen(ctx context.Context) error {
 	h.listening.Store(true)
 	defer h.listening.Store(false)
 	now, ahead := time.Now(), wait.Jitter(sites.Inventory, 1)-sites.Inventory // spreads the hosts
-	reads, says := now.Add(ahead/2), now.Add(ahead)
-	pulse := time.NewTimer(sites.Pulse())
+	reads, says := now.Add(sites.Calm(true)), now.Add(ahead)
+	pulse := time.NewTimer(h.asked.Next())
 	defer pulse.Stop()
 	for {
 		select {
 		case now = <-pulse.C:
-			pulse.Reset(sites.Pulse())
 			switch {
 			case now.After(says):
-				reads, says = now.Add(sites.Calm()), now.Add(sites.Inventory)
+				reads, says = now.Add(sites.Calm(false)), now.Add(sites.Inventory)
 				err = h.talk(ctx)
 			case now.After(reads):
-				reads = now.Add(sites.Calm())
+				reads = now.Add(sites.Calm(false))
 				_, err = h.read(ctx)
 			}
 			h.rest()
 			err = errors.Join(err, h.beat(ctx))
+			pulse.Reset(h.asked.Next())
 		case event, open := <-w.ResultChan():
 			if !open {
 				return nil
@@ -219,10 +220,11 @@ func (h *Host) listen(ctx context.Context) error {
 
 // read reads what the agent reads in each talk, and returns the Host.
 func (h *Host) read(ctx context.Context) (*unstructured.Unstructured, error) {
-	_, err := h.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
+	system, err := h.core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
+	h.asked = sites.RenewalIn(system.Annotations)
 	u, err := h.resource("hosts").Get(ctx, h.Name, metav1.GetOptions{})
 	if err == nil {
 		_, err = h.resource("instances").List(ctx, metav1.ListOptions{})
@@ -232,7 +234,7 @@ func (h *Host) read(ctx context.Context) (*unstructured.Unstructured, error) {
 
 // beat renews the Lease.
 func (h *Host) beat(ctx context.Context) (err error) {
-	h.lease, err = sites.Beat(ctx, h.core, h.Name, h.lease)
+	h.lease, err = h.asked.Renew(ctx, h.core, h.Name, h.lease)
 	return err
 }
 

@@ -268,7 +268,10 @@ func control(ctx context.Context, c *rest.Config, name string, answer time.Durat
 	return func(beside func(context.Context, kubernetes.Interface, dynamic.Interface)) error {
 		return lead(ctx, core, name, func(leading context.Context) {
 			var all sync.WaitGroup
-			all.Go(func() { (&apps.Controller{Core: core, Client: client, Log: s.Log, Answer: answer}).Run(leading) })
+			announcer := sites.Announcer{Core: core, Log: s.Log}
+			controller := apps.Controller{Core: core, Client: client, Log: s.Log, Answer: answer,
+				Count: announcer.Hosts}
+			all.Go(func() { controller.Run(leading) })
 			all.Go(func() { sites.Revoker{Core: core, Hosts: hosts, Log: s.Log}.Run(leading) })
 			all.Go(func() { beside(leading, core, client) })
 			s.Run(leading)

@@ -97,7 +97,7 @@ func tend(ctx context.Context, core kubernetes.Interface, o up.Options, log *slo
 			}
 		}
 		if now := strings.Join(urls, ","); err == nil && now != said {
-			if err = sites.Announce(ctx, core, now); err == nil {
+			if err = sites.AnnounceURLs(ctx, core, now); err == nil {
 				said = now
 			}
 		}

@@ -84,7 +84,7 @@ func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...
 			tb.Fatal(err)
 		}
 	}
-	n := &Node{uncounted: true, claimStore: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, cpuSetters: map[string]string{}, untouched: map[string]bool{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
+	n := &Node{uncounted: true, claimStore: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, cpuSetters: map[string]string{}, untouched: map[string]bool{}, keptOff: map[string]keptOff{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
 		Lanes: lanes.Options{Dir: dir, CPUs: h.Online(), MemoryNodes: h.MemoryNodes()}}}
 	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), known, nil, time.Minute, false)
 	return n

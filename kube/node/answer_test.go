@@ -167,6 +167,29 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+// A claim that a pod has from another one, which was deleted by force, is answered when the lane of that has gone.
+func TestAnswerAfterForce(t *testing.T) {
+	hosttest.Need(t, hosttest.CPUs(2))
+	dir := filepath.Join(t.TempDir(), "isolane")
+	pod, claim := waitingPod("again", "numa0", resource.MustParse("1"))
+	client := fake.NewClientset(pod, claim)
+	n := testNode(t, client, dir, claim)
+	n.CDI = t.TempDir()
+	if err := n.writeCDI(string(claim.UID), "pod-gone", nil); err != nil {
+		t.Fatal(err)
+	}
+	recordLanes(t, dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}},
+		Reasons: []string{}})
+	for _, answered := range []bool{false, true} {
+		err := n.answer(t.Context(), inForce(t, dir), "")
+		c, gerr := client.ResourceV1().ResourceClaims("default").Get(t.Context(), "again", metav1.GetOptions{})
+		if err != nil || gerr != nil || (len(c.Status.Devices) > 0) != answered {
+			t.Fatalf("%v %v: %+v, expected an answer: %t", err, gerr, c, answered)
+		}
+		recordLanes(t, dir)
+	}
+}
+
 // recordLanes records in a directory of the test that lanes are in force.
 func recordLanes(tb testing.TB, dir string, placed ...plan.Lane) {
 	tb.Helper()

@@ -71,7 +71,7 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	clear(r.cpuSetters) // nobody reports containers that ended meanwhile
 	clear(r.untouched)
 	clear(r.keptOff)
-	r.Node.runtime = r.stub
+	r.runtime = r.stub
 	r.mu.Unlock()
 	var updates []*api.ContainerUpdate
 	for _, c := range containers {

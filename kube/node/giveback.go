@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path"
 	"slices"
@@ -98,16 +99,18 @@ func (n *Node) giveBack(ctx context.Context) error {
 func (n *Node) lacks(l *lanes.Lanes, k keptOff) cpuset.Set {
 	dir := path.Join(n.cpusets, k.group)
 	has, err := cpuset.Read(host.Live(), path.Join(dir, "cpuset.cpus")[1:])
-	if err != nil {
+	above, aerr := cgroup.CPUs(host.Live(), path.Dir(path.Dir(dir))) // its pod's cgroup may lack them too
+	if errors.Join(err, aerr) != nil {
 		return cpuset.Set{} // it has ended
 	}
 	cpus, kept, err := n.cpusForOthers(l, k.before)
 	if !kept && err == nil {
-		if cpus, err = cpuset.Parse(k.before); cpus.IsEmpty() && err == nil { // its pod's cgroup may lack them too
-			cpus, err = cgroup.CPUs(host.Live(), path.Dir(path.Dir(dir)))
-		}
+		cpus, err = cpuset.Parse(k.before)
 	}
-	if err != nil || cpus.IsSubsetOf(has) {
+	if cpus.IsEmpty() {
+		cpus = above
+	}
+	if cpus = cpus.Intersection(above); err != nil || cpus.IsSubsetOf(has) {
 		return cpuset.Set{}
 	}
 	return cpus

@@ -73,7 +73,8 @@ func isAnswered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocat
 }
 
 // answerPod answers all claims of a pod at once. If one has no devices yet, or still has the lane of an
-// earlier pod, it waits for the next look. A claim that is reserved for the pod but does not belong to it is refused alone.
+// earlier pod, it waits for the next look. A claim that is reserved for the pod but does not belong to it is
+// refused alone.
 func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	waits *resourceapi.ResourceClaim, why string, late time.Time) error {
 	began := time.Now()

@@ -6,8 +6,20 @@ import (
 	"strconv"
 
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/task"
 )
+
+// RecallInterruptThreads is for when partitions have ended by themselves, with the cgroups of containers, and
+// the interrupts have their CPUs back; see recallInterruptThreads. It does nothing on a host without
+// cgroup v2, which has no partitions.
+func RecallInterruptThreads() {
+	mounts, err := cgroup.Mounted(host.Live())
+	if _, v2 := mounts.Cpuset(); err == nil && v2 {
+		kernel{"/"}.recallInterruptThreads()
+	}
+}
 
 // recallInterruptThreads brings threads of interrupts back to the CPUs where these fire. When a partition
 // comes or goes the kernel gives all kernel threads of the root cgroup the CPUs that no partition has, also
@@ -39,7 +51,8 @@ func (k kernel) recallInterruptThreads() {
 		if may, rerr := k.read(file); rerr == nil && !set[irq] {
 			set[irq] = k.write(file, may) == nil
 		}
-		if fires, still := astray(); still && set[irq] && k.isLive() && !t.Fixed {
+		fires, still := astray()
+		if still && set[irq] && k.isLive() && !t.Fixed {
 			_ = task.SetAffinity(pid, fires) // or it has ended
 		}
 	}

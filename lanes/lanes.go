@@ -349,7 +349,9 @@ func (l *Lanes) Release(ctx context.Context, names ...string) (Released, error) 
 		return r, cmp.Or(l.Recorded(), err)
 	}
 	before := l.Settings()
-	err = l.Apply(ctx, p)
+	if err = l.Apply(ctx, p); host.IsLive(l.o.root) {
+		change.RecallInterruptThreads()
+	}
 	r.Settings, r.Left, r.Waiting = l.Settings(), l.left(), l.Waiting()
 	r.TakenBack = before - r.Settings - len(r.Left)
 	if err == nil {

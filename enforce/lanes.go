@@ -114,7 +114,9 @@ func (l *Lanes) View() (knob.View, error) {
 		h = h.Allowing(l.Allowed)
 		l.hostBefore, l.Placement = &h, plan.WithDevices(h, l.Placement)
 	}
-	v.SetHost(*l.hostBefore, l.Placement)
+	placed := l.Placement
+	placed.Housekeeping = placed.Housekeeping.Difference(l.Allowed.Others)
+	v.SetHost(*l.hostBefore, placed)
 	l.fillView(&v)
 	return v, nil
 }

@@ -83,6 +83,7 @@ func (h Host) BootIsolated() cpuset.Set {
 // Allowance is what may be planned of a host. What it does not name is limited to what the process may use.
 type Allowance struct {
 	CPUs, MemoryNodes cpuset.Set // empty: not named
+	Others            cpuset.Set // CPUs of housekeeping's that no lane may have
 	// Memory is the number of bytes per NUMA node, besides the hugepages in its pools.
 	Memory map[int]uint64
 	// Hugepages is the number of pages in the pools of each node, by page size in bytes.

@@ -45,6 +45,9 @@ type Options struct {
 	// CPUs and MemoryNodes are those that lanes may have; if empty, those that this process may use. So a
 	// program that is itself confined, as in a pod, can plan for the whole machine.
 	CPUs, MemoryNodes cpuset.Set
+	// Others are CPUs that lanes may not have and housekeeping has. Without them, daemons, kernel threads and
+	// interrupts that are kept off lanes go to what lanes leave of CPUs, as in a part of a machine.
+	Others cpuset.Set
 	// Memory limits the bytes that lanes may have of each NUMA node in addition to hugepages from its pools.
 	// Hugepages limits these pages, by node and size in bytes. What is not named is not limited.
 	Memory    map[int]uint64
@@ -73,7 +76,8 @@ func (o Options) Complete() Options {
 func (o Options) Drivers() enforce.Drivers { return enforce.Drivers{Ops: o.Ops, Paths: o.Paths} }
 
 func (o Options) allowed() host.Allowance {
-	return host.Allowance{CPUs: o.CPUs, MemoryNodes: o.MemoryNodes, Memory: o.Memory, Hugepages: o.Hugepages}
+	return host.Allowance{CPUs: o.CPUs, MemoryNodes: o.MemoryNodes, Others: o.Others, Memory: o.Memory,
+		Hugepages: o.Hugepages}
 }
 
 // Lanes are the lanes in force on a host. Only one process at a time can have them open for changes.
@@ -137,6 +141,14 @@ func (o Options) patient() Options {
 		o.Wait = func(journal.Holder) {}
 	}
 	return o
+}
+
+// Want plans lanes beside those in force, on the host as it was before them, and returns that host too. See
+// enforce.Lanes.Want.
+func (l *Lanes) Want(lanes []lane.Lane, prune bool) (plan.Placement, host.Host, error) {
+	p, h, err := l.Lanes.Want(lanes, prune)
+	p.Housekeeping = p.Housekeeping.Union(l.o.Others.Difference(p.CPUs()))
+	return p, h, err
 }
 
 // Need returns a *process.CapabilityError if this process lacks what a command needs to change the host.
@@ -337,7 +349,9 @@ func (l *Lanes) Release(ctx context.Context, names ...string) (Released, error) 
 		return r, cmp.Or(l.Recorded(), err)
 	}
 	before := l.Settings()
-	err = l.Apply(ctx, p)
+	if err = l.Apply(ctx, p); host.IsLive(l.o.root) {
+		change.RecallInterruptThreads()
+	}
 	r.Settings, r.Left, r.Waiting = l.Settings(), l.left(), l.Waiting()
 	r.TakenBack = before - r.Settings - len(r.Left)
 	if err == nil {

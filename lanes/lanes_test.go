@@ -40,6 +40,26 @@ func TestConfinedPlansForOthers(t *testing.T) {
 	}
 }
 
+// CPUs that a caller keeps from lanes stay housekeeping's, also beside lanes in force: all else of the machine may be there.
+func TestOthers(t *testing.T) {
+	root := hosttest.Machine{Packages: 1, CoresPerPackage: 6, ThreadsPerCore: 1}.FS()
+	root["proc/self/mounts"] = &fstest.MapFile{Data: []byte("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")}
+	l, err := Look(Options{Dir: t.TempDir() + "/none", root: root, CPUs: cpuset.MustParse("2-5"), Others: cpuset.MustParse("0-1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := lane.Lane{Metadata: lane.Metadata{Name: "a"}, Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}}}
+	p, _, err := l.Want([]lane.Lane{one}, false)
+	if err != nil || p.Housekeeping.Union(p.CPUs()).String() != "0-5" || p.Housekeeping.Len() != 5 {
+		t.Fatalf("%v: lane %s, housekeeping %s", err, p.CPUs(), p.Housekeeping)
+	}
+	l.Placement = p
+	room, err := l.Free()
+	if err != nil || room.CPUs.Len() != 2 || room.CPUs.Intersects(cpuset.MustParse("0-1")) {
+		t.Errorf("free beside it are %s, %v", room.CPUs, err)
+	}
+}
+
 // Memory and huge pages that a caller keeps are nobody's: a pool of 8 pages on a node of 1 GiB, of which lanes
 // may have 4 pages and 64 MiB.
 func TestKeepsWhatIsNotAllowed(t *testing.T) {

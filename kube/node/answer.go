@@ -72,8 +72,9 @@ func isAnswered(c *resourceapi.ResourceClaim, r resourceapi.DeviceRequestAllocat
 	return false
 }
 
-// answerPod answers all claims of a pod at once. If one has no devices yet, it waits for the next look. A
-// claim that is reserved for the pod but does not belong to it is refused alone.
+// answerPod answers all claims of a pod at once. If one has no devices yet, or still has the lane of an
+// earlier pod, it waits for the next look. A claim that is reserved for the pod but does not belong to it is
+// refused alone.
 func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	waits *resourceapi.ResourceClaim, why string, late time.Time) error {
 	began := time.Now()
@@ -89,6 +90,13 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 			if isAllocatedHere(c, n.Name) && n.isUnanswered(c) {
 				claims = append(claims, c)
 			}
+		}
+	}
+	for _, c := range claims {
+		// The lane of a pod that was deleted by force goes when that has ended. Then this is called again.
+		of, err := n.preparedFor(string(c.UID))
+		if err != nil || of != "" && of != string(pod.UID) && len(lanesOf(l, string(c.UID))) > 0 {
+			return err
 		}
 	}
 	a, err := n.account(l, claims)

@@ -84,7 +84,7 @@ func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...
 			tb.Fatal(err)
 		}
 	}
-	n := &Node{uncounted: true, claimStore: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, cpuSetters: map[string]string{}, untouched: map[string]bool{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
+	n := &Node{uncounted: true, claimStore: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, cpuSetters: map[string]string{}, untouched: map[string]bool{}, keptOff: map[string]keptOff{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
 		Lanes: lanes.Options{Dir: dir, CPUs: h.Online(), MemoryNodes: h.MemoryNodes()}}}
 	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), known, nil, time.Minute, false)
 	return n
@@ -164,6 +164,29 @@ func TestAnswer(t *testing.T) {
 	if c := meta.FindStatusCondition(status("second").Status.Devices[0].Conditions, offer.Refused); c == nil ||
 		c.Message != "the kubelet is static" {
 		t.Errorf("%+v", c)
+	}
+}
+
+// A claim that a pod has from another one, which was deleted by force, is answered when the lane of that has gone.
+func TestAnswerAfterForce(t *testing.T) {
+	hosttest.Need(t, hosttest.CPUs(2))
+	dir := filepath.Join(t.TempDir(), "isolane")
+	pod, claim := waitingPod("again", "numa0", resource.MustParse("1"))
+	client := fake.NewClientset(pod, claim)
+	n := testNode(t, client, dir, claim)
+	n.CDI = t.TempDir()
+	if err := n.writeCDI(string(claim.UID), "pod-gone", nil); err != nil {
+		t.Fatal(err)
+	}
+	recordLanes(t, dir, plan.Lane{Name: ask.Name(string(claim.UID), 0), CPUs: cpuset.Of(1), Spec: lane.Spec{CPUs: lane.CPUs{Count: 1}},
+		Reasons: []string{}})
+	for _, answered := range []bool{false, true} {
+		err := n.answer(t.Context(), inForce(t, dir), "")
+		c, gerr := client.ResourceV1().ResourceClaims("default").Get(t.Context(), "again", metav1.GetOptions{})
+		if err != nil || gerr != nil || (len(c.Status.Devices) > 0) != answered {
+			t.Fatalf("%v %v: %+v, expected an answer: %t", err, gerr, c, answered)
+		}
+		recordLanes(t, dir)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/kube/ask"
@@ -71,6 +70,8 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	r.mu.Lock()
 	clear(r.cpuSetters) // nobody reports containers that ended meanwhile
 	clear(r.untouched)
+	clear(r.keptOff)
+	r.runtime = r.stub
 	r.mu.Unlock()
 	var updates []*api.ContainerUpdate
 	for _, c := range containers {
@@ -80,6 +81,7 @@ func (r *runtime) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 		}
 		// With cgroup v1 this program may have set its CPUs.
 		r.recordOtherPlugin(pods[at], c, r.partition == offer.Cpusets)
+		r.recordKeptOff(pods[at], c)
 		placed, has, cerr := r.laneOf(l, pods[at], c)
 		if cerr == nil && has {
 			cerr = r.attachOrEnd(ctx, placed, c)
@@ -148,9 +150,12 @@ func (r *runtime) adjust(pod *api.PodSandbox, c *api.Container) (*api.ContainerA
 			return nil, err
 		}
 	}
-	cpus, keep, err := r.cpusForOthers(l, c)
+	cpus, keep, err := r.cpusForOthers(l, before(c))
 	if keep {
 		a.SetLinuxCPUSetCPUs(cpus.String())
+	}
+	if keep && !has {
+		a.AddAnnotation(cpusBefore, before(c))
 	}
 	return a, err
 }
@@ -175,6 +180,7 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	delete(r.untouched, c.Id)
 	r.mu.Unlock()
 	r.recordOtherPlugin(pod, c, ours && r.partition == offer.Cpusets)
+	r.recordKeptOff(pod, c)
 	if len(namedLanes(c)) == 0 {
 		return nil
 	}
@@ -195,7 +201,7 @@ func (r *runtime) StartContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 // update returns what a running container should have, or nil if the kernel sees to that. In cgroup v2 a
 // cgroup above limits containers without own CPUs, and is restored later. The runtime could not do that.
 func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Container) *api.ContainerUpdate {
-	cpus, keep, err := r.cpusForOthers(l, c)
+	cpus, keep, err := r.cpusForOthers(l, before(c))
 	if err != nil || !keep || r.unified && !has && c.GetLinux().GetResources().GetCpu().GetCpus() == "" {
 		return nil
 	}
@@ -207,22 +213,6 @@ func (r *runtime) update(l *lanes.Lanes, placed plan.Lane, has bool, c *api.Cont
 	}
 	u.SetLinuxCPUSetCPUs(cpus.String())
 	return u
-}
-
-// cpusForOthers returns the CPUs that containers without a lane may have. keep is false if the kernel keeps
-// them off, or there are no lanes.
-func (r *runtime) cpusForOthers(l *lanes.Lanes, c *api.Container) (cpus cpuset.Set, keep bool, err error) {
-	if len(l.Placement.Lanes) == 0 || r.partition != offer.Cpusets {
-		return cpus, false, nil
-	}
-	has, err := cpuset.Parse(c.GetLinux().GetResources().GetCpu().GetCpus())
-	if err != nil || has.IsEmpty() {
-		return l.Placement.Housekeeping, true, err
-	}
-	if cpus = has.Difference(l.Placement.CPUs()); cpus.IsEmpty() {
-		cpus = l.Placement.Housekeeping
-	}
-	return cpus, true, nil
 }
 
 // laneOf returns the lane of a container's claim. It fails if the claim is not this pod's, or its lane is not

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/nri/pkg/stub"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -57,6 +58,7 @@ type Node struct {
 	claimStore cache.Store         // the claims as the API server sends them
 	kubelet    *kubeletplugin.Helper
 	partition  string // the kind that this kernel makes of a container's cgroup
+	cpusets    string // the directory of the hierarchy with cpusets
 	unified    bool   // the kernel has cgroup v2
 
 	change    turn // held by whoever changes the host
@@ -66,8 +68,11 @@ type Node struct {
 	uncounted bool            // the API server drops that claims count as CPUs of the node
 	// By container id. cpuSetters: why a running container keeps lanes away (it is a plugin that sets
 	// CPUs, or one set its CPUs). untouched: created without CPUs from this program, and not started yet.
+	// keptOff: running with CPUs from this program.
 	cpuSetters map[string]string
 	untouched  map[string]bool
+	keptOff    map[string]keptOff
+	runtime    stub.Stub // the connection to the container runtime; nil before it has synchronized
 
 	// Only watch uses these. published is the last offer; whyNothingOffered is why nothing was offered.
 	published         []resourceapi.Device
@@ -102,9 +107,10 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	_, unified := h.Kernel.Cgroup.Cpuset()
-	n := &Node{Config: c, partition: offer.Partition(h), unified: unified, prepared: map[string]bool{},
-		withheld: map[string]withheld{}, cpuSetters: map[string]string{}, untouched: map[string]bool{},
+	cpusets, unified := h.Kernel.Cgroup.Cpuset()
+	n := &Node{Config: c, partition: offer.Partition(h), cpusets: cpusets, unified: unified,
+		prepared: map[string]bool{}, withheld: map[string]withheld{}, cpuSetters: map[string]string{},
+		untouched: map[string]bool{}, keptOff: map[string]keptOff{},
 		change: make(turn, 1), changed: make(chan struct{}, 1), runtimeSynced: make(chan struct{})}
 	if err = n.recover(ctx); err != nil {
 		return err
@@ -241,6 +247,9 @@ func (n *Node) watch(ctx context.Context) {
 			if failed = n.reconcile(ctx); failed != nil && ctx.Err() == nil {
 				n.Log.ErrorContext(ctx, "look", "err", failed)
 			}
+		}
+		if err := n.giveBack(ctx); err != nil && ctx.Err() == nil {
+			n.Log.WarnContext(ctx, "CPUs of lanes that have gone", "err", err)
 		}
 		select {
 		case <-ctx.Done():

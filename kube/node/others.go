@@ -90,6 +90,7 @@ func (r *runtime) RemoveContainer(_ context.Context, _ *api.PodSandbox, c *api.C
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.untouched, c.Id)
+	delete(r.keptOff, c.Id)
 	if _, is := r.cpuSetters[c.Id]; is {
 		delete(r.cpuSetters, c.Id)
 		r.wakeWatch()

@@ -121,6 +121,7 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	if c.Lanes.CPUs.IsEmpty() { // not only those of this program's own cgroup
 		c.Lanes.CPUs = h.Online()
 	}
+	c.Lanes.Others = h.Online().Difference(c.Lanes.CPUs)
 	c.Lanes.MemoryNodes = h.MemoryNodes()
 	rest, err := clientcmd.BuildConfigFromFlags("", *config)
 	if err != nil {

@@ -422,6 +422,9 @@ func TestOlderKernel(t *testing.T) {
 	look("after a restart of the container", "beside", "late")
 	c.deletePod(t, p)
 	c.until(t, "the lane is released", c.noLanes)
+	for _, pod := range []string{"beside", "late"} {
+		c.until(t, pod+" has the lane's CPUs", func() error { return c.mayUse(t, pod, cpus) })
+	}
 	c.kubectl(t, "", "delete", "pod", "beside", "late", "--wait")
 	c.until(t, "cgroups are as before", func() error {
 		if now := c.cgroups(t); now != before {

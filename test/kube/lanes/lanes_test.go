@@ -121,10 +121,9 @@ func TestLane(t *testing.T) {
 	})
 	c.delete(t, "edge")
 	c.until(t, "the lane is released", c.noLanes)
-	for _, th := range threadsOf(c.processes(t, "noisy")...) { // it was there before the lane
-		if th.allowed == "0" {
-			t.Errorf("thread %d has CPUs 0 only", th.tid)
-		}
+	// The others have its CPUs again: one that was there before the lane, and those that came beside it.
+	for _, pod := range []string{"noisy", "beside", "after", "later"} {
+		c.until(t, pod+" has the lane's CPUs", func() error { return c.mayUse(t, pod, cpus) })
 	}
 	c.lane(t, "again", "", "1")
 	c.ready(t, "again")

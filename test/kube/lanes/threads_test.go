@@ -151,6 +151,37 @@ func (c *cluster) besideInPod(t *testing.T, pod, cpus string, groups int) {
 	}
 }
 
+// mayUse returns an error if a thread of a pod with one container, or of its sandbox, may not use some of these CPUs.
+func (c *cluster) mayUse(t *testing.T, pod, cpus string) error {
+	t.Helper()
+	own, err := c.cgroupOf(pod)
+	if err != nil {
+		return err
+	}
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(own), "*", "cgroup.procs"))
+	if len(files) < 2 {
+		return fmt.Errorf("%s: expected a container and the sandbox, found %v", pod, files)
+	}
+	for _, file := range files {
+		procs, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for _, text := range strings.Fields(string(procs)) {
+			pid, _ := strconv.Atoi(text)
+			for _, th := range threadsOf(pid) {
+				has := list(t, th.allowed)
+				for id := range list(t, cpus) {
+					if !has[id] {
+						return fmt.Errorf("%s: thread %d has CPUs %s", filepath.Dir(file), th.tid, th.allowed)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // wrong reports whether a container has a CPU outside its lane or, if it has no lane, a CPU of a lane.
 func wrong(own, all, has map[int]bool) bool {
 	for id := range has {

@@ -43,6 +43,7 @@ func Check(ctx context.Context, core kubernetes.Interface) error {
 			Verb: "approve"},
 		{Resource: "secrets", Namespace: "kube-system", Verb: "create"},
 		{Resource: "namespaces", Verb: "create"},
+		{Resource: "namespaces", Name: metav1.NamespaceSystem, Verb: "patch"},
 		{Group: api.Group, Resource: "*", Verb: "*"},
 	} {
 		r, err := core.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,

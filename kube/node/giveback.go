@@ -90,8 +90,9 @@ func (n *Node) giveBack(ctx context.Context) error {
 		return err
 	}
 	// Without the lock of the lanes: a container that the runtime starts may wait for that.
-	_, err = runtime.UpdateContainers(slices.Collect(maps.Values(updates)))
-	n.Log.InfoContext(ctx, "gave CPUs back", "containers", len(updates), "err", err)
+	if _, err = runtime.UpdateContainers(slices.Collect(maps.Values(updates))); err == nil {
+		n.Log.InfoContext(ctx, "gave CPUs back", "containers", len(updates))
+	}
 	return err
 }
 

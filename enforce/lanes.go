@@ -114,7 +114,7 @@ func (l *Lanes) View() (knob.View, error) {
 		h = h.Allowing(l.Allowed)
 		l.hostBefore, l.Placement = &h, plan.WithDevices(h, l.Placement)
 	}
-	placed := l.Placement
+	placed := l.Placement // what housekeeping has counts as free for lanes, but Others are none of theirs
 	placed.Housekeeping = placed.Housekeeping.Difference(l.Allowed.Others)
 	v.SetHost(*l.hostBefore, placed)
 	l.fillView(&v)

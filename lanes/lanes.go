@@ -349,7 +349,8 @@ func (l *Lanes) Release(ctx context.Context, names ...string) (Released, error) 
 		return r, cmp.Or(l.Recorded(), err)
 	}
 	before := l.Settings()
-	if err = l.Apply(ctx, p); host.IsLive(l.o.root) {
+	err = l.Apply(ctx, p)
+	if host.IsLive(l.o.root) {
 		change.RecallInterruptThreads()
 	}
 	r.Settings, r.Left, r.Waiting = l.Settings(), l.left(), l.Waiting()

@@ -152,7 +152,7 @@ func sampleNote(s *figures.Summary, m metric.Metric) string {
 	}
 	// 1 − (1 − 3/n)^n is 95%: the rule of three (Hanley and Lippman-Hand, JAMA 249, 1983).
 	return note + fmt.Sprintf(" The chance that a further sample is beyond the max of %s is less than 3 in "+
-		"%[1]s (at 95%%).", format.Count(least))
+		"%[1]s (at 95%%, if samples are independent).", format.Count(least))
 }
 
 // once leaves out repetitions.

@@ -110,6 +110,17 @@ func TestUnkept(t *testing.T) {
 	if l, err := core.CoordinationV1().Leases(api.Namespace("one")).Get(t.Context(), "one", metav1.GetOptions{}); err != nil || l.Spec.RenewTime == nil {
 		t.Errorf("its Lease: %v, %v", l, err)
 	}
+	asked := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "hub", Annotations: map[string]string{api.Renewal: "5m0s"}}}
+	if _, err := core.CoreV1().Namespaces().Update(t.Context(), asked, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.sync(t.Context()); !errors.Is(err, errFull) {
+		t.Errorf("found %v", err)
+	}
+	l, err := core.CoordinationV1().Leases(api.Namespace("one")).Get(t.Context(), "one", metav1.GetOptions{})
+	if err != nil || *l.Spec.LeaseDurationSeconds != 750 || a.untilPulse() < 5*time.Minute {
+		t.Errorf("its Lease when the hub asks for one each five minutes: %v, %v", l, err)
+	}
 	h := host()
 	if says := "what is to run is not written down: no space left on device"; len(h.Status.Conditions) != 1 || h.Status.Conditions[0].Message != says {
 		t.Errorf("the hub hears %+v; expected %s", h.Status.Conditions, says)

@@ -267,15 +267,11 @@ func (r *runtime) attach(ctx context.Context, placed plan.Lane, c *api.Container
 	began := time.Now()
 	patient, cancel := context.WithTimeout(ctx, r.attachTimeout())
 	defer cancel()
-	if err := r.change.acquire(patient); err != nil {
-		return err
-	}
-	defer r.change.release()
-	l, _, err := lanes.OpenPatiently(patient, r.Lanes)
+	l, done, err := r.openLanes(patient)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer done()
 	if slices.ContainsFunc(l.Attached, func(at attached.Workload) bool {
 		return at.Lane == placed.Name && strings.HasSuffix(at.Group, "/"+group) && !at.Begun && !at.Leaving &&
 			(at.Own || r.partition != offer.Remote) // else detachIfShared would detach it
@@ -337,15 +333,11 @@ func (r *runtime) moveOthersOff(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.attachTimeout())
 	defer cancel()
-	if err = r.change.acquire(ctx); err != nil {
-		return err
-	}
-	defer r.change.release()
-	l, _, err = lanes.OpenPatiently(ctx, r.Lanes)
+	l, done, err := r.openLanes(ctx)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer done()
 	if err = l.Apply(ctx, l.Placement); errors.Is(err, fs.ErrNotExist) {
 		err = nil // a cgroup has gone meanwhile
 	}

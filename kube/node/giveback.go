@@ -120,15 +120,11 @@ func (n *Node) lacks(l *lanes.Lanes, k keptOff) cpuset.Set {
 // widen gives the cgroups of the containers' pods, and of their sandboxes, what the lanes have left: the
 // kubelet and the runtime have made them with less.
 func (n *Node) widen(ctx context.Context, ids []string, all map[string]keptOff) error {
-	if err := n.change.acquire(ctx); err != nil {
-		return err
-	}
-	defer n.change.release()
-	l, _, err := lanes.OpenPatiently(ctx, n.Lanes)
+	l, done, err := n.openLanes(ctx)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer done()
 	for _, id := range ids {
 		for _, group := range []string{path.Dir(all[id].group), all[id].pause} {
 			if group == "" {

@@ -101,6 +101,21 @@ func (t turn) acquire(ctx context.Context) error {
 
 func (t turn) release() { <-t }
 
+// openLanes waits until ctx ends for the turn to change lanes, and opens them. The caller calls done.
+func (n *Node) openLanes(ctx context.Context) (l *lanes.Lanes, done func(), err error) {
+	if err = n.change.acquire(ctx); err != nil {
+		return nil, nil, err
+	}
+	if l, _, err = lanes.OpenPatiently(ctx, n.Lanes); err != nil {
+		n.change.release()
+		return nil, nil, err
+	}
+	return l, func() {
+		_ = l.Close() // only the lock: what was done is in the journal
+		n.change.release()
+	}, nil
+}
+
 // Run serves the kubelet, the scheduler and the container runtime until ctx ends. Lanes in force stay.
 func Run(ctx context.Context, c Config) error {
 	h, err := host.Read(host.Live())

@@ -269,15 +269,11 @@ func (n *Node) UnprepareResourceClaims(ctx context.Context, claims []kubeletplug
 
 // release releases the lanes of a claim, and then removes its file.
 func (n *Node) release(ctx context.Context, uid string) error {
-	if err := n.change.acquire(ctx); err != nil {
-		return err
-	}
-	defer n.change.release()
-	l, _, err := lanes.OpenPatiently(ctx, n.Lanes)
+	l, done, err := n.openLanes(ctx)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer done()
 	if names := lanesOf(l, uid); len(names) > 0 {
 		released, rerr := l.Release(ctx, names...)
 		if rerr != nil {

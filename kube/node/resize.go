@@ -102,14 +102,11 @@ func (n *Node) liftQuotas(ctx context.Context) error {
 	if found, lerr := l.Limited(); lerr != nil || len(found) == 0 {
 		return lerr
 	}
-	if err = n.change.acquire(ctx); err != nil {
+	l, done, err := n.openLanes(ctx)
+	if err != nil {
 		return err
 	}
-	defer n.change.release()
-	if l, _, err = lanes.OpenPatiently(ctx, n.Lanes); err != nil {
-		return err
-	}
-	defer l.Close()
+	defer done()
 	of, err := l.LiftQuotas(ctx)
 	if len(of) > 0 {
 		n.Log.InfoContext(ctx, "lifted CPU quotas", "lanes", of)

@@ -236,12 +236,12 @@ netpath/macvlan        100        5
 netpath/ovs           1850       10  bridges that Open vSwitch cannot make; receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
 netpath/sriov         1450        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found; what it is in scenarios
 netpath/vpp            950        5  path vpp, and VPP in a lane; its card takes all frames
-noise                  100        5
+noise                  200        5  hackbench beside stress-ng
 plan                   700       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane; the devices of placed lanes as the host has them now, out of enforce
 plan/search           1950       20  others' use of a pool; combinations of too few nodes are spared, and of those that have nothing; a refusal says who has the functions
 plan/solver           2100       10  fewer hugepages as a change; how large a lane may be within a part; what a lane near to another leaves it
 plan/stock            1200       15  lanes that are still to come; both directions of a queue; memory of nodes without
-probe                  809       31  on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one; by hand, whole: out of cmd/isolane; a merge key that cannot be what it looks like
+probe                  811       31  how many CPUs the application has; on which CPU the longest samples were; one interface for several instances; arrivals of each block; whether instances measured together; the intervals of a trend; probes that are run by hand, out of cmd/isolane; measurements of several instances as one; by hand, whole: out of cmd/isolane; a merge key that cannot be what it looks like
 probe/cyclictest       250        5
 probe/echo             850       10  guards against the classic errors
 probe/frames          2100        6  its frames, also for probe router; the kernel as a forwarder; where frames are lost, as both ends count them; frames for which a device has no room; a generator of frames and a forwarder, by AF_XDP and AF_PACKET, and which of these frames take; a forwarder in a virtual machine
@@ -252,7 +252,7 @@ probe/router          1400        5  a router that polls, by Open vSwitch; a rou
 probe/rtla             550        5  the kernel's own measure of wake-up latency
 probe/timer            100        5
 probe/wakeup           500        5  the real-time and the web case study, exports, compare
-probe/webserver        580       20  which server it was; the real-time and the web case study, exports, compare
+probe/webserver        596       22  goodput a CPU; which server it was; the real-time and the web case study, exports, compare
 probe/wrk              350        5  facts, published figures
 prove                 1850       20  programs that only some cells need; servers in virtual machines, trials whose late client does not matter; a limit of commands; application and neighbours as pods; several of the application; settings of the host that each run found; tags of networks behind routers; pods of a static node
 prove/balance          250        5  segments at both ends, and who dropped some

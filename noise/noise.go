@@ -1,4 +1,4 @@
-// Package noise is the noisy neighbours: stress-ng, and the work that it reports.
+// Package noise is the noisy neighbours: stress-ng and hackbench, and the work that they report.
 //
 // It builds the command line and reads the report. The caller starts the program, and decides on which CPUs
 // it may run.
@@ -8,7 +8,9 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -16,10 +18,11 @@ import (
 // Program is the program that makes the noise; its package in Debian has the same name.
 const Program = "stress-ng"
 
-// Stressor is one kind of work, by stress-ng's name for it (stress-ng(1)).
+// Stressor is one kind of work, by stress-ng's name for it (stress-ng(1)), or hackbench (hackbench(8)).
 type Stressor struct {
-	Name    string            `json:"name"`              // cpu, malloc, vm
-	Options map[string]string `json:"options,omitempty"` // method: sqrt stands for --cpu-method sqrt
+	Name string `json:"name"` // cpu, malloc, vm
+	// Options are the program's: method: sqrt stands for --cpu-method sqrt, and loops: 100 for hackbench --loops=100.
+	Options map[string]string `json:"options,omitempty"`
 }
 
 // Validate checks a stressor.
@@ -28,29 +31,72 @@ func (s Stressor) Validate() error {
 	if !word.MatchString(s.Name) {
 		return fmt.Errorf("name: %q is not the name of a stressor", s.Name)
 	}
-	for option := range s.Options {
+	for option, value := range s.Options {
 		if !word.MatchString(option) {
 			return fmt.Errorf("options: %q is not the name of an option", option)
+		}
+		if s.Name == Hackbench && strings.ContainsAny(value, " \t\n*?[") {
+			return fmt.Errorf("options: %s: %q: expected one word", option, value)
 		}
 	}
 	return nil
 }
 
-// Argv returns the command line of neighbours that keep cpus CPUs busy, with one instance of each stressor
-// per CPU, until they are told to end. Their report goes to the file report.
-func Argv(stressors []Stressor, cpus int, report string) []string {
-	argv := []string{Program, "--quiet", "--timeout", "0", "--metrics", "--yaml", report}
+// Programs returns the programs that do this work.
+func Programs(stressors []Stressor) (all []string) {
 	for _, s := range stressors {
+		if s.Name == Hackbench && !slices.Contains(all, Hackbench) {
+			all = append(all, Hackbench)
+		} else if s.Name != Hackbench && !slices.Contains(all, Program) {
+			all = append(all, Program)
+		}
+	}
+	return all
+}
+
+// Package returns the Debian package of one of Programs.
+func Package(program string) string {
+	if program == Hackbench {
+		return "rt-tests"
+	}
+	return program
+}
+
+// Argv returns the command line of neighbours that keep cpus CPUs busy, with one instance of each stressor
+// per CPU, until they are told to end. Their report goes to the file report. dir is for their files.
+func Argv(stressors []Stressor, cpus int, report, dir string) []string {
+	stress := []string{Program, "--quiet", "--timeout", "0", "--metrics", "--yaml", report, "--temp-path", dir}
+	argv := stress
+	for _, s := range stressors {
+		if s.Name == Hackbench {
+			continue
+		}
 		argv = append(argv, "--"+s.Name, strconv.Itoa(cpus))
 		for option, value := range s.Options {
 			argv = append(argv, "--"+s.Name+"-"+option, value)
 		}
 	}
-	return argv
+	i := slices.IndexFunc(stressors, func(s Stressor) bool { return s.Name == Hackbench })
+	if i < 0 {
+		return argv
+	}
+	if len(argv) == len(stress) {
+		argv = nil
+	}
+	return withHackbench(stressors[i], cpus, report, argv)
 }
 
-// Delivered reads stress-ng's report: bogo operations per second of real time, by stressor.
+// Delivered reads the report: stress-ng's bogo operations and hackbench's runs per second of real time, by
+// stressor.
 func Delivered(report []byte) (map[string]float64, error) {
+	report, rate, err := runs(report)
+	if err != nil {
+		return nil, err
+	}
+	delivered := map[string]float64{}
+	if rate > 0 {
+		delivered[Hackbench] = rate
+	}
 	var r struct {
 		Metrics []struct {
 			Stressor string  `json:"stressor"`
@@ -64,10 +110,9 @@ func Delivered(report []byte) (map[string]float64, error) {
 	if err := yaml.Unmarshal(report, &r); err != nil {
 		return nil, fmt.Errorf("%s report: %w", Program, err)
 	}
-	if len(r.Metrics) == 0 {
+	if len(r.Metrics) == 0 && rate == 0 {
 		return nil, fmt.Errorf("%s report: expected metrics, found none", Program)
 	}
-	delivered := map[string]float64{}
 	for _, m := range r.Metrics {
 		delivered[m.Stressor] += m.Rate
 	}

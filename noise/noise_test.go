@@ -1,9 +1,17 @@
 package noise
 
 import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"isolane.dev/isolane/host/hosttest"
 )
 
 func TestDelivered(t *testing.T) {
@@ -32,7 +40,12 @@ metrics:
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	for _, bad := range []string{"", "metrics: 3", "metrics: []", "\x00"} {
+	got, err = Delivered([]byte("---\nmetrics:\n    - stressor: cpu\n      bogo-ops-per-second-real-time: 3\n\n...\n" +
+		"Time: 0.250\nTime: 0.750\n"))
+	if d := cmp.Diff(map[string]float64{"cpu": 3, Hackbench: 2}, got); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	for _, bad := range []string{"", "metrics: 3", "metrics: []", "\x00", "Time: soon\n"} {
 		if got, err := Delivered([]byte(bad)); err == nil {
 			t.Errorf("Delivered(%q) = %v; want an error", bad, got)
 		}
@@ -40,13 +53,71 @@ metrics:
 }
 
 func TestArgv(t *testing.T) {
-	got := Argv([]Stressor{{Name: "cpu", Options: map[string]string{"method": "sqrt"}}, {Name: "malloc"}}, 2, "/r.yaml")
-	want := []string{"stress-ng", "--quiet", "--timeout", "0", "--metrics", "--yaml", "/r.yaml",
+	got := Argv([]Stressor{{Name: "cpu", Options: map[string]string{"method": "sqrt"}}, {Name: "malloc"}}, 2, "/r.yaml", "/t")
+	want := []string{"stress-ng", "--quiet", "--timeout", "0", "--metrics", "--yaml", "/r.yaml", "--temp-path", "/t",
 		"--cpu", "2", "--cpu-method", "sqrt", "--malloc", "2"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if (Stressor{Name: "--exec"}).Validate() == nil {
-		t.Error("an option passed as a name of a stressor")
+	for _, s := range []Stressor{{Name: "--exec"}, {Name: Hackbench, Options: map[string]string{"loops": "3 --fifo"}}} {
+		if s.Validate() == nil {
+			t.Errorf("%+v: passed", s)
+		}
+	}
+}
+
+// hackbench works beside stress-ng until it is told to end, and then nothing of it is left; if one of them ends
+// by itself, so does the other.
+func TestHackbench(t *testing.T) {
+	hosttest.Need(t, hosttest.Program(Hackbench), hosttest.Program(Program))
+	quick := Stressor{Name: Hackbench, Options: map[string]string{"loops": "5"}}
+	for name, c := range map[string]struct {
+		stressors []Stressor
+		works     bool
+	}{
+		"both":          {[]Stressor{quick, {Name: "cpu"}}, true},
+		"alone":         {[]Stressor{quick}, true},
+		"bad option":    {[]Stressor{{Name: Hackbench, Options: map[string]string{"unknown": "1"}}, {Name: "cpu"}}, false},
+		"bad stress-ng": {[]Stressor{quick, {Name: "cpu", Options: map[string]string{"unknown": "1"}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			report := dir + "/noise.yaml"
+			argv := Argv(c.stressors, 1, report, dir)
+			cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }()
+			if c.works {
+				for { // until both have worked; the test's time is the limit
+					if times, err := os.ReadFile(report + ".times"); err == nil && bytes.Count(times, []byte("\n")) > 20 {
+						break
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := cmd.Wait(); (err == nil) != c.works {
+				t.Errorf("ended with %v", err)
+			}
+			if err := syscall.Kill(-cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
+				t.Errorf("processes are left: %v", err)
+			}
+			if !c.works {
+				return
+			}
+			text, err := os.ReadFile(report)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Delivered(text)
+			if err != nil || len(got) != len(c.stressors) || got[Hackbench] <= 0 {
+				t.Errorf("%v %v of\n%s", got, err, text)
+			}
+		})
 	}
 }

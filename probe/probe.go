@@ -81,6 +81,8 @@ type Conditions struct {
 	Warmup  time.Duration  // measured and dropped
 	Window  time.Duration  // measured
 	CPUs    int            // of the host
+	// ApplicationCPUs is the number of CPUs that the application may use. Only Parse has it.
+	ApplicationCPUs int
 	// Busy is the time that the CPUs of client and application were not idle while the client ran. Only Parse
 	// has it, and it is 0 if others run there on purpose.
 	Busy time.Duration

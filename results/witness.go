@@ -93,5 +93,5 @@ type Neighbours struct {
 	Alive      bool               `json:"alive"` // at the end of the last probe
 	CPUTime    Nanoseconds        `json:"cpuTimeNanoseconds"`
 	Seen       cpuset.Set         `json:"seenCPUs"`
-	BogoPerSec map[string]float64 `json:"bogoOpsPerSecond,omitempty"` // by stressor, as counted by stress-ng
+	BogoPerSec map[string]float64 `json:"bogoOpsPerSecond,omitempty"` // by stressor: of stress-ng; of hackbench its runs
 }

@@ -1,4 +1,4 @@
-// Package noise is the factor of what the neighbours do: nothing, or the work of stress-ng's stressors.
+// Package noise is the factor of what the neighbours do: nothing, or the work of stress-ng's stressors and hackbench.
 package noise
 
 import (
@@ -65,11 +65,9 @@ func (n neighbours) Quiet() string {
 
 func (neighbours) Outside() bool { return true }
 
-func (n neighbours) Programs(level string) []string {
-	if len(n.by[level]) == 0 {
-		return nil
-	}
-	return []string{noise.Program}
-}
+func (n neighbours) Programs(level string) []string { return noise.Programs(n.by[level]) }
+
+// Package returns the Debian package of a program.
+func (neighbours) Package(program string) string { return noise.Package(program) }
 
 func (n neighbours) Set(c *factor.Conditions, level string) { c.Neighbours = n.by[level] }

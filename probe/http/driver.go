@@ -29,7 +29,7 @@ type Driver struct{}
 
 // Probe measures how long replies take.
 type Probe struct {
-	probe.Own
+	webserver.Own
 	webserver.Settings
 	Size quantity.Bytes `json:"size"` // of the object; default 1Mi
 	// Rate is the rate of requests. With max, the default, each connection asks again once it has its reply.

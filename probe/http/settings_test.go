@@ -77,10 +77,10 @@ func TestMetrics(t *testing.T) {
 		}
 		return all
 	}
-	if got := names("{}"); got != "  -first-byte -rate -goodput -errors -client-cpu -trend" {
+	if got := names("{}"); got != "  -first-byte -rate -goodput -goodput-per-cpu -errors -client-cpu -trend" {
 		t.Error(got)
 	}
-	if got := names("{server: varnish}"); got != "  -first-byte -rate -goodput -errors -hit-rate -client-cpu -trend" {
+	if got := names("{server: varnish}"); got != "  -first-byte -rate -goodput -goodput-per-cpu -errors -hit-rate -client-cpu -trend" {
 		t.Error(got)
 	}
 	if m := read(t, "{}").Metrics("load")[0]; m.Loop != results.Closed {

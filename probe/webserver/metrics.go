@@ -1,6 +1,7 @@
 package webserver
 
 import (
+	"isolane.dev/isolane/probe"
 	"isolane.dev/isolane/results"
 )
 
@@ -12,6 +13,7 @@ const (
 	FirstByte = "-first-byte"
 	Requests  = "-rate"
 	Goodput   = "-goodput"
+	PerCPU    = "-goodput-per-cpu"
 	Errors    = "-errors"
 	HitRate   = "-hit-rate"
 	ClientCPU = "-client-cpu"
@@ -24,9 +26,24 @@ func Carried(name string) []results.Metric {
 			Unit: "requests/s", Better: results.Higher, Margin: 0.05},
 		{Name: name + Goodput, Quantity: "http-goodput", Noun: "goodput", Title: "Goodput",
 			About: "of bodies that came whole", Unit: results.RateUnit, Better: results.Higher, Margin: 0.05},
+		{Name: name + PerCPU, Quantity: "http-goodput-per-cpu", Noun: "goodput a CPU", Title: "Goodput a CPU",
+			About: "goodput divided by the CPUs that the server may use", Unit: results.RateUnit,
+			Better: results.Higher, Margin: 0.05, Role: results.Cost},
 		{Name: name + Errors, Quantity: "http-errors", Noun: "failed requests", Title: "Failed requests",
 			Unit: "requests", Better: results.Lower, Margin: 0.10, Role: results.Check},
 	}
+}
+
+// Own is embedded by the HTTP probes. Their clients do not know how many CPUs the server may use.
+type Own struct{ probe.Own }
+
+// Parse reads what the client has printed: a Measurement, and adds the goodput a CPU of the server.
+func (o Own) Parse(output []byte, c probe.Conditions) (results.Measurement, error) {
+	m, err := o.Own.Parse(output, c)
+	if goodput, has := m.Values[c.Name+Goodput]; has && c.ApplicationCPUs > 0 {
+		m.Values[c.Name+PerCPU] = goodput / float64(c.ApplicationCPUs)
+	}
+	return m, err
 }
 
 // CacheHits returns the metric of Varnish's own counters.

@@ -34,7 +34,7 @@ type Driver struct{}
 
 // Probe measures what a server carries.
 type Probe struct {
-	probe.Own
+	webserver.Own
 	webserver.Settings
 	Size        quantity.Bytes `json:"size"`        // of the object; default 1Mi
 	Threads     int            `json:"threads"`     // default 4
@@ -106,7 +106,7 @@ func (p Probe) Metrics(name string) []results.Metric {
 		carried[0].About += fmt.Sprintf(", scaled from a client with %s", quantity.Count(p.ClientCPUs, "CPU"))
 	}
 	carried[1].About = "requests times size"
-	all := append(carried[:2:2], results.Metric{Name: name + transfer, Quantity: "transfer", Noun: "transfer",
+	all := append(carried[:3:3], results.Metric{Name: name + transfer, Quantity: "transfer", Noun: "transfer",
 		Title: "Transfer", About: "as wrk prints it, heads of replies included; its GB are GiB, this is decimal",
 		Unit: results.RateUnit, Better: results.Higher, Margin: 0.05})
 	for _, q := range percentiles() {
@@ -114,10 +114,10 @@ func (p Probe) Metrics(name string) []results.Metric {
 			Title: "P" + q + " of wrk", About: "closed loop, with samples that wrk itself adds",
 			Unit: results.TimeUnit, Better: results.Lower, Margin: 0.10, Loop: results.Closed})
 	}
-	timedOut := carried[2]
+	timedOut := carried[3]
 	timedOut.Name, timedOut.Quantity, timedOut.Noun, timedOut.Title = name+timeouts, "http-timeouts",
 		"requests of more than 2 s", "Requests of more than 2 s"
-	all = append(all, carried[2], timedOut)
+	all = append(all, carried[3], timedOut)
 	if p.Software == webserver.Varnish {
 		all = append(all, webserver.CacheHits(name))
 	}

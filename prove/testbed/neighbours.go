@@ -19,7 +19,7 @@ const neighboursGroup = "prove-neighbours"
 // noiseOf returns the command line of a cell's neighbours.
 func noiseOf(at place) []string {
 	report := filepath.Join(at.scratch, noiseReport)
-	return append(noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), report), "--temp-path", at.scratch)
+	return noise.Argv(at.given.Neighbours, at.cell.Neighbours.Len(), report, at.scratch)
 }
 
 func (r *Bed) startNeighbours(ctx context.Context, at place) (*programs.Process, error) {

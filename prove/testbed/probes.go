@@ -272,7 +272,7 @@ func described(m results.Measurement, spec scenario.Probe) error {
 // clients ask. If there are several instances, each has a directory of its own.
 func (r *Bed) conditions(spec scenario.Probe, at place, instance int) (probe.Conditions, error) {
 	c := r.Mode.Conditions(spec)
-	c.Dir, c.CPUs = at.scratch, at.host.Online().Len()
+	c.Dir, c.CPUs, c.ApplicationCPUs = at.scratch, at.host.Online().Len(), at.cell.Application.Len()
 	c.Instance, c.Instances = instance, at.given.Instances
 	c.Seed, c.Draw = r.Seed, r.Draw
 	address := network.ApplicationAddresses(instance)[0].Addr()

@@ -236,7 +236,7 @@ netpath/macvlan        100        5
 netpath/ovs           1850       10  bridges that Open vSwitch cannot make; receive queues of cards, both paths on one bridge, and customers behind one outer tag; flows of another version
 netpath/sriov         1450        5  the card holds devices of lanes to their rate; a vertical path: functions made, given, told, put back; on vfio-pci with its IOMMU groups; queues; a card that was reset; the least rate and groups as found; what it is in scenarios
 netpath/vpp            950        5  path vpp, and VPP in a lane; its card takes all frames
-noise                  200        5  hackbench beside stress-ng
+noise                  200        7  hackbench beside stress-ng: its programs and their packages
 plan                   700       25  which interrupts are a lane's, out of plan/stock; names the file of a refused lane, out of cmd/isolane; the devices of placed lanes as the host has them now, out of enforce
 plan/search           1950       20  others' use of a pool; combinations of too few nodes are spared, and of those that have nothing; a refusal says who has the functions
 plan/solver           2100       10  fewer hugepages as a change; how large a lane may be within a part; what a lane near to another leaves it

@@ -21,7 +21,8 @@ const Program = "stress-ng"
 // Stressor is one kind of work, by stress-ng's name for it (stress-ng(1)), or hackbench (hackbench(8)).
 type Stressor struct {
 	Name string `json:"name"` // cpu, malloc, vm
-	// Options are the program's: method: sqrt stands for --cpu-method sqrt, and loops: 100 for hackbench --loops=100.
+	// Options are the program's: method: sqrt stands for --cpu-method sqrt, and loops: 100 for hackbench
+	// --loops=100.
 	Options map[string]string `json:"options,omitempty"`
 }
 

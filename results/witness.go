@@ -90,8 +90,9 @@ type CacheLine struct {
 
 // Neighbours is what the noise achieved. In quiet cells Alive is false and the rest is empty.
 type Neighbours struct {
-	Alive      bool               `json:"alive"` // at the end of the last probe
-	CPUTime    Nanoseconds        `json:"cpuTimeNanoseconds"`
-	Seen       cpuset.Set         `json:"seenCPUs"`
-	BogoPerSec map[string]float64 `json:"bogoOpsPerSecond,omitempty"` // by stressor: of stress-ng; of hackbench its runs
+	Alive   bool        `json:"alive"` // at the end of the last probe
+	CPUTime Nanoseconds `json:"cpuTimeNanoseconds"`
+	Seen    cpuset.Set  `json:"seenCPUs"`
+	// BogoPerSec is what stress-ng counted, by stressor, and the runs of hackbench.
+	BogoPerSec map[string]float64 `json:"bogoOpsPerSecond,omitempty"`
 }

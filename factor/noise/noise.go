@@ -1,4 +1,5 @@
-// Package noise is the factor of what the neighbours do: nothing, or the work of stress-ng's stressors and hackbench.
+// Package noise is the factor of what the neighbours do: nothing, or the work of stress-ng's stressors and of
+// hackbench.
 package noise
 
 import (

@@ -154,7 +154,7 @@ func (r *runtime) adjust(pod *api.PodSandbox, c *api.Container) (*api.ContainerA
 	if keep {
 		a.SetLinuxCPUSetCPUs(cpus.String())
 	}
-	if keep && !has {
+	if !has && (keep || r.madeNarrow(pod)) {
 		a.AddAnnotation(cpusBefore, before(c))
 	}
 	return a, err

@@ -51,7 +51,20 @@ func (n *Node) cpusForOthers(l *lanes.Lanes, before string) (cpus cpuset.Set, ke
 	return cpus, true, nil
 }
 
-// recordKeptOff records a container that starts or runs, if this program has set its CPUs.
+// madeNarrow reports whether the pod's cgroup lacks CPUs of the one above. With cgroup v1 the kubelet makes it
+// with those that were there then, and the lanes that lacked may have gone before its container is made.
+func (r *runtime) madeNarrow(pod *api.PodSandbox) bool {
+	if r.unified || r.partition != offer.Cpusets {
+		return false
+	}
+	dir := path.Join(r.cpusets, path.Dir(cgroupOf(pod.GetLinux().GetCgroupsPath())))
+	has, err := cpuset.Read(host.Live(), path.Join(dir, "cpuset.cpus")[1:])
+	above, aerr := cpuset.Read(host.Live(), path.Join(path.Dir(dir), "cpuset.cpus")[1:])
+	return errors.Join(err, aerr) == nil && !above.IsSubsetOf(has)
+}
+
+// recordKeptOff records a container that starts or runs, if this program has set its CPUs or its pod lacks
+// some.
 func (r *runtime) recordKeptOff(pod *api.PodSandbox, c *api.Container) {
 	list, is := c.Annotations[cpusBefore]
 	if group := cgroupOf(c.GetLinux().GetCgroupsPath()); is && group != "" {

@@ -95,7 +95,7 @@ func TestHackbench(t *testing.T) {
 					if times, err := os.ReadFile(report + ".times"); err == nil && bytes.Count(times, []byte("\n")) > 20 {
 						break
 					}
-					time.Sleep(10 * time.Millisecond)
+					<-time.After(10 * time.Millisecond)
 				}
 				if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 					t.Fatal(err)

@@ -51,8 +51,8 @@ func (n *Node) cpusForOthers(l *lanes.Lanes, before string) (cpus cpuset.Set, ke
 	return cpus, true, nil
 }
 
-// madeNarrow reports whether the pod's cgroup lacks CPUs of the one above. With cgroup v1 the kubelet makes it
-// with those that were there then, and the lanes that lacked may have gone before its container is made.
+// madeNarrow reports whether the pod's cgroup lacks CPUs of the one above. With cgroup v1 the kubelet makes
+// it with those that were there then, and the lanes that had the others may go before its container is made.
 func (r *runtime) madeNarrow(pod *api.PodSandbox) bool {
 	if r.unified || r.partition != offer.Cpusets {
 		return false

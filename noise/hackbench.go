@@ -13,13 +13,13 @@ import (
 // MicroCloud's case study: here one group for each CPU, again and again.
 const Hackbench = "hackbench"
 
-// script runs hackbench again and again beside stress-ng, which may be missing, until it is told to end. It
-// adds how long each whole run took to the report, for hackbench itself counts nothing. A run has a group of
-// its own to be ended with: told to end, hackbench now and then leaves children behind, and stress-ng goes on
-// if it has just begun.
+// script runs hackbench again and again beside stress-ng, which may be missing, until SIGTERM: a shell cannot
+// trap SIGINT that was ignored before, as in a background job. It adds how long each whole run took to the
+// report, for hackbench itself counts nothing. A run has a group of its own to be ended with: told to end,
+// hackbench now and then leaves children behind, and stress-ng goes on if it has just begun.
 const script = `report=$1 options=$2 ended=
 shift 2
-trap 'ended=1' INT TERM
+trap 'ended=1' TERM
 stress=
 if [ $# -gt 0 ]; then "$@" & stress=$!; fi
 code=0

@@ -64,7 +64,7 @@ func Package(program string) string {
 }
 
 // Argv returns the command line of neighbours that keep cpus CPUs busy, with one instance of each stressor
-// per CPU, until they are told to end. Their report goes to the file report. dir is for their files.
+// per CPU, until SIGTERM. Their report goes to the file report. dir is for their files.
 func Argv(stressors []Stressor, cpus int, report, dir string) []string {
 	stress := []string{Program, "--quiet", "--timeout", "0", "--metrics", "--yaml", report, "--temp-path", dir}
 	argv := stress

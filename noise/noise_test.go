@@ -97,7 +97,7 @@ func TestHackbench(t *testing.T) {
 					}
 					<-time.After(10 * time.Millisecond)
 				}
-				if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 					t.Fatal(err)
 				}
 			}

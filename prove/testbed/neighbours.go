@@ -40,7 +40,7 @@ func (r *Bed) stopNeighbours(ctx context.Context, m moment, scratch string, run 
 	var err error
 	if m.pods != nil {
 		err = m.pods.neighbours.Stop(ctx, r.Root, patience)
-	} else if err = m.neighbours.Stop(syscall.SIGINT, patience); err == nil {
+	} else if err = m.neighbours.Stop(syscall.SIGTERM, patience); err == nil {
 		_, ended := m.neighbours.Wait()
 		died(run, ended)
 	}

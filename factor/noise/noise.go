@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"isolane.dev/isolane/factor"
 	"isolane.dev/isolane/noise"
@@ -41,6 +42,10 @@ func (Driver) Read(settings []byte) (factor.Factor, error) {
 		for i, n := range own.Neighbours {
 			if verr := n.Validate(); verr != nil {
 				return fmt.Errorf("neighbours[%d].%w", i, verr)
+			}
+			same := func(other noise.Stressor) bool { return other.Name == n.Name }
+			if slices.ContainsFunc(own.Neighbours[:i], same) {
+				return fmt.Errorf("neighbours[%d].name: %s is there twice: expected each once", i, n.Name)
 			}
 		}
 		f.by[l.Name] = own.Neighbours

@@ -219,6 +219,7 @@ func TestParseRefuses(t *testing.T) {
 		{"primary: [throughput,", "primary: [power,", `spec.primary[0]: "power": expected one of rtt-udp-64-pingpong`},
 		{"primary: [throughput,", "primary: [rtt-udp-64-pingpong,", `spec.primary[1]: "rtt-udp-64-pingpong" is listed twice`},
 		{"{name: malloc", "{name: --exec", "neighbours[1].name"},
+		{"{name: malloc", "{name: cpu", "neighbours[1].name: cpu is there twice"},
 		{"percent: 60, qualifier", "statistic: median, percent: 60, qualifier", "spec.published[0].figures[1].statistic: expected none"},
 		{"against: quiet-lane-express, qualifier", "against: quiet-lane, qualifier", "spec.published[0].figures[9].against:"},
 		{"row: \"ENSCONCE-rtt:225\"", "row: 225", "spec.published[0].figures[5].row:"},

@@ -176,8 +176,19 @@ func TestRun(t *testing.T) {
 			p := read(t, "{server: "+server+", size: 100Ki, threads: 2, connections: 4}")
 			c := serve(t, p)
 			m, err := p.Run(t.Context(), c)
+			var printed []byte
+			if err == nil {
+				printed, err = json.Marshal(m)
+			}
+			if err == nil { // as by the program that has started the client
+				c.ApplicationCPUs = 2
+				m, err = p.Parse(printed, c)
+			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if whole, each := m.Values["test-goodput"], m.Values["test-goodput-per-cpu"]; each != whole/2 {
+				t.Errorf("%g of %g bit/s for each of two CPUs", each, whole)
 			}
 			t.Logf("%v void %q facts %v", m.Values, m.Void, m.Facts)
 			for _, metric := range p.Metrics(c.Name) {

@@ -16,9 +16,10 @@ import (
 	"isolane.dev/isolane/lanes"
 )
 
-// cpusBefore is an annotation of the containers that this program keeps off the lanes' CPUs by their cpusets.
-// It has the CPUs that the container would have had; "" are all of its pod's. The container runtime keeps it
-// as long as the container, so it outlives this program.
+// cpusBefore is an annotation of the containers that this program keeps off the lanes' CPUs by their cpusets,
+// and of those whose pod's cgroup was made with less (madeNarrow). It has the CPUs that the container would
+// have had; "" are all of its pod's. The container runtime keeps it as long as the container, so it outlives
+// this program.
 const cpusBefore = offer.Driver + "/cpus-before"
 
 // keptOff is a running container with that annotation.
@@ -63,8 +64,7 @@ func (r *runtime) madeNarrow(pod *api.PodSandbox) bool {
 	return errors.Join(err, aerr) == nil && !above.IsSubsetOf(has)
 }
 
-// recordKeptOff records a container that starts or runs, if this program has set its CPUs or its pod lacks
-// some.
+// recordKeptOff records a container that starts or runs, if it has that annotation.
 func (r *runtime) recordKeptOff(pod *api.PodSandbox, c *api.Container) {
 	list, is := c.Annotations[cpusBefore]
 	if group := cgroupOf(c.GetLinux().GetCgroupsPath()); is && group != "" {

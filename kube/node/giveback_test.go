@@ -2,7 +2,6 @@ package node
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"testing"
 
@@ -35,7 +34,7 @@ func TestMadeNarrow(t *testing.T) {
 		}
 	}
 	write(above, string(all))
-	sandbox := &api.PodSandbox{Linux: &api.LinuxPodSandbox{CgroupsPath: "/isolane-test-narrow/pod/" + path.Base(t.Name())}}
+	sandbox := &api.PodSandbox{Linux: &api.LinuxPodSandbox{CgroupsPath: "/isolane-test-narrow/pod/container"}}
 	r := &runtime{Node: &Node{cpusets: cpusets, partition: offer.Cpusets}}
 	for cpus, narrow := range map[string]bool{"0": true, string(all): false} {
 		if write(pod, cpus); r.madeNarrow(sandbox) != narrow {

@@ -135,6 +135,12 @@ func (s Service) Start(ctx context.Context) error {
 	return err
 }
 
+// Enable has systemd start a service now and at each boot.
+func (s Service) Enable(ctx context.Context) error {
+	_, err := systemctl(ctx, "enable", "--quiet", "--now", "--", s.Name)
+	return err
+}
+
 // Stop ends a service. It waits for that as long as the unit allows.
 func (s Service) Stop(ctx context.Context) error {
 	_, err := systemctl(ctx, "stop", "--", s.Name)

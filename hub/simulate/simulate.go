@@ -60,6 +60,8 @@ type Host struct {
 	asked  sites.Renewal
 
 	listening atomic.Bool
+	referee   *Referee // nil: nobody judges
+	own       chan int // CPUs of a lane that people of the host put in force; 0: they release one
 
 	lock    sync.Mutex
 	placed  plan.Placement
@@ -90,7 +92,7 @@ func Join(ctx context.Context, s *sites.Signer, hub *rest.Config, name, site str
 	}
 	c := rest.AnonymousClientConfig(hub)
 	c.CertData, c.KeyData = cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	h := &Host{Name: name, like: like, mine: map[string]bool{}, runs: map[string]bool{}}
+	h := &Host{Name: name, like: like, own: make(chan int), mine: map[string]bool{}, runs: map[string]bool{}}
 	h.like.Machine.Hostname = name
 	for range changes {
 		h.changed("put back", "", "/proc/irq/34/smp_affinity_list: 0-31, by irqbalance; expected 0,16")
@@ -211,6 +213,8 @@ func (h *Host) listen(ctx context.Context) error {
 			if u, is := event.Object.(*unstructured.Unstructured); is {
 				err = h.heard(ctx, u, event.Type == "DELETED")
 			}
+		case n := <-h.own:
+			err = h.changeOwn(ctx, n)
 		}
 		if err != nil {
 			return err
@@ -331,6 +335,7 @@ func (h *Host) take(i api.Instance) (s api.InstanceStatus, err error) {
 			return s, err
 		}
 		h.placed, h.mine[string(i.UID)] = p, true
+		h.tellReferee()
 		placed, _ := p.Lane(i.Name)
 		h.changed("applied", i.Name, "CPUs "+placed.CPUs.String()+", for the hub")
 	}
@@ -357,8 +362,19 @@ func (h *Host) release(ctx context.Context, i api.Instance) error {
 		h.changed("released", i.Name, "the hub wants it no longer")
 	}
 	h.lock.Unlock()
-	if was {
-		return h.talk(ctx)
+	if !was {
+		return nil
 	}
+	return h.say(ctx)
+}
+
+// say reports the host, which may have more room than before.
+func (h *Host) say(ctx context.Context) error {
+	if err := h.talk(ctx); err != nil {
+		return err
+	}
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	h.tellReferee()
 	return nil
 }

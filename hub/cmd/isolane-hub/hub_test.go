@@ -467,7 +467,7 @@ func TestHub(t *testing.T) {
 }
 
 // A host's certificate permits access to its own Instances, but no change of what they run or whose they are.
-// It may add and remove only its own finalizer.
+// It may add and remove only its own finalizer, and there is nothing else that it may do.
 func TestHostMayOnly(t *testing.T) {
 	b := withoutHost(t)
 	_, join := b.hub(t, "hub")
@@ -519,5 +519,27 @@ func TestHostMayOnly(t *testing.T) {
 		if row.says == "" && perr != nil || row.says != "" && (perr == nil || !strings.Contains(perr.Error(), row.says)) {
 			t.Errorf("%s: %v; expected %q", row.patch, perr, row.says)
 		}
+	}
+	fast := rest.CopyConfig(admin)
+	fast.QPS = -1 // thousands of questions
+	core, _, err := clients(fast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var may []string
+	for _, space := range []string{"host-one", "host-two", "default", "kube-system", "isolane-hub"} {
+		may = append(may, "create selfsubjectaccessreviews.authorization.k8s.io in "+space, // asks about itself, as everybody may
+			"create selfsubjectrulesreviews.authorization.k8s.io in "+space, "create selfsubjectreviews.authentication.k8s.io in "+space,
+			"create certificatesigningrequests.certificates.k8s.io in "+space, // have no namespace
+			"get certificatesigningrequests.certificates.k8s.io in "+space)
+	}
+	for _, what := range []string{"get hosts.isolane.dev", "update hosts/status.isolane.dev", "update instances/status.isolane.dev",
+		"get instances.isolane.dev", "list instances.isolane.dev", "watch instances.isolane.dev", "patch instances.isolane.dev",
+		"get leases.coordination.k8s.io", "create leases.coordination.k8s.io", "update leases.coordination.k8s.io"} {
+		may = append(may, what+" in host-one")
+	}
+	slices.Sort(may)
+	if diff := cmp.Diff(may, everythingOf(t, core, "one")); diff != "" {
+		t.Errorf("what a host may do (-expected +is):\n%s", diff)
 	}
 }

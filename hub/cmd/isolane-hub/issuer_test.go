@@ -171,9 +171,10 @@ func TestIssuer(t *testing.T) {
 		return core
 	}
 	review := func(core kubernetes.Interface, verb, kind, space string) (bool, error) {
+		kind, sub, _ := strings.Cut(kind, "/")
 		r, err := core.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: space, Verb: verb, Group: api.Group, Resource: kind}}}, metav1.CreateOptions{})
+				Namespace: space, Verb: verb, Group: api.Group, Resource: kind, Subresource: sub}}}, metav1.CreateOptions{})
 		return err == nil && r.Status.Allowed, err
 	}
 	until(t, "the API server has the keys of the issuer", func() error {

@@ -2,32 +2,47 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
 	"isolane.dev/isolane/hub/api"
 )
 
 // may says who may do what, as in docs/hub.md. own: in the namespace where the role is bound, or anywhere if
-// it is bound for the whole hub.
+// it is bound for the whole hub. The kind includes a subresource.
 func may(role, verb, kind string, own bool) bool {
 	reads := slices.Contains([]string{"get", "list", "watch"}, verb)
+	kind, sub, _ := strings.Cut(kind, "/")
+	isolanes := slices.Contains([]string{"apps", "instances", "hosts", "sites", "tenants", "quotas"}, kind)
+	if sub == "scale" {
+		return slices.Contains([]string{"get", "update", "patch"}, verb) && own && kind == "apps" &&
+			slices.Contains([]string{"tenant-admin", "operator", "platform-admin"}, role)
+	}
+	if sub != "" {
+		return role == "host" && own && verb == "update" && sub == "status" && (kind == "hosts" || kind == "instances")
+	}
 	switch role {
 	case "viewer":
-		return own && reads
+		return own && reads && isolanes
 	case "tenant-admin":
 		return own && (kind == "apps" || kind == "quotas" && reads)
 	case "operator":
-		return reads || slices.Contains([]string{"apps", "instances"}, kind)
+		return reads && (isolanes || kind == "configmaps" || kind == "leases") || kind == "apps" || kind == "instances"
 	case "platform-admin":
-		return reads || kind != "quotas"
+		return isolanes && (reads || kind != "quotas") || reads && (kind == "configmaps" || kind == "leases") ||
+			kind == "namespaces" && (reads || verb == "create" || verb == "delete") ||
+			kind == "rolebindings" || kind == "clusterrolebindings"
 	case "host":
-		return own && (kind == "instances" && (reads || verb == "patch") || kind == "hosts" && verb == "get")
+		return own && (kind == "instances" && (reads || verb == "patch") || kind == "hosts" && verb == "get" ||
+			kind == "leases" && slices.Contains([]string{"get", "create", "update"}, verb))
 	}
 	return false
 }
@@ -67,8 +82,9 @@ func exactly(t *testing.T, role string, ask func(verb, kind, space string) bool)
 		}
 		return nil
 	})
-	for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete"} {
-		for _, kind := range []string{"apps", "instances", "hosts", "sites", "tenants", "quotas"} {
+	for _, verb := range verbs() {
+		for _, kind := range []string{"apps", "apps/scale", "apps/status", "instances", "instances/status", "hosts", "hosts/status", "sites",
+			"tenants", "quotas"} {
 			for _, space := range []string{"default", "other"} {
 				if (kind == "sites" || kind == "tenants") && space == "default" {
 					space = "" // cluster-wide: no role in a namespace covers it
@@ -81,35 +97,100 @@ func exactly(t *testing.T, role string, ask func(verb, kind, space string) bool)
 	}
 }
 
-// Each role permits what it is for and no more. The test asks the API server for each verb, kind and
-// namespace.
+func verbs() []string {
+	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+}
+
+// resources returns all that the API server has, as kinds by their groups, subresources included.
+func resources(t *testing.T, core kubernetes.Interface) map[string][]string {
+	t.Helper()
+	_, lists, err := core.Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	for _, l := range lists {
+		of, perr := schema.ParseGroupVersion(l.GroupVersion)
+		if perr != nil {
+			t.Fatal(perr)
+		}
+		for _, r := range l.APIResources {
+			if !slices.Contains(all[of.Group], r.Name) {
+				all[of.Group] = append(all[of.Group], r.Name)
+			}
+		}
+	}
+	return all
+}
+
+// grants asks the API server whether somebody may do something. The kind includes a subresource.
+func grants(t *testing.T, core kubernetes.Interface, user string, groups []string, verb, group, kind, space string) bool {
+	t.Helper()
+	kind, sub, _ := strings.Cut(kind, "/")
+	r, err := core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: space, Verb: verb, Group: group, Resource: kind, Subresource: sub}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status.Allowed
+}
+
+// Each role permits what it is for and no more. The test asks the API server for each verb, everything that it
+// has, and each namespace.
 func TestRoles(t *testing.T) {
 	f := newFleet(t)
 	cells := 0
 	bindRoles(t, f.core, "User", func(role string) string { return role })
+	all := resources(t, f.core)
 	for _, role := range append(roles(), "nobody") {
 		exactly(t, role, func(verb, kind, space string) bool {
-			r, err := f.core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-				Spec: authorizationv1.SubjectAccessReviewSpec{User: role, ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: space, Verb: verb, Group: api.Group, Resource: kind}}}, metav1.CreateOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
 			cells++
-			return r.Status.Allowed
+			return grants(t, f.core, role, nil, verb, api.Group, kind, space)
 		})
-	}
-	for _, role := range []string{"viewer", "tenant-admin", "operator", "host"} { // nobody may give themselves rights, or read secrets
-		for _, other := range []authorizationv1.ResourceAttributes{
-			{Verb: "create", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: "default"},
-			{Verb: "get", Resource: "secrets", Namespace: "kube-system"},
-			{Verb: "get", Resource: "configmaps", Namespace: "isolane-hub"}} {
-			r, err := f.core.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-				Spec: authorizationv1.SubjectAccessReviewSpec{User: role, ResourceAttributes: &other}}, metav1.CreateOptions{})
-			if want := role == "operator" && other.Resource == "configmaps"; err != nil || r.Status.Allowed != want {
-				t.Errorf("%s may %s %s: %v, %v; expected %v", role, other.Verb, other.Resource, r.Status.Allowed, err, want)
+		for group, kinds := range all {
+			for _, kind := range kinds {
+				for _, verb := range verbs() {
+					cells++
+					want := may(role, verb, kind, true) && (group == api.Group || theirs(kind) == group)
+					if got := grants(t, f.core, role, nil, verb, group, kind, "default"); got != want {
+						t.Errorf("%s may %s %s of %q: %v, expected %v", role, verb, kind, group, got, want)
+					}
+				}
 			}
 		}
 	}
 	t.Logf("%d cells", cells)
+}
+
+// theirs returns the group of a kind that roles name and that is not Isolane's; "none": they name none such.
+func theirs(kind string) string {
+	switch kind {
+	case "configmaps", "namespaces":
+		return ""
+	case "leases":
+		return "coordination.k8s.io"
+	case "rolebindings", "clusterrolebindings":
+		return rbacv1.GroupName
+	}
+	return "none"
+}
+
+// everythingOf lists all that a joined host may do, as "VERB KIND.GROUP in NAMESPACE", in its own namespace,
+// another host's, a tenant's and Kubernetes' own.
+func everythingOf(t *testing.T, core kubernetes.Interface, host string) (all []string) {
+	t.Helper()
+	for group, kinds := range resources(t, core) {
+		for _, kind := range kinds {
+			for _, space := range []string{api.Namespace(host), api.Namespace("two"), "default", "kube-system", "isolane-hub"} {
+				for _, verb := range verbs() {
+					if grants(t, core, api.User(host), []string{api.Hosts, "system:authenticated"}, verb, group, kind, space) {
+						all = append(all, fmt.Sprintf("%s %s.%s in %s", verb, kind, group, space))
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -30,6 +31,7 @@ import (
 	"isolane.dev/isolane/hub/simulate"
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/up"
+	"isolane.dev/isolane/lane"
 )
 
 // simulated is the namespace of the Apps of a simulation.
@@ -58,6 +60,9 @@ func simulateCommand() *cobra.Command {
 			if err != nil || n < 1 {
 				return cli.Usage(fmt.Errorf("expected how many hosts, found %q", args[0]))
 			}
+			if err = load.checkRequests(); err != nil {
+				return err
+			}
 			like, err := likeSnapshot(file)
 			if err != nil {
 				return err
@@ -79,13 +84,16 @@ func simulateCommand() *cobra.Command {
 	f.IntVar(&load.apps, "apps", 20, "how many Apps of one CPU to declare, one after another")
 	f.IntVar(&load.changes, "changes", 0, "how many Instances to declare one by one, each for another host")
 	f.BoolVar(&load.change, "change", false, "declare an Instance for each host, all at once")
+	f.IntVar(&load.requests, "requests", 0, "how many Apps of 1 to 12 CPUs to declare and delete, of "+
+		"several tenants with quotas, while hosts change; each answer is judged")
+	f.IntVar(&load.atOnce, "at-once", 20, "how many of these requests at a time")
 	return cmd
 }
 
 // load is what the hosts are asked for.
 type load struct {
-	apps, changes int
-	change        bool
+	apps, changes, requests, atOnce int
+	change                          bool
 }
 
 func simulateHosts(ctx context.Context, c *rest.Config, a *up.Authority, n int, like simulate.Like, l load) (
@@ -103,11 +111,14 @@ func simulateHosts(ctx context.Context, c *rest.Config, a *up.Authority, n int, 
 	if err = s.hosts(ctx, &all, n, like); err != nil {
 		return err
 	}
-	if err = s.apps(ctx, l.apps); err == nil {
+	if err = s.someApps(ctx, l.apps); err == nil {
 		err = s.changes(ctx, l.changes)
 	}
 	if err == nil && l.change {
 		err = s.change(ctx)
+	}
+	if err == nil && l.requests > 0 {
+		err = s.requests(ctx, l.requests, l.atOnce, like.Machine.Online().Len())
 	}
 	if err != nil {
 		return err
@@ -171,21 +182,30 @@ func (s *simulation) warn(err error) {
 	}
 }
 
-// apps places Apps one after another, and prints how long each took to run.
-func (s *simulation) apps(ctx context.Context, n int) error {
-	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: simulated}}
-	if _, err := s.core.CoreV1().Namespaces().Create(ctx, space, metav1.CreateOptions{}); err != nil &&
-		!apierrors.IsAlreadyExists(err) {
+// space makes a namespace, unless it is there.
+func (s *simulation) space(ctx context.Context, name string) error {
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := s.core.CoreV1().Namespaces().Create(ctx, space, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// someApps places Apps one after another, and prints how long each took to run.
+func (s *simulation) someApps(ctx context.Context, n int) error {
+	if err := s.space(ctx, simulated); err != nil {
 		return err
 	}
-	var took []time.Duration
+	var asked, took []time.Duration
 	for i := range n {
-		from := time.Now()
-		if err := s.app(ctx, fmt.Sprintf("app-%d-%d", os.Getpid(), i)); err != nil {
+		first, runs, err := s.app(ctx, fmt.Sprintf("app-%d-%d", os.Getpid(), i))
+		if err != nil {
 			return err
 		}
-		took = append(took, time.Since(from))
+		asked, took = append(asked, first), append(took, runs)
 	}
+	say(asked, "Apps, from declared to a host asked")
 	say(took, "Apps, from declared to said to run (nothing is started)")
 	return nil
 }
@@ -309,40 +329,68 @@ func (s *simulation) declare(ctx context.Context, h *simulate.Host, name string)
 	return err
 }
 
-// app declares an App, and waits until it runs.
-func (s *simulation) app(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	all := s.client.Resource(api.Resource("apps")).Namespace(simulated)
+func (s *simulation) apps(space string) dynamic.ResourceInterface {
+	return s.client.Resource(api.Resource("apps")).Namespace(space)
+}
+
+// make declares an App with one Instance.
+func (s *simulation) make(ctx context.Context, space, name string, cpus lane.CPUs) error {
 	u, err := api.To(map[string]any{"apiVersion": api.Group + "/" + api.Version, "kind": "App",
 		"metadata": map[string]any{"name": name}, "spec": map[string]any{
-			"lane": map[string]any{"cpus": map[string]any{"count": 1}}, "command": []string{"true"},
+			"lane": map[string]any{"cpus": cpus}, "command": []string{"true"},
 			"where": map[string]any{"sites": []string{"simulated"}}}})
 	if err == nil {
-		u, err = all.Create(ctx, u, metav1.CreateOptions{})
+		_, err = s.apps(space).Create(ctx, u, metav1.CreateOptions{})
 	}
+	return err
+}
+
+// app declares an App, and waits until it runs. It returns how long after its declaration a host was asked,
+// as a client sees that watches, and how long after it ran.
+func (s *simulation) app(ctx context.Context, name string) (asked, runs time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	by := metav1.ListOptions{LabelSelector: api.AppOf + "=" + simulated + "." + name}
+	instances, err := s.instances().Watch(ctx, by)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	w, err := all.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name,
-		ResourceVersion: u.GetResourceVersion()})
+	defer instances.Stop()
+	apps, err := s.apps(simulated).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	defer w.Stop()
+	defer apps.Stop()
+	from := time.Now()
+	if err = s.make(ctx, simulated, name, lane.CPUs{Count: 1}); err != nil {
+		return 0, 0, err
+	}
 	last := ""
-	for event := range w.ResultChan() {
-		seen, err := api.To(event.Object)
-		if err != nil {
-			return err
-		}
-		a, err := api.From[api.App](seen)
-		if err != nil {
-			return err
-		}
-		if last = a.Status.Phase + " " + a.Status.Message; a.Status.Phase == "Running" {
-			return nil
+	for {
+		select {
+		case <-instances.ResultChan():
+			if asked == 0 {
+				asked = time.Since(from)
+			}
+		case event, open := <-apps.ResultChan():
+			if !open {
+				return 0, 0, errors.New("app " + name + " does not run: " + strings.TrimSpace(last))
+			}
+			a, err := appOf(event.Object)
+			if err != nil {
+				return 0, 0, err
+			}
+			if last = a.Status.Phase + " " + a.Status.Message; a.Status.Phase == "Running" {
+				return asked, time.Since(from), nil
+			}
 		}
 	}
-	return errors.New("app " + name + " does not run: " + strings.TrimSpace(last))
+}
+
+func appOf(o runtime.Object) (api.App, error) {
+	u, err := api.To(o)
+	if err != nil {
+		return api.App{}, err
+	}
+	return api.From[api.App](u)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -25,6 +26,7 @@ import (
 	"isolane.dev/isolane/hub/sites"
 	"isolane.dev/isolane/hub/workload"
 	"isolane.dev/isolane/lanes"
+	"isolane.dev/isolane/unit"
 	"isolane.dev/isolane/version"
 )
 
@@ -47,7 +49,10 @@ func joinCommand(lo lanes.Options) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 	}
 	o, h := agentFlags(cmd, lo), hubFlags(cmd)
+	start := true
 	cmd.Flags().StringVar(&name, "name", name, "name of this host at the hub")
+	cmd.Flags().BoolVar(&start, "start", start, "start "+agentUnit+" too, now and at each boot, if systemd "+
+		"has it; not on a node of a cluster, whose agent is a pod")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if name == "" {
 			return errors.Join(errors.New("--name: expected one for this host"), unnamed)
@@ -58,13 +63,46 @@ func joinCommand(lo lanes.Options) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err = agent.Join(ctx, *o, hub, name); err == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "joined as %s; next: isolane-hub agent, "+
-				"or systemctl enable --now isolane-hub-agent\n", name)
+		if err = agent.Join(ctx, *o, hub, name); err != nil {
+			return err
 		}
+		next, err := "next: isolane-hub agent", error(nil)
+		switch {
+		case cmd.Flags().Changed("dir"): // not the folder of the unit
+			next += " --dir " + o.Dir
+		case start:
+			var has bool
+			if has, err = startAgent(cmd.Context()); has {
+				next = "its agent runs, now and at each boot: " + agentUnit
+			}
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "joined as %s; %s\n", name, next)
 		return err
 	}
 	return cmd
+}
+
+// agentUnit is the unit of the package isolane-hub, which starts the agent of a host that has joined.
+const agentUnit = "isolane-hub-agent.service"
+
+// startAgent starts the agent by its unit, and reports whether it runs. Where systemd is not process 1, or
+// has no such unit, it does nothing.
+func startAgent(ctx context.Context) (bool, error) {
+	_, err := os.Stat("/run/systemd/system") // sd_booted(3)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	s, err := unit.Find(ctx, agentUnit)
+	if _, none := errors.AsType[*unit.InputError](err); none {
+		return false, nil
+	}
+	if err == nil {
+		err = s.Enable(ctx)
+	}
+	if err != nil {
+		return false, fmt.Errorf("the host has joined, and its agent was not started: %w", err)
+	}
+	return true, nil
 }
 
 // hostName returns the default name of a machine at its hub: its host name without the domain.

@@ -129,7 +129,7 @@ func imports() map[string][]string {
 		// The module of the hub. What a hub may change of a host, and which host it takes, is pure.
 		"hub/desired": {}, "hub/place": {"host", "lane", "plan", "plan/solver", "quantity"},
 		"hub/api": {"lane"}, "hub/sites": {"hub/api"}, "hub/up": {"host", "host/task", "hub/desired", "journal"},
-		"hub/simulate":        {"host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
+		"hub/simulate":        {"cpuset", "host", "hub/api", "hub/sites", "lane", "lanes", "plan", "plan/solver"},
 		"hub/apps":            {"hub/api", "hub/place", "lane", "plan", "quantity"},
 		"hub/agent":           {"audit/rules", "history", "host", "host/settings", "hub/api", "hub/desired", "hub/pods", "hub/sites", "hub/up", "hub/workload", "journal", "lanes", "plan", "version"},
 		"hub/workload":        {"enforce", "enforce/attached", "history", "history/diary", "host", "host/cgroup", "host/task", "hub/api", "hub/desired", "hub/pods", "journal", "lane", "lanes", "plan", "unit"},

@@ -70,7 +70,6 @@ func (s *simulation) requests(ctx context.Context, n, atOnce, cpus int) error {
 		return err
 	}
 	from := time.Now()
-	go c.changeHosts(ctx)
 	err := c.ask(ctx, n, atOnce)
 	took := time.Since(from)
 	if err == nil {
@@ -183,17 +182,6 @@ func (c *crowd) seenInstance(u *unstructured.Unstructured, gone bool) {
 	c.referee.Uses(tenant, given, reserved, c.quota)
 }
 
-// changeHosts has people of one host after another put lanes in force, and release them.
-func (c *crowd) changeHosts(ctx context.Context) {
-	ticker := time.NewTicker(200 * time.Millisecond)
-	defer ticker.Stop()
-	for ctx.Err() == nil {
-		<-ticker.C
-		c.all[rand.IntN(len(c.all))].ChangeOwn(ctx, rand.IntN(2)*(1+rand.IntN(6)))
-		c.own.Add(1)
-	}
-}
-
 // ask makes all requests.
 func (c *crowd) ask(ctx context.Context, n, atOnce int) error {
 	var next atomic.Int64
@@ -221,12 +209,17 @@ func (c *crowd) ask(ctx context.Context, n, atOnce int) error {
 // chance of a half another one that was accepted.
 func (c *crowd) one(ctx context.Context, i int) error {
 	r := simulate.Request{Name: fmt.Sprint("app-", i), Tenant: c.name(rand.IntN(tenants)),
-		CPUs: 1 + rand.IntN(12), SMT: []string{lane.Any, lane.Isolate}[rand.IntN(2)], Since: time.Now()}
+		CPUs: 1 + rand.IntN(12), SMT: []string{lane.Any, lane.Isolate}[rand.IntN(2)]}
+	if rand.IntN(3) == 0 { // people of a host put a lane in force there, or release one
+		c.all[rand.IntN(len(c.all))].ChangeOwn(ctx, rand.IntN(2)*(1+rand.IntN(6)))
+		c.own.Add(1)
+	}
 	key := r.Tenant + "." + r.Name
 	to := make(chan api.AppStatus, 1)
 	c.lock.Lock()
 	c.waiting[key] = to
 	c.lock.Unlock()
+	r.Since = time.Now()
 	if err := c.make(ctx, r.Tenant, r.Name, lane.CPUs{Count: r.CPUs, SMT: r.SMT}); err != nil {
 		return err
 	}

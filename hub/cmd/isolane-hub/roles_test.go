@@ -23,8 +23,8 @@ func may(role, verb, kind string, own bool) bool {
 	kind, sub, _ := strings.Cut(kind, "/")
 	isolanes := slices.Contains([]string{"apps", "instances", "hosts", "sites", "tenants", "quotas"}, kind)
 	if sub == "scale" {
-		return slices.Contains([]string{"get", "update", "patch"}, verb) && own && kind == "apps" &&
-			slices.Contains([]string{"tenant-admin", "operator", "platform-admin"}, role)
+		return slices.Contains([]string{"get", "update", "patch"}, verb) && kind == "apps" &&
+			(role == "operator" || role == "platform-admin" || role == "tenant-admin" && own)
 	}
 	if sub != "" {
 		return role == "host" && own && verb == "update" && sub == "status" && (kind == "hosts" || kind == "instances")
@@ -39,7 +39,7 @@ func may(role, verb, kind string, own bool) bool {
 	case "platform-admin":
 		return isolanes && (reads || kind != "quotas") || reads && (kind == "configmaps" || kind == "leases") ||
 			kind == "namespaces" && (reads || verb == "create" || verb == "delete") ||
-			kind == "rolebindings" || kind == "clusterrolebindings"
+			(kind == "rolebindings" || kind == "clusterrolebindings") && verb != "deletecollection"
 	case "host":
 		return own && (kind == "instances" && (reads || verb == "patch") || kind == "hosts" && verb == "get" ||
 			kind == "leases" && slices.Contains([]string{"get", "create", "update"}, verb))

@@ -21,6 +21,7 @@ type children struct {
 	calls   chan func()
 	all     []child     // in the order of their start
 	endings chan ending // read until the hub is ready
+	cause   func(ending) string
 	log     *slog.Logger
 }
 
@@ -30,8 +31,9 @@ type child struct {
 	ended chan struct{}
 }
 
-func newChildren(dir string, log *slog.Logger) *children {
-	c := &children{dir: dir, calls: make(chan func()), endings: make(chan ending, 2*maxEarlyEnds), log: log}
+func newChildren(o Options) *children {
+	c := &children{dir: o.file("log"), calls: make(chan func()), endings: make(chan ending, 2*maxEarlyEnds),
+		cause: o.cause, log: o.Log}
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread must end with this goroutine
 		for call := range c.calls {
@@ -109,7 +111,11 @@ func (c *children) tell(e ending, state string) {
 	if said == "" { // as where its disk is full
 		said = "nothing that could be written"
 	}
-	c.log.Warn("a program has ended, and is started again", "program", e.program, "state", state, "said", said)
+	more := []any{"program", e.program, "state", state, "said", said}
+	if about := c.cause(e); about != "" {
+		more = append(more, "cause", about)
+	}
+	c.log.Warn("a program has ended, and is started again", more...)
 	select {
 	case c.endings <- e:
 	default: // nobody waits any more

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // ending is the unplanned end of a program, with its last words.
@@ -19,11 +21,15 @@ const maxEarlyEnds = 3
 
 // cause says which option caused an ending and what was expected of it; "": unknown.
 func (o Options) cause(e ending) string {
+	room := "--dir " + o.Dir + ": expected room on its disk"
+	if e.said == "" && full(o.Dir) { // it could not even write why
+		return room
+	}
 	for _, row := range []struct{ program, says, about string }{
 		{"kube-apiserver", "audit policy", "--audit " + o.Audit + ": expected a policy that the API server takes"},
 		{"kube-apiserver", "authentication configuration", "--authentication " + o.Authentication +
 			": expected a file that the API server takes"},
-		{"etcd", "no space left on device", "--dir " + o.Dir + ": expected room on its disk"},
+		{"etcd", "no space left on device", room},
 		{"etcd", "version", "--dir " + o.Dir + ": expected a store that no later version has written"},
 		{"etcd", "database", "--dir " + o.Dir + ": expected a store, or a backup restored in its place"},
 	} {
@@ -32,6 +38,12 @@ func (o Options) cause(e ending) string {
 		}
 	}
 	return ""
+}
+
+// full reports whether a file system has no room left.
+func full(dir string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(dir, &fs) == nil && fs.Bavail == 0
 }
 
 // giveUp returns an error if a program has ended too often for the hub to go on waiting for it. If there are

@@ -125,7 +125,7 @@ func Start(ctx context.Context, o Options) (*Hub, error) {
 	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("--dir %s: another hub has it: %w", o.Dir, err), lock.Close())
 	}
-	h := &Hub{o: o, lock: lock, Kubeconfig: o.Kubeconfig(), children: newChildren(o.file("log"), o.Log)}
+	h := &Hub{o: o, lock: lock, Kubeconfig: o.Kubeconfig(), children: newChildren(o)}
 	if err = endLeft(ctx, o.file("log")); err == nil {
 		err = h.start(ctx)
 	}

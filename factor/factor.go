@@ -120,7 +120,11 @@ const (
 	InLane   Place = iota // everything that Isolane does
 	InCpuset              // only the CPUs of the lane, as CPU managers do
 	Anywhere              // on all CPUs of the platform
+	Awake                 // as Anywhere, and none of these CPUs idles deeply
 )
+
+// IsAnywhere reports whether the application runs on all CPUs of the platform.
+func (p Place) IsAnywhere() bool { return p == Anywhere || p == Awake }
 
 // Level is a level as a scenario writes it: its name alone, or a map with name, words and what its driver
 // reads.

@@ -136,16 +136,25 @@ func besides(r Request) Layout {
 // assign fills in which CPUs the parts of a cell get.
 func (l Layout) assign(c results.Cell, given factor.Conditions) results.Cell {
 	c.Client, c.Application, c.Neighbours = l.client, l.Lane, cpuset.Set{}
-	if given.Place == factor.Anywhere {
+	if given.Place.IsAnywhere() {
 		c.Application = l.platform
 	}
 	if len(given.Neighbours) > 0 {
 		c.Neighbours = l.rest
-		if given.Place == factor.Anywhere {
+		if given.Place.IsAnywhere() {
 			c.Neighbours = l.platform
 		}
 	}
 	return c
+}
+
+// Awake returns the CPUs that are kept awake beside those of lanes: the client's, and the application's if its
+// level says so.
+func Awake(c results.Cell, given factor.Conditions) cpuset.Set {
+	if given.Place == factor.Awake {
+		return c.Client.Union(c.Application)
+	}
+	return c.Client
 }
 
 // Request is what is to be laid out.

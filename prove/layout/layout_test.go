@@ -25,7 +25,7 @@ func TestLayout(t *testing.T) {
 	kinds := scenario.Drivers{Factors: []factor.Driver{placement.Driver{}, factornoise.Driver{}, factorlane.Driver{}},
 		Probes: []probe.Driver{echo.Driver{}}}
 	sc, err := scenario.Parse("test", strings.NewReader(`{apiVersion: isolane.dev/v1alpha3, kind: Scenario, metadata: {name: test}, spec: {
-		factors: [{name: noise, levels: [quiet, {name: noisy, neighbours: [{name: cpu}]}]}, {name: placement, levels: [floating, pinned, lane]},
+		factors: [{name: noise, levels: [quiet, {name: noisy, neighbours: [{name: cpu}]}]}, {name: placement, levels: [floating, awake, pinned, lane]},
 			{name: kind, kind: lane, where: {placement: [lane]}, levels: [plain, {name: cores, spec: {cpus: {count: 2, smt: isolate}}}]}],
 		baseline: quiet-floating, lane: {cpus: {count: 1}}, probes: [{name: trip, kind: echo}], modes: {quick: {blocks: 1, windows: {echo: {measure: 1s}}}}}}`), kinds)
 	if err != nil {
@@ -37,13 +37,13 @@ func TestLayout(t *testing.T) {
 		want    string // of the noisy cells: application, neighbours; client of all; notes
 	}{
 		{"two CPUs", hosttest.Machine{Packages: 1, CoresPerPackage: 2, ThreadsPerCore: 1},
-			"floating 1/1 pinned 1/0 lane-plain 1/0 client 0: crowded, shared"},
+			"floating 1/1 awake 1/1 pinned 1/0 lane-plain 1/0 client 0: crowded, shared"},
 		{"three", hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 1},
-			"floating 1-2/1-2 pinned 1/2 lane-plain 1/2 lane-cores 1-2/0 client 0: crowded, shared"},
+			"floating 1-2/1-2 awake 1-2/1-2 pinned 1/2 lane-plain 1/2 lane-cores 1-2/0 client 0: crowded, shared"},
 		{"four", hosttest.Machine{Packages: 1, CoresPerPackage: 4, ThreadsPerCore: 1},
-			"floating 0-2/0-2 pinned 1/0,2 lane-plain 1/0,2 lane-cores 1-2/0 client 3: "},
+			"floating 0-2/0-2 awake 0-2/0-2 pinned 1/0,2 lane-plain 1/0,2 lane-cores 1-2/0 client 3: "},
 		{"three cores of two threads", hosttest.Machine{Packages: 1, CoresPerPackage: 3, ThreadsPerCore: 2},
-			"floating 1-5/1-5 pinned 1/2-5 lane-plain 1/2-5 lane-cores 1-2/3 client 0: crowded"},
+			"floating 1-5/1-5 awake 1-5/1-5 pinned 1/2-5 lane-plain 1/2-5 lane-cores 1-2/3 client 0: crowded"},
 	} {
 		cells := sc.AllCells()
 		q := Request{Host: c.machine.Host(t), Conditions: sc.Conditions, Outside: true}

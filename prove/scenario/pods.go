@@ -48,6 +48,7 @@ func (s Scenario) InPods(static bool) (Scenario, error) {
 		}
 		if left[f.Name] = paths; !paths {
 			in.Spec.Factors = append(in.Spec.Factors, f)
+			in.Spec.Exclude = append(in.Spec.Exclude, f.excluding(awake, "a pod outside of a lane cannot keep CPUs awake")...)
 			if !static {
 				in.Spec.Exclude = append(in.Spec.Exclude, f.excluding(confined, "a cpuset of its own is what the "+
 					"kubelet's CPU manager gives (policy static), on a node that offers no lanes: see --static-node")...)
@@ -90,6 +91,9 @@ func (f Factor) inPods() (paths bool, err error) {
 	}
 	return paths, nil
 }
+
+// awake reports whether the application's CPUs are kept awake without a lane.
+func awake(c factor.Conditions) bool { return c.Place == factor.Awake }
 
 // confined reports whether the application has a cpuset and nothing else.
 func confined(c factor.Conditions) bool { return c.Place == factor.InCpuset }

@@ -62,7 +62,7 @@ func edge(t *testing.T) (string, Scenario) {
 func TestEdge(t *testing.T) {
 	_, s := edge(t)
 	cells, err := s.Cells(nil)
-	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 93 {
+	if err != nil || len(cells) != 6 || !cells[0].Baseline || len(s.AllCells()) != 124 {
 		t.Errorf("%d of %d cells, %v", len(cells), len(s.AllCells()), err)
 	}
 	for mode, want := range map[string]int{"quick": 6, "standard": 7, "proof": 7} { // with the machine's limit
@@ -183,10 +183,10 @@ func TestParseRefuses(t *testing.T) {
 		{"  baseline:", "  base:", `unknown field "base"`},
 		{"baseline: quiet-floating-bridge", "baseline: quiet-floating-memif", "spec.baseline"},
 		{"  baseline: quiet-floating-bridge\n", "", `spec.baseline: missing: expected the cell that the others are compared with, such as "quiet-floating-bridge"`},
-		{"[floating, pinned, lane]", "[floating, pinned, floating]", `spec.factors[1] (placement): levels[2]: "floating" is listed twice`},
-		{"[floating, pinned, lane]", "[]", "spec.factors[1] (placement): levels: at least one"},
-		{"[floating, pinned, lane]", "[floating, warp]", "levels[1] (warp): unknown: expected one of floating, lane, pinned"},
-		{"[floating, pinned, lane]", "[floating, {name: lane, cpus: 2}]", "levels[1] (lane): expected only name and words"},
+		{"[floating, awake, pinned, lane]", "[floating, pinned, floating]", `spec.factors[1] (placement): levels[2]: "floating" is listed twice`},
+		{"[floating, awake, pinned, lane]", "[]", "spec.factors[1] (placement): levels: at least one"},
+		{"[floating, awake, pinned, lane]", "[floating, warp]", "levels[1] (warp): unknown: expected one of awake, floating, lane, pinned"},
+		{"[floating, awake, pinned, lane]", "[floating, {name: lane, cpus: 2}]", "levels[1] (lane): expected only name and words"},
 		{"name: placement", "name: weather", `spec.factors[1].kind: "weather" is unknown: expected placement, noise, cpus`},
 		{"name: path,", "name: path, where: {placement: [moon]},", `spec.factors[2] (path).where: placement has no level "moon"`},
 		{"name: placement,", "name: placement, where: {path: [bridge]},", `spec.factors[1] (placement).where: "path" is no factor before`},

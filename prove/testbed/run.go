@@ -178,7 +178,7 @@ func (r *Bed) prepare(ctx context.Context, h host.Host, c results.Cell, given fa
 	if err != nil {
 		return err
 	}
-	awake, err := knob.Awake(knob.View{Root: r.Root, Host: h}, c.Client)
+	awake, err := knob.Awake(knob.View{Root: r.Root, Host: h}, layout.Awake(c, given))
 	if err != nil {
 		return err
 	}

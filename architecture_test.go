@@ -260,7 +260,7 @@ prove/drivers          100        5  out of cmd/isolane: what a scenario may nam
 prove/layout           400       10  distances of the application from the client; and whether they differ between cells
 prove/network          150       10  out of prove/testbed: names and addresses, and networks behind instances
 prove/programs         330       10  programs that end while they are needed; whether isolane itself was late; out of prove/testbed: programs of a run, and commands
-prove/scenario        1853       23  factors that cells may be without; what of a scenario can be in pods, and beside them in processes; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused; so are times of 0, an aim listed twice, an attack on nobody
+prove/scenario        1854       23  factors that cells may be without; what of a scenario can be in pods, and beside them in processes; rows of published tables; several instances; cells that only longer modes have; levels that do nothing are refused; so are times of 0, an aim listed twice, an attack on nobody
 prove/schedule         460       15  out of prove: which runs come when; how a session goes on after a boot: out of cmd/isolane
 prove/search           400       10  searches beside the cells
 prove/settings         100        2  was in prove

@@ -148,8 +148,8 @@ func (l Layout) assign(c results.Cell, given factor.Conditions) results.Cell {
 	return c
 }
 
-// Awake returns the CPUs that are kept awake beside those of lanes: the client's, and the application's if its
-// level says so.
+// Awake returns the CPUs that are kept awake beside those of lanes: the client's, and the application's if
+// its level says so.
 func Awake(c results.Cell, given factor.Conditions) cpuset.Set {
 	if given.Place == factor.Awake {
 		return c.Client.Union(c.Application)

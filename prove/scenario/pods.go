@@ -48,7 +48,8 @@ func (s Scenario) InPods(static bool) (Scenario, error) {
 		}
 		if left[f.Name] = paths; !paths {
 			in.Spec.Factors = append(in.Spec.Factors, f)
-			in.Spec.Exclude = append(in.Spec.Exclude, f.excluding(awake, "a pod outside of a lane cannot keep CPUs awake")...)
+			in.Spec.Exclude = append(in.Spec.Exclude, f.excluding(awake,
+				"a pod outside of a lane cannot keep CPUs awake")...)
 			if !static {
 				in.Spec.Exclude = append(in.Spec.Exclude, f.excluding(confined, "a cpuset of its own is what the "+
 					"kubelet's CPU manager gives (policy static), on a node that offers no lanes: see --static-node")...)

@@ -2,9 +2,9 @@ package netpath_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
+	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -17,7 +17,7 @@ import (
 )
 
 // besides is what lanes' paths may leave in the kernel besides devices and namespaces: qdiscs and filters of devices
-// with names of ours, programs and maps with the names of our objects, programs on devices by links, nftables.
+// with names of ours (with the numbers of their programs), eBPF objects, programs on devices by links, nftables.
 func besides(t *testing.T) string {
 	t.Helper()
 	said := func(argv ...string) string { // "" where the kernel or the host has none
@@ -41,51 +41,63 @@ func besides(t *testing.T) string {
 			}
 		}
 	}
-	all = append(all, programs(t)...)
+	all = append(all, programs(t, devices)...)
 	return strings.Join(append(all, said("nft", "list", "ruleset")), "")
 }
 
-// programs are the eBPF objects of ours in the kernel, and all links of programs with devices.
-func programs(t *testing.T) (all []string) {
+// programs are the eBPF objects that a path has and this process has open, and the programs on devices by links. Only a
+// process, a pinned name, or a hook keeps one; those of other processes may be others'.
+func programs(t *testing.T, devices []string) (all []string) {
 	t.Helper()
-	ours := []string{"express", "police", "table", "sources", "buckets"}
-	add := func(kind, name string, id any) {
-		if slices.Contains(ours, name) {
-			all = append(all, fmt.Sprintln(kind, id, name))
-		}
+	open, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		t.Fatal(err)
 	}
-	var err error
-	for id := ebpf.ProgramID(0); err == nil; {
-		if id, err = ebpf.ProgramGetNextID(id); err != nil {
-			break
-		}
-		if p, perr := ebpf.NewProgramFromID(id); perr == nil { // else it has gone meanwhile
-			if info, ierr := p.Info(); ierr == nil {
-				add("program", info.Name, id)
+	for _, file := range open {
+		text, _ := os.ReadFile(file) // it may be closed by now
+		for _, kind := range []string{"prog_id:", "map_id:"} {
+			_, rest, is := strings.Cut(string(text), "\n"+kind+"\t")
+			var id uint32
+			if _, serr := fmt.Sscan(rest, &id); is && serr == nil {
+				if name := nameOf(kind, id); name != "" {
+					all = append(all, fmt.Sprintln(kind, id, name))
+				}
 			}
-			_ = p.Close()
 		}
 	}
-	for id := ebpf.MapID(0); err == nil || errors.Is(err, fs.ErrNotExist); {
-		if id, err = ebpf.MapGetNextID(id); err != nil {
-			break
-		}
-		if m, merr := ebpf.NewMapFromID(id); merr == nil {
-			if info, ierr := m.Info(); ierr == nil {
-				add("map", info.Name, id)
+	for _, d := range devices {
+		l, err := net.InterfaceByName(filepath.Base(d))
+		for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress, ebpf.AttachXDP} {
+			if err != nil {
+				continue // it has gone meanwhile
 			}
-			_ = m.Close()
-		}
-	}
-	var on link.Iterator
-	defer on.Close()
-	for on.Next() {
-		info, ierr := on.Link.Info()
-		if ierr == nil && slices.Contains([]link.Type{link.TCXType, link.XDPType, link.NetkitType, link.NetfilterType}, info.Type) {
-			all = append(all, fmt.Sprintln("link", info.ID, info.Type))
+			if found, qerr := link.QueryPrograms(link.QueryOptions{Target: l.Index, Attach: at}); qerr == nil && len(found.Programs) > 0 {
+				all = append(all, fmt.Sprintln(l.Name, at, found.Programs))
+			}
 		}
 	}
 	return all
+}
+
+// nameOf is the name of a program or a map; "" if it is none of those that a path has.
+func nameOf(kind string, id uint32) (name string) {
+	if kind == "prog_id:" {
+		if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id)); err == nil {
+			defer p.Close()
+			if info, ierr := p.Info(); ierr == nil {
+				name = info.Name
+			}
+		}
+	} else if m, err := ebpf.NewMapFromID(ebpf.MapID(id)); err == nil {
+		defer m.Close()
+		if info, ierr := m.Info(); ierr == nil {
+			name = info.Name
+		}
+	}
+	if !slices.Contains([]string{"express", "police", "table", "sources", "buckets"}, name) {
+		return ""
+	}
+	return name
 }
 
 // settled is what is shown once that is as it was, or after some seconds: the kernel frees programs, and a switch its

@@ -561,7 +561,7 @@ func (c cut) whole(t *testing.T, l netpath.Lane) {
 	if is := command(t, "ip", "-o", "-n", l.Netns(), "link", "show", netpath.Device); !strings.Contains(is, want) {
 		t.Errorf("without an MTU of its own a lane has not%s: %s", want, is)
 	}
-	if is := besides(t); c.Name() == "express" && (!strings.Contains(is, " express\n") || !strings.Contains(is, "qdisc clsact")) {
+	if is := besides(t); c.Name() == "express" && (!strings.Contains(is, "filter protocol all") || !strings.Contains(is, "qdisc clsact")) {
 		t.Errorf("what express has in the kernel is not seen: %s", is)
 	}
 	if port := netpath.Port(l.Name); present(port) { // as a crash leaves it that was to take it away with others

@@ -276,9 +276,11 @@ func TestReplacedUnderTraffic(t *testing.T) {
 		if program(t, a) == before {
 			t.Error("the program of another version stays")
 		}
-		if old, oerr := openTable("isolane-express-1-" + uplink); (old != nil) != b.before || oerr != nil {
+		old, oerr := openTable("isolane-express-1-" + uplink)
+		if (old != nil) != b.before || oerr != nil {
 			t.Errorf("version %d: the earlier table: %v, %v", version, old, oerr)
 		}
+		_ = old.Close() // nil too
 	}
 	close(stop)
 	for range 2 {

@@ -12,15 +12,16 @@ import (
 )
 
 // Refuse returns a *plan.Refusal for the first lane with a declaration that no path can put in force, or a
-// *lane.FieldError if it names an unknown path. All other fields are enforced, or are an objective.
+// *lane.FieldError if no path could, as for an unknown one. All other fields are enforced, or are an
+// objective.
 func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
 	for _, l := range lanes {
 		leave, err := netpath.Refuse(paths, l.Spec)
 		if err == nil {
 			continue
 		}
-		if unknown, is := errors.AsType[*netpath.NameError](err); is {
-			return &lane.FieldError{File: l.At, Field: unknown.Field, Text: unknown.Text()}
+		if wrong, is := errors.AsType[*lane.FieldError](err); is {
+			return &lane.FieldError{File: l.At, Field: wrong.Field, Text: wrong.Text}
 		}
 		r := refused(l.Metadata.Name, err)
 		if len(leave) > 0 {

@@ -63,8 +63,9 @@ func AnySource(n lane.Network) error {
 		"express", n.Path)
 }
 
-// Refuse says what of a lane none of the paths can do on any host, with a *lane.FieldError where no path could.
-// It also returns the fields to leave out so that the lane is not refused for that; none if that does not help.
+// Refuse says what of a lane none of the paths can do on any host, with a *lane.FieldError where no path
+// could. It also returns the fields to leave out so that the lane is not refused for that; none if that does
+// not help.
 func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	n := spec.Network
 	auto := n.Path == Auto && len(paths) > 0

@@ -170,8 +170,8 @@ func (p port) entry(table *ebpf.Map) ([]byte, error) {
 	return table.LookupBytes(key)
 }
 
-// entryOf returns what a table is to have of a port with that device: its number, and in bytes the longest frame
-// for it, which tables of layout 1 do not have.
+// entryOf returns what a table is to have of a port with that device: its number, and in bytes the longest
+// frame for it, which tables of layout 1 do not have.
 func entryOf(device netlink.Link, table *ebpf.Map) []byte {
 	const head = 14 // ETH_HLEN
 	a := device.Attrs()

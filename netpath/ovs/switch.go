@@ -30,8 +30,8 @@ const (
 // IsSwitch reports whether the path is a switch with lanes: ovs-dpdk is.
 func (p Path) IsSwitch() bool { return p.DPDK }
 
-// DeclaredSwitch says that poll-mode threads leave no CPU to the others of ovs-vswitchd, unless one CPU is all
-// for them.
+// DeclaredSwitch says that poll-mode threads leave no CPU to the others of ovs-vswitchd, unless one CPU is
+// all for them.
 func (Path) DeclaredSwitch(spec lane.Spec) error {
 	if spec.Roles["pmd"] > 0 || spec.CPUs.Count > 1 {
 		return nil

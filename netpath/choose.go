@@ -94,10 +94,16 @@ func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason s
 		paths = slices.Insert(slices.Delete(paths, i, i+1), 0, n.Paths[i])
 	}
 	var not []string
+	on := Of(n.Root, name, spec.Network).Device
+	owned, through := owners(paths, on)
 	for i, p := range paths {
 		spec.Network.Path = p.Name()
 		if !Namespaced(n.Paths, spec.Network) {
 			not = append(not, "not "+p.Name()+": only for workloads that speak vhost-user")
+			continue
+		}
+		if p.Name() != has && owned != "" && !slices.Contains(through, p.Name()) {
+			not = append(not, fmt.Sprintf("not %s: %s is %s", p.Name(), on, owned))
 			continue
 		}
 		_, err = Refuse(n.Paths, spec)

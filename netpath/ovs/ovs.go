@@ -129,6 +129,22 @@ func (p Path) Possible(l netpath.Lane) error {
 	return l.CheckUnshared()
 }
 
+// Owns says that a device is that of a bridge of somebody else's, which has lanes as its ports.
+func (p Path) Owns(device string) string {
+	h, l, err := netdev.Find("", device)
+	if l == nil || err != nil {
+		return ""
+	}
+	h.Close()
+	if t := l.Type(); t != "openvswitch" && t != "tuntap" { // of a bridge in the kernel, and in user space
+		return ""
+	}
+	if db, rerr := read(context.Background()); rerr != nil || db.bridges[device] == nil {
+		return ""
+	}
+	return "a bridge of Open vSwitch"
+}
+
 // Bypasses reports whether the card may be driven by DPDK.
 func (p Path) Bypasses() bool { return p.DPDK }
 

@@ -70,11 +70,22 @@ func names(paths []Path) (all []string) {
 const (
 	reasonPrefix = "path by auto: "
 	ratePrefix   = "rate: "
+	accessPrefix = "access: "
 )
 
-// IsReason reports whether a reason of a lane comes from Best or RateReason.
+// IsReason reports whether a reason of a lane comes from Best, RateReason or AccessReason.
 func IsReason(reason string) bool {
-	return strings.HasPrefix(reason, reasonPrefix) || strings.HasPrefix(reason, ratePrefix)
+	return slices.ContainsFunc([]string{reasonPrefix, ratePrefix, accessPrefix},
+		func(prefix string) bool { return strings.HasPrefix(reason, prefix) })
+}
+
+// AccessReason says what a lane's switch may not do until somebody lets it; "" if nothing is known to be
+// missing.
+func AccessReason(paths []Path, l Lane) string {
+	if p, is := Find(paths, l.Network).(UserSpace); is && p.Lacks(l) != "" {
+		return accessPrefix + p.Lacks(l)
+	}
+	return ""
 }
 
 // RateReason says of a lane with a rate that its workload can exceed it; "" if the path enforces the rate.

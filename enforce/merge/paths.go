@@ -65,7 +65,8 @@ func (l InForce) choosePaths(
 		} else {
 			err = on.Possible(name, *n)
 		}
-		reasons[name] = slices.DeleteFunc([]string{why, netpath.RateReason(l.Paths, *n)},
+		access := netpath.AccessReason(l.Paths, netpath.Of(l.Root, name, *n))
+		reasons[name] = slices.DeleteFunc([]string{why, netpath.RateReason(l.Paths, *n), access},
 			func(reason string) bool { return reason == "" })
 		if s, serr := netpath.FindSwitch(l.Paths, want.Spec); err == nil && s != nil {
 			err = errors.Join(serr, s.PossibleSwitch(othersOf(want, wanted, stay)))

@@ -19,7 +19,15 @@ import (
 // Path is the path "ovs", or with DPDK "ovs-dpdk".
 type Path struct {
 	// DPDK means that the lane has no network device: its workload uses vhost-user with poll-mode threads.
-	DPDK bool
+	DPDK   bool
+	counts *reader // for the counters of all lanes; nil: each asks by itself
+}
+
+// Both returns the paths "ovs" and "ovs-dpdk". They ask Open vSwitch once for the counters of all lanes that
+// are looked at together.
+func Both() (kernel, dpdk Path) {
+	r := &reader{}
+	return Path{counts: r}, Path{DPDK: true, counts: r}
 }
 
 // Name returns "ovs" or "ovs-dpdk".

@@ -246,9 +246,8 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
-	// A table of another layout ends with its last program: until then others find the lane there.
-	was, perr := parse(s.Replaced)
-	if perr == nil && isOurs(was.Table) && (was.Table != p.Table || was.Lane != p.Lane) {
+	// A table of another layout has lost its name by now, and stays until its last program goes.
+	if was, perr := parse(s.Replaced); perr == nil && (was.Table != p.Table || was.Lane != p.Lane) {
 		if err = was.forget(); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -343,6 +344,7 @@ func TestFrames(t *testing.T) {
 			b.run(t, path, edges)
 			command(t, "ip", "-n", "isolane-test-a", "link", "set", netpath.Device, "mtu", "9000") // as a workload may
 			b.run(t, path, crafted)
+			refuses(t, p)
 		})
 	}
 	t.Run("sriov", func(t *testing.T) {
@@ -408,6 +410,24 @@ func TestTwoUplinks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// refuses looks whether what the first lane may not send is counted as refused, where its path refuses anything. Open
+// vSwitch counts a while later.
+func refuses(t *testing.T, p netpath.Path) {
+	t.Helper()
+	want := p.Name() == "express" || p.Name() == "ovs"
+	l := netpath.Of(fstest.MapFS{}, "test-a", lane.Network{Path: p.Name(), Device: testWire().Uplink})
+	for begun := time.Now(); ; <-time.After(100 * time.Millisecond) {
+		now, err := netpath.TrafficOf(t.Context(), []netpath.Path{p}, l)
+		switch {
+		case err != nil || now == nil || !want && now.Refused > 0 || want && time.Since(begun) > 10*time.Second:
+			t.Errorf("%+v, %v; expected some refused: %v", now, err, want)
+			return
+		case now.Refused > 0 == want:
+			return
+		}
 	}
 }
 

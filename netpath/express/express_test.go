@@ -364,6 +364,25 @@ func TestPartsAreTakenBack(t *testing.T) {
 	}
 }
 
+// The table has the MTU of a lane's device, and puts another one back; an uplink may have another without a word.
+func TestAnotherMTU(t *testing.T) {
+	b := setUp(t, lane.Network{Addresses: address(1)})
+	steps, err := Path{}.Steps(b.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for device, want := range map[string]int{uplink: 0, netpath.Port(b.lanes[0].Name): 1} {
+		ip(t, "link set "+device+" mtu 9001")
+		if missing, merr := b.journal.Missing(t.Context(), steps); merr != nil || len(missing) != want {
+			t.Errorf("%s has another MTU: missing %v, %v", device, missing, merr)
+		}
+		b.reconcile(t, b.lanes)
+		if missing, merr := b.journal.Missing(t.Context(), steps); merr != nil || len(missing) > 0 {
+			t.Errorf("%s, put back: missing %v, %v", device, missing, merr)
+		}
+	}
+}
+
 // A program of somebody else's by TCX, which has frames before ours and lets none go on to that, is no place for a new
 // lane; a lane in force waits for its end, and its drift says so.
 func TestOvertaken(t *testing.T) {

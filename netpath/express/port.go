@@ -170,13 +170,16 @@ func (p port) entry(table *ebpf.Map) ([]byte, error) {
 	return table.LookupBytes(key)
 }
 
-// entryOf returns what a table is to have of a port with that device: its number, and in bytes the longest
-// frame for it, which tables of layout 1 do not have.
-func entryOf(device netlink.Link, table *ebpf.Map) []byte {
+// entryWith returns what a table is to have of the port with that device: its number, and in bytes the longest
+// frame for a lane, which tables of layout 1 do not have.
+func (p port) entryWith(device netlink.Link, table *ebpf.Map) []byte {
 	const head = 14 // ETH_HLEN
-	a := device.Attrs()
+	a, longest := device.Attrs(), 0
+	if p.Lane != "" { // an uplink's own MTU may change
+		longest = head + a.MTU
+	}
 	entry := binary.NativeEndian.AppendUint32(nil, uint32(a.Index))
-	entry = binary.NativeEndian.AppendUint32(entry, uint32(head+a.MTU))
+	entry = binary.NativeEndian.AppendUint32(entry, uint32(longest))
 	return entry[:table.ValueSize()]
 }
 
@@ -210,7 +213,7 @@ func whole(h *netdev.Hook, value string) (bool, error) {
 		return false, err
 	}
 	entry, err := p.entry(table)
-	return bytes.Equal(entry, entryOf(h.Device, table)), err
+	return bytes.Equal(entry, p.entryWith(h.Device, table)), err
 }
 
 // attached reports whether a filter has this version's program, with that table.
@@ -280,7 +283,7 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	}
 	key, err := p.mac()
 	if err == nil {
-		err = table.Put(key, entryOf(h.Device, table))
+		err = table.Put(key, p.entryWith(h.Device, table))
 	}
 	return err
 }

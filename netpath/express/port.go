@@ -170,8 +170,8 @@ func (p port) entry(table *ebpf.Map) ([]byte, error) {
 	return table.LookupBytes(key)
 }
 
-// entryWith returns what a table is to have of the port with that device: its number, and in bytes the longest
-// frame for a lane, which tables of layout 1 do not have.
+// entryWith returns what a table is to have of the port with that device: its number, and in bytes the
+// longest frame for a lane, which tables of layout 1 do not have.
 func (p port) entryWith(device netlink.Link, table *ebpf.Map) []byte {
 	const head = 14 // ETH_HLEN
 	a, longest := device.Attrs(), 0

@@ -488,3 +488,34 @@ func TestEngineNamesNoLevel(t *testing.T) {
 		}
 	}
 }
+
+// What lanes are made of knows no network path by its name: each says what it needs itself. Examples in the table of
+// fields do.
+func TestLanesNameNoPath(t *testing.T) {
+	words := map[string]bool{"bridge-gro": true, "ovs-dpdk": true} // of the drivers that are two paths
+	entries, err := os.ReadDir("netpath")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		words[e.Name()] = e.IsDir()
+	}
+	for _, name := range sources(t) {
+		top, _, _ := strings.Cut(name, "/")
+		if strings.HasSuffix(name, "_test.go") || name == "lane/fields.go" || !slices.Contains([]string{"lane", "lanes", "plan", "enforce", "journal", "knob"}, top) {
+			continue
+		}
+		parsed, perr := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if perr != nil {
+			t.Fatal(perr)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+				if text, uerr := strconv.Unquote(l.Value); uerr == nil && words[text] {
+					t.Errorf("%s names %q", name, text)
+				}
+			}
+			return true
+		})
+	}
+}

@@ -232,7 +232,7 @@ func TestLacksAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	for user, want := range map[uint32]string{0: "", 65534: "ovs-vswitchd runs as user 65534 (/proc/PID/status), and /run/isolane-vhost/a is root's: " +
-		"setfacl -m u:65534:rx,d:u:65534:rw /run/isolane-vhost/a after apply, before the workload makes its socket there"} {
+		"setfacl -m u:65534:x /run/isolane-vhost/a after apply, and setfacl -m u:65534:rw /run/isolane-vhost/a/vhost.sock after each start of the workload"} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "ovs-vswitchd"), "100")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 		if err = cmd.Start(); err != nil {

@@ -88,8 +88,8 @@ func (p Path) Lacks(l netpath.Lane) string {
 		return ""
 	}
 	at, id := filepath.Dir(socket(l.Name)), string(said[1])
-	return fmt.Sprintf("ovs-vswitchd runs as user %s (%s), and %s is root's: setfacl -m "+
-		"u:%[1]s:rx,d:u:%[1]s:rw %[3]s after apply, before the workload makes its socket there", id, of, at)
+	return fmt.Sprintf("ovs-vswitchd runs as user %s (%s), and %s is root's: setfacl -m u:%[1]s:x %[3]s after "+
+		"apply, and setfacl -m u:%[1]s:rw %[3]s/%s after each start of the workload", id, of, at, socketName)
 }
 
 // Traffic returns the traffic of a lane's vhost-user port; nil if there is none, or Open vSwitch does not

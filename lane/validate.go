@@ -108,7 +108,7 @@ func expected(f Field) string {
 func (s Spec) validateRules() error {
 	for _, check := range []func() error{
 		s.validateNames, s.validateSharing, s.validateNear, s.validateWishes, s.validateNetwork,
-		s.validateRoles, s.validateSwitch, s.validateMemory, s.validateObjective, s.Scheduling.validate,
+		s.validateRoles, s.validateMemory, s.validateObjective, s.Scheduling.validate,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -205,14 +205,6 @@ func (s Spec) validateRoles() error {
 	if total > s.CPUs.Count {
 		return wrong("spec.roles", "expected at most %d CPUs in all, spec.cpus.count, found %d", s.CPUs.Count,
 			total)
-	}
-	return nil
-}
-
-func (s Spec) validateSwitch() error {
-	if s.Switch == "ovs-dpdk" && s.Roles["pmd"] == 0 && s.CPUs.Count < 2 {
-		return wrong("spec.roles", "expected {pmd: 1}, or two CPUs in spec.cpus.count: spec.switch: %s has other "+
-			"threads too", s.Switch)
 	}
 	return nil
 }

@@ -70,11 +70,22 @@ func names(paths []Path) (all []string) {
 const (
 	reasonPrefix = "path by auto: "
 	ratePrefix   = "rate: "
+	accessPrefix = "access: "
 )
 
-// IsReason reports whether a reason of a lane comes from Best or RateReason.
+// IsReason reports whether a reason of a lane comes from Best, RateReason or AccessReason.
 func IsReason(reason string) bool {
-	return strings.HasPrefix(reason, reasonPrefix) || strings.HasPrefix(reason, ratePrefix)
+	return slices.ContainsFunc([]string{reasonPrefix, ratePrefix, accessPrefix},
+		func(prefix string) bool { return strings.HasPrefix(reason, prefix) })
+}
+
+// AccessReason says what a lane's switch may not do until somebody lets it; "" if nothing is known to be
+// missing.
+func AccessReason(paths []Path, l Lane) string {
+	if p, is := Find(paths, l.Network).(UserSpace); is && p.Lacks(l) != "" {
+		return accessPrefix + p.Lacks(l)
+	}
+	return ""
 }
 
 // RateReason says of a lane with a rate that its workload can exceed it; "" if the path enforces the rate.
@@ -94,10 +105,16 @@ func (n *Networks) Best(name string, spec lane.Spec, has string) (path, reason s
 		paths = slices.Insert(slices.Delete(paths, i, i+1), 0, n.Paths[i])
 	}
 	var not []string
+	on := Of(n.Root, name, spec.Network).Device
+	owned, through := owners(paths, on)
 	for i, p := range paths {
 		spec.Network.Path = p.Name()
 		if !Namespaced(n.Paths, spec.Network) {
 			not = append(not, "not "+p.Name()+": only for workloads that speak vhost-user")
+			continue
+		}
+		if p.Name() != has && owned != "" && !slices.Contains(through, p.Name()) {
+			not = append(not, fmt.Sprintf("not %s: %s is %s", p.Name(), on, owned))
 			continue
 		}
 		_, err = Refuse(n.Paths, spec)

@@ -63,8 +63,9 @@ func AnySource(n lane.Network) error {
 		"express", n.Path)
 }
 
-// Refuse says what of a lane none of the paths can do on any host. It also returns the fields to leave out so
-// that the lane is not refused for that; none if that does not help.
+// Refuse says what of a lane none of the paths can do on any host, with a *lane.FieldError where no path
+// could. It also returns the fields to leave out so that the lane is not refused for that; none if that does
+// not help.
 func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	n := spec.Network
 	auto := n.Path == Auto && len(paths) > 0
@@ -98,7 +99,7 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 	case p != nil:
 		err = p.Declared(n)
 	case n.Path != "" && !auto:
-		err = &NameError{"spec.network.path", n.Path, Choices(paths)["spec.network.path"]}
+		err = unknown(paths, "spec.network.path", n.Path)
 	}
 	if err != nil {
 		field, _, _ := strings.Cut(err.Error(), ": ")
@@ -139,18 +140,11 @@ func Find(paths []Path, n lane.Network) Path {
 	return nil
 }
 
-// NameError says that a field names no path, or no switch, of this version.
-type NameError struct {
-	Field, Name string
-	Known       []string
-}
-
-func (e *NameError) Error() string { return e.Field + ": " + e.Text() }
-
-// Text says what was expected in the field.
-func (e *NameError) Text() string {
-	known := cmp.Or(strings.Join(e.Known, ", "), "none")
-	return fmt.Sprintf("expected %s, which this version has, found %.40q", known, e.Name)
+// unknown says that a field names no path, or no switch, of this version.
+func unknown(paths []Path, field, name string) error {
+	known := cmp.Or(strings.Join(Choices(paths)[field], ", "), "none")
+	return &lane.FieldError{Field: field, Text: fmt.Sprintf("expected %s, which this version has, found %.40q",
+		known, name)}
 }
 
 // Choices returns, by field, the possible values of fields that name paths or switches.

@@ -2,7 +2,6 @@ package netpath_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -16,8 +15,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/change/netdev"
@@ -50,8 +49,9 @@ const (
 	all    = "ffffffffffff"
 	group  = "01005e010203"
 	toAll6 = "333300000001"
-	either = "?"   // QEMU's igb brings it or not
-	mark   = "isl" // before the number of a frame
+	either = "?"    // QEMU's igb brings it or not, or a bridge
+	mark   = "isl"  // before the number of a frame
+	dont   = "4000" // be cut (RFC 791)
 	all6   = "ff020000000000000000000000000001"
 	none6  = "00000000000000000000000000000000"
 	own6   = "fd150700000000000000000000000002"
@@ -107,7 +107,7 @@ func crafted(mac map[string]string) []frame {
 		{"first fragment", "a", mac["wire"], "", ipv4(own4, "2000", 0), 0, "wire", "wire", "wire", "wire", "wire"},
 		{"later fragment", "a", mac["wire"], "", ipv4(own4, "00b9", 0), 0, "wire", "wire", "wire", "wire", "wire"},
 		{"runt", "a", mac["wire"], "", "88b5", 0, "wire", "wire", "", either, "wire"},
-		{"above the MTU", "a", mac["wire"], "", ipv4(own4, "0000", 3000), 0, "", "", "", "", ""},
+		{"above the MTU", "a", mac["wire"], "", ipv4(own4, dont, 3000), 0, "", "wire", "", "", ""},
 		{"a storm of ARP", "a", all, "", arp(a, own4), 2000, out, "b wire", out, out, "b wire"},
 		{"another MAC address", "a", mac["wire"], "021500000002", ipv4(own4, "0000", 0), 0, "wire", "wire", "", "wire", ""},
 		{"another IPv4 address", "a", mac["wire"], "", ipv4(other4, "0000", 0), 0, "wire", "wire", "", "wire", "wire"},
@@ -138,12 +138,32 @@ func crafted(mac map[string]string) []frame {
 		{"from outside with a tag", "wire", a, "", "81000064" + ipv4(wire4, "0000", 0), 0, "a", "a", "", "", ""},
 		{"from outside with a priority", "wire", a, "", "8100a000" + ipv4(wire4, "0000", 0), 0, "a", "a", "a", either, "a"},
 		{"from outside with two tags", "wire", a, "", "88a8006481000007" + ipv4(wire4, "0000", 0), 0, "a", "a", "", "a", ""},
+		{"from outside with a tag, to all", "wire", all, "", "81000064" + arp(mac["wire"], wire4), 0, "a b host", "a b", "a b host", either, ""},
+		{"from outside with two tags, to all", "wire", all, "", "88a8006481000007" + arp(mac["wire"], wire4), 0, "a b host", "a b", "a b host", either, ""},
+		{"from outside with a tag, to a group", "wire", group, "", "81000064" + ipv4(wire4, "0000", 0), 0, "a b host", "", "a b host", either, ""},
+		{"from outside, above the MTU", "wire", a, "", ipv4(wire4, dont, 3000), 0, "", "a", "", "", ""},
 		{"from outside, a runt", "wire", a, "", "88b5", 0, "a", "a", "a", either, "a"},
 		{"a storm from outside", "wire", all, "", arp(mac["wire"], wire4), 2000, "a b host", "a b", "a b host", "a b host", "a b"},
 
 		// Who sends as another lane does not get its frames.
 		{"as the other lane", "a", mac["wire"], "b", ipv4(own4, "0000", 0), 0, "wire", "wire", "", "wire", ""},
 		{"then to the other lane", "wire", mac["b"], "", ipv4(wire4, "0000", 0), 0, "b", "b", "b", "b", "b"},
+	}
+}
+
+// edges are frames of the lanes' MTU and of one byte more, to and from a network whose own is 9,000 or, by sriov, 1,500.
+// A bridge leaves a frame room for a tag (is_skb_forwardable), except with br_netfilter, which also cuts what may be cut;
+// a macvlan takes any length.
+func edges(mac map[string]string) []frame {
+	const full = 1500 - 20 - len(mark) - 8
+	a := mac["a"]
+	return []frame{
+		{"of the MTU", "a", mac["wire"], "", ipv4(own4, "0000", full), 0, "wire", "wire", "wire", "wire", "wire"},
+		{"of one byte more", "a", mac["wire"], "", ipv4(own4, dont, full+1), 0, "", "", "", "", ""},
+		{"of the MTU, to the other lane", "a", mac["b"], "", ipv4(own4, "0000", full), 0, "b", "b", "b", "b", "b"},
+		{"from outside, of the MTU", "wire", a, "", ipv4(wire4, "0000", full), 0, "a", "a", "a", "a", "a"},
+		{"from outside, one byte more", "wire", a, "", ipv4(wire4, dont, full+1), 0, either, "a", "", "", ""},
+		{"from outside, five bytes more", "wire", a, "", ipv4(wire4, dont, full+5), 0, "", "a", "", "", ""},
 	}
 }
 
@@ -169,7 +189,7 @@ func at(t *testing.T, netns, device string) place {
 		p.mac = hex.EncodeToString(d.HardwareAddr)
 		return errors.Join(unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: uint16(protocol), Ifindex: d.Index}),
 			unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20),
-			unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}))
+			unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}))
 	}
 	err := open
 	if netns != "" {
@@ -257,7 +277,8 @@ func (b *bed) hear(t *testing.T, f frame) string {
 }
 
 // count is how many frames with a number came to a place before the last one, or, where that is nil, so far. The
-// last one is sent again where it does not come: an emulated card loses a frame now and then.
+// last one is sent again where it does not come: an emulated card loses a frame now and then, and Open vSwitch in user
+// space what it was to send together with one that is too long.
 func (b *bed) count(t *testing.T, name string, number, last []byte, again func()) (n int) {
 	t.Helper()
 	buf := make([]byte, 10000)
@@ -271,7 +292,7 @@ func (b *bed) count(t *testing.T, name string, number, last []byte, again func()
 		case errors.Is(err, unix.EINTR):
 		case last == nil && errors.Is(err, unix.EAGAIN):
 			return n
-		case errors.Is(err, unix.EAGAIN) && tries < 2:
+		case errors.Is(err, unix.EAGAIN) && tries < 10:
 			tries++
 			t.Logf("%s heard nothing for a while: the last frame once more", name)
 			again()
@@ -286,38 +307,44 @@ func (b *bed) count(t *testing.T, name string, number, last []byte, again func()
 	}
 }
 
+// need skips what a path needs and is not there, and starts its switch.
+func need(t *testing.T, p netpath.Path) {
+	t.Helper()
+	switch p.Name() {
+	case "express":
+		hosttest.Need(t, hosttest.BPF)
+	case "ovs":
+		if !(ovs.Path{}).WireChecksums() {
+			t.Skip("skipped: the kernel's data path brings the first frame of a kind later than others after it")
+		}
+		openVSwitch(t)
+	}
+}
+
 // Each frame comes to whom the table says, and to nobody else: from a lane that sends what it may not, and from a
 // network that sends anything.
 func TestFrames(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, p := range []measured{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, express.Path{}, ovs.Path{}} {
 		t.Run(p.Name(), func(t *testing.T) {
-			switch p.Name() {
-			case "express":
-				hosttest.Need(t, hosttest.BPF)
-			case "ovs":
-				if !(ovs.Path{}).WireChecksums() {
-					t.Skip("skipped: the kernel's data path brings the first frame of a kind later than others after it")
-				}
-				openVSwitch(t)
-			}
+			need(t, p)
 			wire := testWire()
 			steps, err := wire.Steps(p.WireGRO())
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := lanesOn(t, p, wire.Uplink, steps, nil)
+			b := lanesOn(t, p, [2]string{wire.Uplink, wire.Uplink}, steps, nil)
 			b.places["wire"] = at(t, wire.Netns, netpath.Device)
 			if bridge := netpath.Bridge(wire.Uplink); present(bridge) {
 				b.places["host"] = at(t, "", bridge)
 			}
-			if p.Name() != "macvlan" {
-				in(t, "isolane-test-a", func() error { // as a workload may
-					l, err := netlink.LinkByName(netpath.Device)
-					return cmp.Or(err, netlink.LinkSetMTU(l, 9000))
-				})
-			}
-			b.run(t, strings.TrimSuffix(p.Name(), "-gro"))
+			command(t, "ip", "link", "set", wire.Uplink, "mtu", "9000")
+			command(t, "ip", "-n", wire.Netns, "link", "set", netpath.Device, "mtu", "9000")
+			path := strings.TrimSuffix(p.Name(), "-gro")
+			b.run(t, path, edges)
+			command(t, "ip", "-n", "isolane-test-a", "link", "set", netpath.Device, "mtu", "9000") // as a workload may
+			b.run(t, path, crafted)
+			refuses(t, p)
 		})
 	}
 	t.Run("sriov", func(t *testing.T) {
@@ -330,13 +357,78 @@ func TestFrames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := lanesOn(t, sriov.Path{}, card, nil, func(i int) netpath.PlacedFunctions {
+		b := lanesOn(t, sriov.Path{}, [2]string{card, card}, nil, func(i int) netpath.PlacedFunctions {
 			return netpath.PlacedFunctions{Card: filepath.Base(address), Numbers: []int{i}, Pool: 2}
 		})
 		b.places["wire"], b.places["host"] = at(t, "outside", outside), at(t, "", card)
 		b.echoes, b.burst = true, 10
-		b.run(t, "sriov")
+		b.run(t, "sriov", edges)
+		b.run(t, "sriov", crafted)
 	})
+}
+
+// A lane on one uplink neither hears nor reaches one on another uplink, nor what is behind that, whatever is sent.
+func TestTwoUplinks(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, p := range []measured{bridge.Path{}, bridge.Path{GRO: true}, macvlan.Path{}, express.Path{}, ovs.Path{}} {
+		t.Run(p.Name(), func(t *testing.T) {
+			need(t, p)
+			wire, other := testWire(), testWire()
+			other.Uplink, other.Netns, other.MAC, other.Addresses = "isl-test-v", "isolane-test-other", "02:15:07:00:00:09", nil
+			var steps []journal.Step
+			for _, w := range []netpath.Wire{wire, other} {
+				more, err := w.Steps(p.WireGRO())
+				if err != nil {
+					t.Fatal(err)
+				}
+				steps = append(steps, more...)
+			}
+			b := lanesOn(t, p, [2]string{wire.Uplink, other.Uplink}, steps, nil)
+			b.places["wire"], b.places["other"] = at(t, wire.Netns, netpath.Device), at(t, other.Netns, netpath.Device)
+			stay(t)
+			ip := map[string]string{"a": own4, "b": b4, "wire": wire4, "other": other4}
+			near := map[string]string{"a": "wire", "wire": "a", "b": "other", "other": "b"}
+			for from, by := range near {
+				b.ready(t, [3]string{from, by, ip[from]})
+			}
+			for from := range near {
+				for _, to := range []string{b.places["a"].mac, b.places["b"].mac, b.places["wire"].mac, b.places["other"].mac,
+					all, toAll6, group, nobody} {
+					mac := b.places[from].mac
+					number := b.send(t, from, to+mac+ipv4(ip[from], "0000", 0), 1)
+					for name, by := range near {
+						if to == mac || name == from {
+							continue
+						}
+						last := b.send(t, by, all+b.places[by].mac+arp(b.places[by].mac, ip[by]), 1)
+						came := b.count(t, name, number, last, func() {})
+						isLane := from == "a" || from == "b" // of which all goes to the wire, where nobody else has it
+						if came > 0 && name != near[from] || came != 1 && name == near[from] && isLane {
+							t.Errorf("from %s to %s: came to %s %d times", from, to, name, came)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// refuses looks whether what the first lane may not send is counted as refused, where its path refuses anything. Open
+// vSwitch counts a while later.
+func refuses(t *testing.T, p netpath.Path) {
+	t.Helper()
+	want := p.Name() == "express" || p.Name() == "ovs"
+	l := netpath.Of(fstest.MapFS{}, "test-a", lane.Network{Path: p.Name(), Device: testWire().Uplink})
+	for begun := time.Now(); ; <-time.After(100 * time.Millisecond) {
+		now, err := netpath.TrafficOf(t.Context(), []netpath.Path{p}, l)
+		switch {
+		case err != nil || now == nil || !want && now.Refused > 0 || want && time.Since(begun) > 10*time.Second:
+			t.Errorf("%+v, %v; expected some refused: %v", now, err, want)
+			return
+		case now.Refused > 0 == want:
+			return
+		}
+	}
 }
 
 // stay keeps the test on one CPU: frames sent from several may overtake each other.
@@ -363,10 +455,10 @@ func stay(t *testing.T) {
 	})
 }
 
-// lanesOn puts two lanes in force on an uplink after some steps, until the test ends. functions, which may be nil,
+// lanesOn puts two lanes in force on their uplinks after some steps, until the test ends. functions, which may be nil,
 // are those of a lane by its number.
 func lanesOn(
-	t *testing.T, p netpath.Path, uplink string, first []journal.Step, functions func(int) netpath.PlacedFunctions,
+	t *testing.T, p netpath.Path, uplinks [2]string, first []journal.Step, functions func(int) netpath.PlacedFunctions,
 ) *bed {
 	t.Helper()
 	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", ops())
@@ -380,7 +472,7 @@ func lanesOn(
 	})
 	var lanes []netpath.Lane
 	for i, name := range []string{"test-a", "test-b"} {
-		n := lane.Network{Path: p.Name(), Device: uplink}
+		n := lane.Network{Path: p.Name(), Device: uplinks[i], MTU: 1500}
 		for _, a := range prefixes(addressesOf(byte(2 + i))) {
 			n.Addresses = append(n.Addresses, lane.Address{Prefix: a})
 		}
@@ -404,11 +496,11 @@ func lanesOn(
 	return b
 }
 
-// ready waits until lanes and wire hear each other, as the virtual functions of a card do after a while. From then
-// on a bridge knows where they are.
-func (b *bed) ready(t *testing.T) {
+// ready waits until the first of each pair is heard by the second, as the virtual functions of a card are after a
+// while. The third is its address. From then on a bridge knows where they are.
+func (b *bed) ready(t *testing.T, pairs ...[3]string) {
 	t.Helper()
-	for _, pair := range [][3]string{{"wire", "a", wire4}, {"wire", "b", wire4}, {"a", "wire", own4}, {"b", "wire", b4}} {
+	for _, pair := range pairs {
 		from := b.places[pair[0]].mac
 		for n := 0; ; n++ {
 			hello := b.send(t, pair[0], all+from+arp(from, pair[2]), 1)
@@ -426,15 +518,15 @@ func (b *bed) ready(t *testing.T) {
 	}
 }
 
-func (b *bed) run(t *testing.T, path string) {
+func (b *bed) run(t *testing.T, path string, frames func(mac map[string]string) []frame) {
 	t.Helper()
 	mac := map[string]string{}
 	for name, p := range b.places {
 		mac[name] = p.mac
 	}
 	stay(t)
-	b.ready(t)
-	for _, f := range crafted(mac) {
+	b.ready(t, [3]string{"wire", "a", wire4}, [3]string{"wire", "b", wire4}, [3]string{"a", "wire", own4}, [3]string{"b", "wire", b4})
+	for _, f := range frames(mac) {
 		want := map[string]string{"bridge": f.bridge, "macvlan": f.macvlan, "express": f.express, "sriov": f.sriov,
 			"ovs": f.ovs}[path]
 		got := b.hear(t, f)

@@ -275,6 +275,10 @@ func TrafficOf(ctx context.Context, paths []Path, l Lane) (*Traffic, error) {
 	if port != nil {
 		t.Dropped += dropped(port)
 	}
+	if p, is := Find(paths, l.Network).(Refuser); is && err == nil {
+		refused, err = p.Refused(ctx, l)
+		t.Refused += refused
+	}
 	return &t, err
 }
 

@@ -489,7 +489,7 @@ func (c cut) run(t *testing.T, with switched) {
 		if with.shown != nil {
 			text = with.shown()
 		}
-		text += command(t, "ip", "netns") + command(t, "ls", "/sys/class/net")
+		text += command(t, "ip", "netns") + command(t, "ls", "/sys/class/net") + besides(t)
 		if present(c.uplink) {
 			text += command(t, "ip", "-d", "-o", "link", "show", c.uplink) + command(t, "bridge", "fdb", "show", "dev", c.uplink)
 		}
@@ -517,7 +517,7 @@ func (c cut) run(t *testing.T, with switched) {
 		if _, _, err = journal.Recover(context.Background(), dir, ops()); err != nil {
 			t.Errorf("%s: %v", where, err)
 		}
-		if after := shown(); after != before {
+		if after := settled(before, shown); after != before {
 			t.Fatalf("%s: the host was\n%sand is\n%s", where, before, after)
 		}
 	}
@@ -560,6 +560,9 @@ func (c cut) whole(t *testing.T, l netpath.Lane) {
 	}
 	if is := command(t, "ip", "-o", "-n", l.Netns(), "link", "show", netpath.Device); !strings.Contains(is, want) {
 		t.Errorf("without an MTU of its own a lane has not%s: %s", want, is)
+	}
+	if is := besides(t); c.Name() == "express" && (!strings.Contains(is, "filter protocol all") || !strings.Contains(is, "qdisc clsact")) {
+		t.Errorf("what express has in the kernel is not seen: %s", is)
 	}
 	if port := netpath.Port(l.Name); present(port) { // as a crash leaves it that was to take it away with others
 		command(t, "ip", "link", "set", port, "group", "1073741823")

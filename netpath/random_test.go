@@ -204,7 +204,7 @@ func atRandom(t *testing.T, all int, paths []string, with switched) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := fmt.Sprint(command(t, "ip", "-d", "-o", "link"), command(t, "ip", "netns"), pinned)
+		text := fmt.Sprint(command(t, "ip", "-d", "-o", "link"), command(t, "ip", "netns"), pinned, besides(t))
 		if with.shown != nil {
 			text += with.shown()
 		}
@@ -230,11 +230,7 @@ func atRandom(t *testing.T, all int, paths []string, with switched) {
 			if _, _, err := journal.Recover(t.Context(), dir, ops()); err != nil {
 				t.Fatal(err)
 			}
-			after := host()
-			for begun := time.Now(); with.shown != nil && after != before && time.Since(begun) < 5*time.Second; {
-				after = host() // a switch takes its own devices away a moment after it says that it is done
-			}
-			if after != before {
+			if after := settled(before, host); after != before {
 				t.Fatalf("after recover the host differs (-was +is):\n%s", cmp.Diff(before, after))
 			}
 			continue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -74,6 +75,14 @@ func TestAddressInUseOnTheSegment(t *testing.T) {
 		if c.used != (err != nil) || err != nil && !strings.Contains(err.Error(),
 			c.addr.String()+" is in use on the segment of "+wire.Uplink+", by 02:15:07:00:00:01") {
 			t.Errorf("%s with tags %v: %v", c.addr, c.vlan, err)
+		}
+	}
+	for _, path := range []string{"macvlan", "express", "sriov", "ovs", "ovs-dpdk", "vpp"} {
+		l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: path, Device: wire.Uplink})
+		for _, a := range wire.Addresses {
+			if err = check(t.Context(), l, []lane.Address{{Prefix: a}}, nil); !strings.HasPrefix(fmt.Sprint(err), "spec.network.addresses: "+a.Addr().String()+" is in use") {
+				t.Errorf("%s by path %s: %v", a, path, err)
+			}
 		}
 	}
 	l := netpath.Of(fstest.MapFS{}, "test-app", lane.Network{Path: "bridge", Device: wire.Uplink})

@@ -20,6 +20,26 @@ const (
 // it.
 type Bypasser interface{ Bypasses() bool }
 
+// Owner is a path whose switch has devices that are no cards, such as those of its bridges.
+type Owner interface {
+	// Owns says what of the switch a device is; "" if it is none.
+	Owns(device string) string
+}
+
+// owners says what of a switch a device is, and which paths lead through that; "" if all may.
+func owners(paths []Path, device string) (what string, through []string) {
+	for _, p := range paths {
+		o, is := p.(Owner)
+		if !is || device == "" {
+			continue
+		}
+		if is := o.Owns(device); is != "" {
+			what, through = is, append(through, p.Name())
+		}
+	}
+	return what, through
+}
+
 // UplinkState says why no frames pass a lane's uplink; "" if they may, or the kernel does not know. The ports
 // of an Open vSwitch bridge carry frames whatever the state of its own device.
 func UplinkState(paths []Path, l Lane) (string, error) {

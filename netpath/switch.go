@@ -19,6 +19,12 @@ type Switch interface {
 	SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error)
 }
 
+// StrictSwitch is a Switch of which a lane is not anything.
+type StrictSwitch interface {
+	// DeclaredSwitch returns a *lane.FieldError for what no lane of the switch can be on any host.
+	DeclaredSwitch(spec lane.Spec) error
+}
+
 // FindSwitch returns the switch that a lane is for; nil for a lane of workloads. The error says why it cannot
 // be.
 func FindSwitch(paths []Path, spec lane.Spec) (Switch, error) {
@@ -27,11 +33,14 @@ func FindSwitch(paths []Path, spec lane.Spec) (Switch, error) {
 	}
 	s, is := Find(paths, lane.Network{Path: spec.Switch}).(Switch)
 	if !is || !s.IsSwitch() {
-		return nil, &NameError{"spec.switch", spec.Switch, Choices(paths)["spec.switch"]}
+		return nil, unknown(paths, "spec.switch", spec.Switch)
 	}
 	if spec.Network.Path != "" {
 		return nil, fmt.Errorf("spec.switch: %s: expected no spec.network.path in its lane, but in those of its "+
 			"workloads", spec.Switch)
+	}
+	if strict, is := s.(StrictSwitch); is {
+		return s, strict.DeclaredSwitch(spec)
 	}
 	return s, nil
 }

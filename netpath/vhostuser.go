@@ -19,12 +19,20 @@ type VhostUser struct {
 type UserSpace interface {
 	// VhostUser returns the lane's end; false if it has a network device.
 	VhostUser(l Lane) (VhostUser, bool)
+	// Lacks says what keeps the switch, as it runs, from the lane's socket, with the remedy; "" if nothing does.
+	Lacks(l Lane) string
 }
 
 // Counter is a path that itself counts what lanes without a network device have received and sent.
 type Counter interface {
 	// Traffic returns what has passed the lane's port; nil if the switch or the card does not say.
 	Traffic(ctx context.Context, l Lane) (*Traffic, error)
+}
+
+// Refuser is a path whose switch drops what a lane may not send, where the kernel does not count it.
+type Refuser interface {
+	// Refused returns how many frames of the lane were dropped; 0 if the switch does not say.
+	Refused(ctx context.Context, l Lane) (uint64, error)
 }
 
 // VhostUserOf returns the end of a lane that uses vhost-user; false if its path is another.

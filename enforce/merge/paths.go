@@ -12,15 +12,16 @@ import (
 )
 
 // Refuse returns a *plan.Refusal for the first lane with a declaration that no path can put in force, or a
-// *lane.FieldError if it names an unknown path. All other fields are enforced, or are an objective.
+// *lane.FieldError if no path could, as for an unknown one. All other fields are enforced, or are an
+// objective.
 func Refuse(paths []netpath.Path, lanes []lane.Lane) error {
 	for _, l := range lanes {
 		leave, err := netpath.Refuse(paths, l.Spec)
 		if err == nil {
 			continue
 		}
-		if unknown, is := errors.AsType[*netpath.NameError](err); is {
-			return &lane.FieldError{File: l.At, Field: unknown.Field, Text: unknown.Text()}
+		if wrong, is := errors.AsType[*lane.FieldError](err); is {
+			return &lane.FieldError{File: l.At, Field: wrong.Field, Text: wrong.Text}
 		}
 		r := refused(l.Metadata.Name, err)
 		if len(leave) > 0 {
@@ -64,7 +65,8 @@ func (l InForce) choosePaths(
 		} else {
 			err = on.Possible(name, *n)
 		}
-		reasons[name] = slices.DeleteFunc([]string{why, netpath.RateReason(l.Paths, *n)},
+		access := netpath.AccessReason(l.Paths, netpath.Of(l.Root, name, *n))
+		reasons[name] = slices.DeleteFunc([]string{why, netpath.RateReason(l.Paths, *n), access},
 			func(reason string) bool { return reason == "" })
 		if s, serr := netpath.FindSwitch(l.Paths, want.Spec); err == nil && s != nil {
 			err = errors.Join(serr, s.PossibleSwitch(othersOf(want, wanted, stay)))

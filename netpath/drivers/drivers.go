@@ -18,7 +18,8 @@ import (
 // Paths returns the network paths. spec.network.path: auto takes the first possible one; a scenario without a
 // path takes the last.
 func Paths() []netpath.Path {
-	return []netpath.Path{sriov.Path{}, ovs.Path{DPDK: true}, express.Path{}, macvlan.Path{}, ovs.Path{},
+	openVSwitch, dpdk := ovs.Both()
+	return []netpath.Path{sriov.Path{}, dpdk, express.Path{}, macvlan.Path{}, openVSwitch,
 		bridge.Path{GRO: true}, vpp.Path{}, bridge.Path{}}
 }
 

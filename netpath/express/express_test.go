@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -34,12 +35,15 @@ import (
 const (
 	uplink = "islx-up"
 	wire   = "islx-wire" // the device at its other end, and the namespace of that
+
+	layout1 = "testdata/layout-1.o" // of the version before, whose table has no lengths of frames
 )
 
 // bed is an uplink with a wire behind it, and lanes.
 type bed struct {
 	journal *journal.Journal
 	lanes   []netpath.Lane
+	before  bool // with the table of an earlier version
 }
 
 func ip(t *testing.T, command string) {
@@ -64,6 +68,7 @@ func setUp(t *testing.T, networks ...lane.Network) *bed {
 	ip(t, "-n "+wire+" addr add 198.18.11.200/24 dev "+wire)
 	all := change.Ops("/")
 	maps.Copy(all, Ops())
+	all[kindTable] = tablesOf{}
 	j, err := journal.Open(filepath.Join(t.TempDir(), "run"), "test", all)
 	if err != nil {
 		t.Fatal(err)
@@ -82,11 +87,35 @@ func setUp(t *testing.T, networks ...lane.Network) *bed {
 	return b
 }
 
+// tablesOf makes tables of layout 1 as the version did that had them.
+type tablesOf struct{ tables }
+
+func (tablesOf) of(s journal.Step) tables {
+	if isOurs(s.Target) {
+		return tables{func() (*ebpf.CollectionSpec, error) { return ebpf.LoadCollectionSpec("bpf/express.o") }}
+	}
+	return tables{func() (*ebpf.CollectionSpec, error) { return ebpf.LoadCollectionSpec(layout1) }}
+}
+
+func (o tablesOf) Read(ctx context.Context, s journal.Step) (string, error) {
+	return o.of(s).Read(ctx, s)
+}
+
+func (o tablesOf) Write(ctx context.Context, s journal.Step, value string) error {
+	return o.of(s).Write(ctx, s, value)
+}
+
 func (b *bed) reconcile(t *testing.T, lanes []netpath.Lane) {
 	t.Helper()
 	steps, err := Path{}.Steps(lanes)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i, s := range steps {
+		if now := tableName(""); b.before && (s.Kind == kindTable || s.Kind == kindPort) {
+			steps[i].Target = strings.Replace(s.Target, now, "isolane-express-1", 1)
+			steps[i].After = strings.Replace(s.After, now, "isolane-express-1", 1)
+		}
 	}
 	if _, left, err := b.journal.Reconcile(t.Context(), steps, false); err != nil || len(left) > 0 {
 		t.Fatal(left, err)
@@ -120,8 +149,8 @@ func entries(t *testing.T) int {
 	defer m.Close()
 	var n int
 	var key mac
-	var device uint32
-	for i := m.Iterate(); i.Next(&key, &device); {
+	var value [2]uint32
+	for i := m.Iterate(); i.Next(&key, &value); {
 		n++
 	}
 	return n
@@ -184,8 +213,8 @@ func packets(t *testing.T, netns, addr string) net.PacketConn {
 }
 
 // Under traffic in both directions lanes come and go, by one entry and without touching a program of others, and
-// a version with another program puts that in place of its own; no datagram is lost, and at no moment passes a
-// frame that the lane may not send: meanwhile the bridge would bring both.
+// a version with another program, or another table, puts that in place of its own; no datagram is lost, and at no moment
+// passes a frame that the lane may not send: meanwhile the bridge would bring both.
 func TestReplacedUnderTraffic(t *testing.T) {
 	b := setUp(t, lane.Network{Addresses: address(1)}, lane.Network{Addresses: address(2)})
 	a := netpath.Port(b.lanes[0].Name)
@@ -201,7 +230,7 @@ func TestReplacedUnderTraffic(t *testing.T) {
 		}
 	}()
 	client := packets(t, wire, "198.18.11.200:0")
-	stop, counted := make(chan struct{}), make(chan error, 1)
+	stop, counted := make(chan struct{}), make(chan error, 2)
 	go func() { counted <- pingPong(client, stop) }()
 	forbidden, came := []byte("\xff\xff\xff\xff\xff\xff\x02\x15\x00\x00\x00\x01\x88\xb5"), frames(t, wire, wire, 0x88b5)
 	from := frames(t, b.lanes[0].Netns(), netpath.Device, 0x88b5)
@@ -230,19 +259,34 @@ func TestReplacedUnderTraffic(t *testing.T) {
 	if program(t, a) != before || entries(t) != 3 {
 		t.Errorf("%d entries for two lanes and the uplink, or the first lane's program is another one", entries(t))
 	}
+	go func() { counted <- pingPong(packets(t, b.lanes[1].Netns(), "198.18.11.2:0"), stop) }()
 	first := object
 	defer func() { object = first }()
+	earlier, err := os.ReadFile(layout1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for version := range 20 {
 		before = program(t, a)
 		object = append(slices.Clone(first), byte(version)) // behind the sections
+		if b.before = version%4 == 1; b.before {
+			object = earlier
+		}
 		b.reconcile(t, b.lanes)
 		if program(t, a) == before {
 			t.Error("the program of another version stays")
 		}
+		old, oerr := openTable("isolane-express-1-" + uplink)
+		if (old != nil) != b.before || oerr != nil {
+			t.Errorf("version %d: the earlier table: %v, %v", version, old, oerr)
+		}
+		_ = old.Close() // nil too
 	}
 	close(stop)
-	if err := <-counted; err != nil {
-		t.Error(err)
+	for range 2 {
+		if err := <-counted; err != nil {
+			t.Error(err)
+		}
 	}
 	n, passed := <-sent, 0
 	for {
@@ -317,6 +361,25 @@ func TestPartsAreTakenBack(t *testing.T) {
 	defer after.Close()
 	if after.Qdisc != "" {
 		t.Errorf("the uplink keeps a qdisc %s", after.Qdisc)
+	}
+}
+
+// The table has the MTU of a lane's device, and puts another one back; an uplink may have another without a word.
+func TestAnotherMTU(t *testing.T) {
+	b := setUp(t, lane.Network{Addresses: address(1)})
+	steps, err := Path{}.Steps(b.lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for device, want := range map[string]int{uplink: 0, netpath.Port(b.lanes[0].Name): 1} {
+		ip(t, "link set "+device+" mtu 9001")
+		if missing, merr := b.journal.Missing(t.Context(), steps); merr != nil || len(missing) != want {
+			t.Errorf("%s has another MTU: missing %v, %v", device, missing, merr)
+		}
+		b.reconcile(t, b.lanes)
+		if missing, merr := b.journal.Missing(t.Context(), steps); merr != nil || len(missing) > 0 {
+			t.Errorf("%s, put back: missing %v, %v", device, missing, merr)
+		}
 	}
 }
 
@@ -562,7 +625,7 @@ func BenchmarkTable(b *testing.B) {
 				}
 				defer table.Close()
 				for i := range lanes {
-					if err = table.Put(mac{2, 0x15, 9, 0, byte(i >> 8), byte(i)}, uint32(1)); err != nil {
+					if err = table.Put(mac{2, 0x15, 9, 0, byte(i >> 8), byte(i)}, [2]uint32{1, 1514}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -1,8 +1,10 @@
 package express
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,24 +157,34 @@ func (p port) known() (bool, error) {
 		return false, err
 	}
 	defer table.Close()
-	_, is, err := p.entry(table)
-	return is, err
+	entry, err := p.entry(table)
+	return entry != nil, err
 }
 
-// entry returns the number of the device that the table has for the port.
-func (p port) entry(table *ebpf.Map) (device uint32, is bool, err error) {
+// entry returns what the table has of the port: nil if nothing.
+func (p port) entry(table *ebpf.Map) ([]byte, error) {
 	key, err := p.mac()
-	if err == nil {
-		err = table.Lookup(key, &device)
+	if err != nil {
+		return nil, err
 	}
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return 0, false, nil
+	return table.LookupBytes(key)
+}
+
+// entryWith returns what a table is to have of the port with that device: its number, and in bytes the
+// longest frame for a lane, which tables of layout 1 do not have.
+func (p port) entryWith(device netlink.Link, table *ebpf.Map) []byte {
+	const head = 14 // ETH_HLEN
+	a, longest := device.Attrs(), 0
+	if p.Lane != "" { // an uplink's own MTU may change
+		longest = head + a.MTU
 	}
-	return device, err == nil, err
+	entry := binary.NativeEndian.AppendUint32(nil, uint32(a.Index))
+	entry = binary.NativeEndian.AppendUint32(entry, uint32(longest))
+	return entry[:table.ValueSize()]
 }
 
 // Look reads the value, and whether this version's program is attached with the table and before any other,
-// and the table has the present number of the device.
+// and the table has the present number and MTU of the device.
 func (ports) Look(_ context.Context, s journal.Step) (inForce bool, now string, err error) {
 	h, now, err := read(s)
 	if err != nil || now != s.After || now == "" {
@@ -200,8 +212,8 @@ func whole(h *netdev.Hook, value string) (bool, error) {
 	if !is || err != nil {
 		return false, err
 	}
-	device, is, err := p.entry(table)
-	return is && device == uint32(h.Device.Attrs().Index), err
+	entry, err := p.entry(table)
+	return bytes.Equal(entry, p.entryWith(h.Device, table)), err
 }
 
 // attached reports whether a filter has this version's program, with that table.
@@ -237,6 +249,7 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	if err != nil {
 		return err
 	}
+	// A table of another layout has lost its name by now, and stays until its last program goes.
 	if was, perr := parse(s.Replaced); perr == nil && (was.Table != p.Table || was.Lane != p.Lane) {
 		if err = was.forget(); err != nil {
 			return err
@@ -270,7 +283,7 @@ func (o ports) Write(_ context.Context, s journal.Step, value string) error {
 	}
 	key, err := p.mac()
 	if err == nil {
-		err = table.Put(key, uint32(h.Device.Attrs().Index))
+		err = table.Put(key, p.entryWith(h.Device, table))
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -85,8 +86,8 @@ func (filesystem) Shell(s journal.Step) string {
 const kindTable = "express-table"
 
 // layout is the version of the table's keys and values. Programs with another layout use a table of another
-// name, so that two versions of Isolane never share one.
-const layout = 1
+// name, so that two versions of Isolane never share one. Layout 1 had no length of frames.
+const layout = 2
 
 // tableName returns the name of an uplink's table. "" is for no uplink: then only lanes of this host reach
 // each other. The kernel allows no dots, and devices have no colons.
@@ -98,15 +99,18 @@ func tableName(uplink string) string {
 	return name
 }
 
+// earlier matches the name of a table of this layout, or of one before, which lanes in force may have.
+var earlier = regexp.MustCompile(fmt.Sprintf(`^isolane-express-[1-%d](?:-(.+))?$`, layout))
+
 func checkTable(name string) error {
-	uplink, ok := strings.CutPrefix(name, tableName("")+"-")
-	if name == tableName("") {
-		return nil
-	}
-	if !ok {
+	switch m := earlier.FindStringSubmatch(name); {
+	case m == nil:
 		return fmt.Errorf("%q: expected %s, or that with the name of an uplink", name, tableName(""))
+	case m[1] == "":
+		return nil
+	default:
+		return netdev.CheckDevice(strings.ReplaceAll(m[1], ":", "."))
 	}
-	return netdev.CheckDevice(strings.ReplaceAll(uplink, ":", "."))
 }
 
 // openTable opens a table. It returns nil if there is none.
@@ -119,6 +123,11 @@ func openTable(name string) (*ebpf.Map, error) {
 		return nil, nil
 	}
 	return m, err
+}
+
+// isOurs reports whether a table has this layout.
+func isOurs(name string) bool {
+	return name == tableName("") || strings.HasPrefix(name, tableName("")+"-")
 }
 
 func tableStep(name string) journal.Step {
@@ -141,7 +150,7 @@ func (t tables) Read(_ context.Context, s journal.Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err = spec.Maps["table"].Compatible(m); err != nil {
+	if err = spec.Maps["table"].Compatible(m); err != nil && isOurs(s.Target) {
 		return "something else: " + err.Error(), nil
 	}
 	return netdev.Present, nil
@@ -172,5 +181,5 @@ func (tables) Shell(s journal.Step) string {
 		return "rm " + filepath.Join(pins, s.Target)
 	}
 	return "bpftool map create " + filepath.Join(pins, s.Target) +
-		" type hash key 6 value 4 entries 1024 flags 1 name table"
+		" type hash key 6 value 8 entries 1024 flags 1 name table"
 }

@@ -19,7 +19,15 @@ import (
 // Path is the path "ovs", or with DPDK "ovs-dpdk".
 type Path struct {
 	// DPDK means that the lane has no network device: its workload uses vhost-user with poll-mode threads.
-	DPDK bool
+	DPDK   bool
+	counts *reader // for the counters of all lanes; nil: each asks by itself
+}
+
+// Both returns the paths "ovs" and "ovs-dpdk". They ask Open vSwitch once for the counters of all lanes that
+// are looked at together.
+func Both() (kernel, dpdk Path) {
+	r := &reader{}
+	return Path{counts: r}, Path{DPDK: true, counts: r}
 }
 
 // Name returns "ovs" or "ovs-dpdk".
@@ -127,6 +135,22 @@ func (p Path) Possible(l netpath.Lane) error {
 		return err
 	}
 	return l.CheckUnshared()
+}
+
+// Owns says that a device is that of a bridge of somebody else's, which has lanes as its ports.
+func (p Path) Owns(device string) string {
+	h, l, err := netdev.Find("", device)
+	if l == nil || err != nil {
+		return ""
+	}
+	h.Close()
+	if t := l.Type(); t != "openvswitch" && t != "tuntap" { // of a bridge in the kernel, and in user space
+		return ""
+	}
+	if db, rerr := read(context.Background()); rerr != nil || db.bridges[device] == nil {
+		return ""
+	}
+	return "a bridge of Open vSwitch"
 }
 
 // Bypasses reports whether the card may be driven by DPDK.

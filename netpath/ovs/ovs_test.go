@@ -3,11 +3,15 @@ package ovs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -15,6 +19,7 @@ import (
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
@@ -179,8 +184,9 @@ func TestNoAnswer(t *testing.T) {
 		}
 		now, err := op.Read(context.Background(), step)
 		if c.want == "" {
-			if !errors.Is(err, fs.ErrPermission) {
-				t.Error(now, err)
+			const says = "spec.network.path: ovs-vsctl: unix:db.sock: database connection failed (Permission denied): needs root: permission denied"
+			if perr := (ovs.Path{}).Possible(on("a", "", lane.VLAN{})); !errors.Is(err, fs.ErrPermission) || fmt.Sprint(perr) != says {
+				t.Error(now, err, perr)
 			}
 			continue
 		}
@@ -191,6 +197,59 @@ func TestNoAnswer(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), "spec.network.path: ") || !strings.Contains(err.Error(), c.want) {
 			t.Error(err)
 		}
+	}
+}
+
+// A version that nobody has tried is told, with the first that was.
+func TestOldVersion(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	for version, want := range map[string]string{"2.13.8": " (Open vSwitch 2.13 is untested: expected 2.17 or later)", "2.17.0": "", "3.5.0": ""} {
+		text := "#!/bin/sh\necho 'ovs-vswitchd (Open vSwitch) " + version + "'\n"
+		if err := os.WriteFile(filepath.Join(dir, "ovs-appctl"), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		made := journal.Step{Kind: ovs.KindBridge, Target: "islovs-eth1", After: `{"device":"eth1"}`}
+		_, _, to := ovs.Ops()[made.Kind].(interface {
+			Describe(journal.Step) (name, from, to string)
+		}).Describe(made)
+		if to != "with eth1 as a port"+want {
+			t.Errorf("%s: %q", version, to)
+		}
+	}
+}
+
+// An ovs-vswitchd that is not root cannot enter the directory of a lane's socket: plan says so, and what helps.
+func TestLacksAccess(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	dir := t.TempDir()
+	t.Setenv("OVS_RUNDIR", dir)
+	sleep, err := exec.LookPath("sleep")
+	if err == nil {
+		err = os.Symlink(sleep, filepath.Join(dir, "ovs-vswitchd")) // which gives it its name
+	}
+	if err = errors.Join(err, os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for user, want := range map[uint32]string{0: "", 65534: "ovs-vswitchd runs as user 65534 (/proc/PID/status), and /run/isolane-vhost/a is root's: " +
+		"setfacl -m u:65534:x /run/isolane-vhost/a after apply, and setfacl -m u:65534:rw /run/isolane-vhost/a/vhost.sock after each start of the workload"} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "ovs-vswitchd"), "100")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+		if err = cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		pid := strconv.Itoa(cmd.Process.Pid)
+		err = os.WriteFile(filepath.Join(dir, "ovs-vswitchd.pid"), []byte(pid+"\n"), 0o644)
+		kernel, dpdk := ovs.Both()
+		says := netpath.AccessReason([]netpath.Path{kernel, dpdk}, netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "ovs-dpdk"}))
+		if want = strings.Replace(want, "PID", pid, 1); err != nil || strings.TrimPrefix(says, "access: ") != want || says != "" && !netpath.IsReason(says) {
+			t.Errorf("as user %d: %q, %v", user, says, err)
+		}
+		if says = netpath.AccessReason([]netpath.Path{kernel, dpdk}, on("a", "", lane.VLAN{})); says != "" {
+			t.Errorf("by path ovs: %q", says)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	}
 }
 

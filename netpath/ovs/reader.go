@@ -14,7 +14,7 @@ type reader struct {
 	sync.Mutex
 	at    time.Time
 	db    database
-	flows map[string][]string // by bridge
+	flows map[string][]string // by bridge, without and with their counters
 }
 
 // fresh is how long a reading is reused.
@@ -50,18 +50,27 @@ func cookie(name string) string { return "cookie=0x" + isol + digest(name)[1:] }
 
 // dump returns a port's flows, without their counters.
 func (r *reader) dump(ctx context.Context, on, name string) (string, error) {
+	return r.dumpWith(ctx, on, name, "--no-stats")
+}
+
+// counted returns a port's flows with their counters.
+func (r *reader) counted(ctx context.Context, on, name string) (string, error) {
+	return r.dumpWith(ctx, on, name, "--stats")
+}
+
+func (r *reader) dumpWith(ctx context.Context, on, name, option string) (string, error) {
 	r.Lock()
 	defer r.Unlock()
-	all, ok := r.flows[on]
+	all, ok := r.flows[on+option]
 	if !ok {
-		out, err := tool(ctx, ofctl, "", versions, "--no-stats", "--no-names", "dump-flows", on,
+		out, err := tool(ctx, ofctl, "", versions, option, "--no-names", "dump-flows", on,
 			"cookie=0x"+isol+"00000000/0xffffffff00000000")
 		if err != nil {
 			return "", err
 		}
 		all = slices.Sorted(strings.Lines(out))
 		if r.flows != nil {
-			r.flows[on] = all
+			r.flows[on+option] = all
 		}
 	}
 	var flows strings.Builder

@@ -11,6 +11,7 @@ import (
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 )
@@ -28,6 +29,16 @@ const (
 
 // IsSwitch reports whether the path is a switch with lanes: ovs-dpdk is.
 func (p Path) IsSwitch() bool { return p.DPDK }
+
+// DeclaredSwitch says that poll-mode threads leave no CPU to the others of ovs-vswitchd, unless one CPU is
+// all for them.
+func (Path) DeclaredSwitch(spec lane.Spec) error {
+	if spec.Roles["pmd"] > 0 || spec.CPUs.Count > 1 {
+		return nil
+	}
+	return &lane.FieldError{Field: "spec.roles", Text: "expected {pmd: 1}, or two CPUs in spec.cpus.count: " +
+		"spec.switch: " + spec.Switch + " has other threads too"}
+}
 
 // PossibleSwitch says why Open vSwitch's database cannot be reached. It need not run with DPDK yet.
 func (Path) PossibleSwitch([]string) error {

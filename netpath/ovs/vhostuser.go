@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
@@ -66,24 +68,63 @@ func (p Path) VhostUser(l netpath.Lane) (netpath.VhostUser, bool) {
 	return netpath.VhostUser{Socket: socket(l.Name), MAC: l.MAC, MTU: cmp.Or(l.MTU, netpath.VethMTU)}, p.DPDK
 }
 
+// Lacks says that ovs-vswitchd runs as a user who does not get into the directory of the lane's socket,
+// which is root's: without a word it would try to connect for ever.
+func (p Path) Lacks(l netpath.Lane) string {
+	if !p.DPDK {
+		return ""
+	}
+	dir := cmp.Or(os.Getenv("OVS_RUNDIR"), "/var/run/openvswitch")
+	pid, _ := os.ReadFile(filepath.Join(dir, "ovs-vswitchd.pid"))
+	of := filepath.Join("/proc", strings.TrimSpace(string(pid)), "status")
+	status, _ := os.ReadFile(of) // it may not run, or be of another namespace
+	said := regexp.MustCompile(`(?s)^Name:\tovs-vswitchd.*\nUid:\t\d+\t(\d+)\t.*\nCapEff:\t([0-9a-f]+)\n`).
+		FindSubmatch(status)
+	if said == nil || string(said[1]) == "0" {
+		return ""
+	}
+	capabilities, err := strconv.ParseUint(string(said[2]), 16, 64)
+	if err != nil || capabilities&(1<<unix.CAP_DAC_OVERRIDE) > 0 {
+		return ""
+	}
+	at, id := filepath.Dir(socket(l.Name)), string(said[1])
+	return fmt.Sprintf("ovs-vswitchd runs as user %s (%s), and %s is root's: setfacl -m u:%[1]s:x %[3]s after "+
+		"apply, and setfacl -m u:%[1]s:rw %[3]s/%s after each start of the workload", id, of, at, socketName)
+}
+
 // Traffic returns the traffic of a lane's vhost-user port; nil if there is none, or Open vSwitch does not
 // answer.
-func (Path) Traffic(ctx context.Context, l netpath.Lane) (*netpath.Traffic, error) {
-	name := netpath.Port(l.Name)
-	db, err := read(ctx)
-	at, found := db.port(name)
-	if err != nil || found == nil {
+func (p Path) Traffic(ctx context.Context, l netpath.Lane) (*netpath.Traffic, error) {
+	at, flows := p.flowsOf(ctx, l)
+	if at == "" {
 		return nil, ctx.Err()
 	}
-	ports, err := tool(ctx, ofctl, "", versions, "dump-ports", at, name)
-	if err != nil {
-		return nil, ctx.Err()
-	}
-	flows, err := tool(ctx, ofctl, "", versions, "dump-flows", at, cookie(name)+"/-1")
+	ports, err := tool(ctx, ofctl, "", versions, "dump-ports", at, netpath.Port(l.Name))
 	if err != nil {
 		return nil, ctx.Err()
 	}
 	return traffic(ports, flows), nil
+}
+
+// Refused returns how many frames of a lane its flows have dropped; 0 if Open vSwitch does not answer.
+func (p Path) Refused(ctx context.Context, l netpath.Lane) (uint64, error) {
+	_, flows := p.flowsOf(ctx, l)
+	return traffic("", flows).Refused, ctx.Err()
+}
+
+// flowsOf returns the bridge of a lane's port, and the flows of that with their counters; "" if there is
+// none, or Open vSwitch does not answer.
+func (p Path) flowsOf(ctx context.Context, l netpath.Lane) (bridge, flows string) {
+	r, name := cmp.Or(p.counts, &reader{}), netpath.Port(l.Name)
+	db, err := r.database(ctx)
+	at, found := db.port(name)
+	if err != nil || found == nil {
+		return "", ""
+	}
+	if flows, err = r.counted(ctx, at, name); err != nil {
+		return "", ""
+	}
+	return at, flows
 }
 
 // traffic parses the counters that ovs-ofctl(8) prints of a port and of its flows. What the port sends, the

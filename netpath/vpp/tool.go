@@ -42,7 +42,7 @@ func ask(ctx context.Context, command string) (string, error) {
 	case limited.Err() != nil:
 		err = fmt.Errorf("%s %s: no answer within %s: does VPP hang?", vppctl, command, wait)
 	case strings.Contains(said, "Permission denied"):
-		err = fmt.Errorf("%s: %s: needs root: %w", vppctl, said, fs.ErrPermission)
+		err = fmt.Errorf("%s: /run/vpp/cli.sock: %s: needs root: %w", vppctl, said, fs.ErrPermission)
 	case strings.Contains(said, "CLI socket") || strings.HasPrefix(said, "connect: "):
 		err = notRunning(vppctl + ": " + said + ": is VPP running? systemctl start vpp")
 	default:

@@ -3,6 +3,8 @@ package vpp
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -37,6 +39,19 @@ func on(name, device string, v lane.VLAN) netpath.Lane {
 }
 
 const card = "GigabitEthernet3/0/0"
+
+// Who may not use VPP's socket learns which it is, and that root may; that is an error of looking.
+func TestNotAllowed(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	if err := os.WriteFile(filepath.Join(dir, "vppctl"), []byte("#!/bin/sh\necho 'connect: Permission denied' >&2; exit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const want = "spec.network.path: vppctl: /run/vpp/cli.sock: connect: Permission denied: needs root: permission denied"
+	if err := (Path{}).Possible(on("a", card, lane.VLAN{})); fmt.Sprint(err) != want || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
 
 // The steps are made, drift is seen and put back, a VPP that began anew has all again, and nothing is left.
 func TestPath(t *testing.T) {

@@ -164,13 +164,15 @@ func perDevice(m *stock.Machine, a demand, all bool) ([]demand, error) {
 			}
 		}
 		if len(devices) == 0 {
-			return nil, fmt.Errorf("spec.network.vfs: no device has %d free virtual functions", a.vfs)
+			return nil, fmt.Errorf("spec.network.vfs: no device has %d free virtual functions: expected fewer, or a "+
+				"card with SR-IOV", a.vfs)
 		}
 	case at < 0:
 		return nil, fmt.Errorf("spec.network.device: %q: the machine has %s", Shorten(net.Device), deviceNames(m))
 	case a.vfs > m.FreeVFs(at, a.name):
-		return nil, fmt.Errorf("spec.network.vfs: %s has %d free virtual functions, the lane wants %d%s",
-			Shorten(net.Device), m.FreeVFs(at, a.name), a.vfs, inUse(m, at))
+		return nil, fmt.Errorf("spec.network.vfs: %s has %d free virtual functions, the lane wants %d: expected "+
+			"no more than are free, or another card%s", Shorten(net.Device), m.FreeVFs(at, a.name), a.vfs,
+			inUse(m, at))
 	default:
 		if has, known := m.Queues(at); known && a.vfs == 0 && net.Queues > has {
 			return nil, fmt.Errorf("spec.network.queues: %s has %d whose interrupts can be moved, the lane wants %d",

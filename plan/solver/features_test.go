@@ -3,6 +3,7 @@ package solver
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -115,6 +116,28 @@ func TestPoolInUse(t *testing.T) {
 		if err != nil || !slices.Contains(p.Lanes[0].Reasons, want) {
 			t.Errorf("%s: %v, %v; want %s", size, p, err, want)
 		}
+	}
+}
+
+// A refusal for virtual functions says how many are free, who has the others, and what helps.
+func TestFewerFunctions(t *testing.T) {
+	h := vector(t)
+	h.PCIDevices = slices.Clone(h.PCIDevices)
+	card := &h.PCIDevices[h.FindDevice("enp96s0f0")]
+	ask := func(vfs int) string {
+		_, err := Solve(h, plan.Placement{}, declare(t, fmt.Sprintf("a: {cpus: {count: 1}, network: {path: sriov, device: enp96s0f0, vfs: %d}}", vfs)))
+		return fmt.Sprint(err)
+	}
+	card.SRIOV, card.VFs = &host.SRIOV{TotalVFs: 7}, nil
+	const others = ": expected no more than are free, or another card"
+	if got, want := ask(8), "spec.network.vfs: enp96s0f0 has 7 free virtual functions, the lane wants 8"+others; !strings.Contains(got, want) {
+		t.Errorf("%s; want %s", got, want)
+	}
+	used := host.PCIDevice{Address: "0000:60:10.0", InUse: "eth2 is up"}
+	card.SRIOV, card.VFs = &host.SRIOV{TotalVFs: 7, NumVFs: 2}, []string{used.Address, "0000:60:10.4"}
+	h.PCIDevices = append(h.PCIDevices, used)
+	if got, want := ask(2), "enp96s0f0 has 1 free virtual functions, the lane wants 2"+others+"; 0000:60:10.0: eth2 is up"; !strings.Contains(got, want) {
+		t.Errorf("%s; want %s", got, want)
 	}
 }
 

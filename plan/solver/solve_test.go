@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 		{1, func(s *lane.Spec) { s.CPUs.Kind = "efficiency" }, "spec.cpus.kind: efficiency; cheapest change: spec.preferred: {kind: 1}"},
 		{1, func(s *lane.Spec) { s.Memory.Size = 17 << 30 }, "spec.memory.size: 17Gi"},
 		{1, func(s *lane.Spec) { s.Near.Device = "ens9" }, `spec.near.device: "ens9": the machine has the network devices none`},
-		{1, func(s *lane.Spec) { s.Network.VFs = 1 }, "no device has 1 free virtual functions"},
+		{1, func(s *lane.Spec) { s.Network.VFs = 1 }, "no device has 1 free virtual functions: expected fewer, or a card with SR-IOV"},
 		{1, func(s *lane.Spec) { s.Near.Lane = "b" }, "there is no lane b"},
 		{1, func(s *lane.Spec) { s.Memory.Hugepages = map[string]quantity.Bytes{"3Mi": 3 << 20} }, "no hugepages of that size"},
 	} {

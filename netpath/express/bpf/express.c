@@ -21,6 +21,11 @@ struct mac {
 	__u8 bytes[ETH_ALEN];
 };
 
+struct port {
+	__u32 device;  // its number
+	__u32 longest; // a frame of its MTU, in bytes
+};
+
 // The lanes of an uplink, for the programs of all its ports: the address of the device inside, and the host's end. The
 // zero address stands for everybody else, where there is an uplink. A bridge has no more ports (BR_MAX_PORTS).
 struct {
@@ -28,7 +33,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1024);
 	__type(key, struct mac);
-	__type(value, __u32);
+	__type(value, struct port);
 } table SEC(".maps");
 
 struct source {
@@ -175,22 +180,26 @@ int express(struct __sk_buff *skb) {
 		return TC_ACT_SHOT;
 	if (to.bytes[0] & 1) // broadcast or multicast
 		return TC_ACT_OK;
-	__u32 *port = is_zero(&to) ? NULL : bpf_map_lookup_elem(&table, &to); // nobody has that address
+	struct port *port = is_zero(&to) ? NULL : bpf_map_lookup_elem(&table, &to); // nobody has that address
 	if (!port) {
 		if (!lane) // else it would go back to where it came from
 			return TC_ACT_OK;
 		struct mac others = {};
 		port = bpf_map_lookup_elem(&table, &others);
-		return port ? bpf_redirect(*port, 0) : TC_ACT_OK;
+		return port ? bpf_redirect(port->device, 0) : TC_ACT_OK;
 	}
 	// A lane's own was dropped above: it is another network's. Without a number it has a priority only (802.1Q).
 	if (skb->vlan_present && skb->vlan_tci & 0xfff)
+		return TC_ACT_SHOT;
+	// The kernel does not look at the length of what it hands to a peer, as a bridge does (is_skb_forwardable). A
+	// joined frame is longer by design.
+	if (skb->len > port->longest && !skb->gso_size)
 		return TC_ACT_SHOT;
 	// The kernel marked the frame as somebody else's, since it is not for the host; the stack inside the
 	// namespace would drop it.
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		bpf_skb_change_type(skb, PACKET_HOST);
-	return bpf_redirect_peer(*port, 0);
+	return bpf_redirect_peer(port->device, 0);
 }
 
 // The helpers used need no GPL-compatible program.

@@ -147,6 +147,16 @@ func networkFields() []Field {
 			Meaning: "How the workload has its device, where it is no network device. tap, for a " +
 				"virtual machine: tap0 in the namespace. vfio-pci, with path sriov: the virtual function itself, for " +
 				"a virtual machine or a program in user space (DPDK)."},
+		{Path: "spec.network.vf", Form: "{trust: BOOL, state: WORD}", Default: "none",
+			Example: "{trust: true, state: enable}",
+			Meaning: "What the card grants the lane's virtual functions, only with path sriov."},
+		{Path: "spec.network.vf.trust", Form: "BOOL", Default: "false", Example: "true",
+			Meaning: "The workload may ask the card for more than its own frames, such as all multicast or another " +
+				"MAC address: its driver says what."},
+		{Path: "spec.network.vf.state", Form: "WORD", Values: []string{"auto", "enable", "disable"},
+			Default: "as the card has it", Example: "enable",
+			Meaning: "The link that the workload sees. auto: the card's. enable: always up. disable: down, and no " +
+				"frames pass."},
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
 			Meaning: "How many queues the workload's device has, by which the lane's CPUs send, and how many " +
 				"interrupts of a card's queues go to these CPUs."},

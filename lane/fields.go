@@ -21,8 +21,8 @@ type Field struct {
 
 // Fields returns all fields of a declaration, each before those inside of it.
 func Fields() []Field {
-	return slices.Concat(headFields(), cpuFields(), resourceFields(), networkFields(), placeFields(),
-		cgroupFields(), threadFields())
+	return slices.Concat(headFields(), cpuFields(), resourceFields(), networkFields(), deviceFields(),
+		placeFields(), cgroupFields(), threadFields())
 }
 
 func headFields() []Field {
@@ -138,6 +138,15 @@ func networkFields() []Field {
 		{Path: "spec.network.vlan.inner", Form: "TAG", Min: 1, Max: 4094, Default: "none",
 			Example: "17",
 			Meaning: "The second tag (QinQ)."},
+		{Path: "spec.network.takeFromHost", Form: "BOOL", Default: "false", Example: "true",
+			Meaning: "While lanes have the device, the host may lose what it reaches through it: its own addresses " +
+				"and routes there. Without this such a device is refused (docs/paths.md)."},
+	}
+}
+
+// deviceFields has what the workload's device is, and what a card gives it.
+func deviceFields() []Field {
+	return []Field{
 		{Path: "spec.network.vfs", Form: "N", Min: 1, Max: 256, Default: "1 with path sriov",
 			Example: "2",
 			Meaning: "How many virtual functions of the device the lane gets, only with path sriov: eth0 with the " +
@@ -160,9 +169,6 @@ func networkFields() []Field {
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
 			Meaning: "How many queues the workload's device has, by which the lane's CPUs send, and how many " +
 				"interrupts of a card's queues go to these CPUs."},
-		{Path: "spec.network.takeFromHost", Form: "BOOL", Default: "false", Example: "true",
-			Meaning: "While lanes have the device, the host may lose what it reaches through it: its own addresses " +
-				"and routes there. Without this such a device is refused (docs/paths.md)."},
 	}
 }
 

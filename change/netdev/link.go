@@ -356,7 +356,8 @@ func (link) Shell(s journal.Step) string {
 			kind = fmt.Sprintf("vlan protocol %s id %d", l.Protocol(), l.Tag)
 		}
 		if l.Within {
-			return fmt.Sprintf("ip -n %s link add %s link %s address %s type %s", p.Netns, p.Name, l.Parent, p.MAC, kind)
+			return fmt.Sprintf("ip -n %s link add %s link %s address %s type %s", p.Netns, p.Name, l.Parent, p.MAC,
+				kind)
 		}
 		return fmt.Sprintf("ip link add %s link %s address %s netns %s type %s", p.Name, l.Parent, p.MAC, p.Netns,
 			kind)

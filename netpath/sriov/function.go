@@ -79,7 +79,8 @@ func (s settings) String() string {
 	if s.Proto == unix.ETH_P_8021AD {
 		tag = " proto 802.1ad"
 	}
-	text := fmt.Sprintf("mac %s vlan %d%s spoofchk %s trust %s", s.MAC, s.VLAN, tag, word[s.Spoof], word[s.Trust])
+	text := fmt.Sprintf("mac %s vlan %d%s spoofchk %s trust %s", s.MAC, s.VLAN, tag, word[s.Spoof],
+		word[s.Trust])
 	if s.State != "" {
 		text += " state " + s.State
 	}

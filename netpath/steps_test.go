@@ -60,7 +60,7 @@ func BenchmarkSteps(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() {
-				if err := j.Undo(context.Background()); err != nil {
+				if err = j.Undo(context.Background()); err != nil {
 					b.Error(err)
 				}
 				_ = j.Close()

@@ -206,7 +206,7 @@ func TestGranted(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err = lacks(unix.EINVAL, "vf.state", ""); err != unix.EINVAL {
+	if err = lacks(unix.EINVAL, "vf.state", ""); err.Error() != unix.EINVAL.Error() {
 		t.Error(err)
 	}
 }

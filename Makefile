@@ -114,7 +114,7 @@ tools:
 # What tests feed with our output. Programs that would start a service are only unpacked.
 test-tools: tools
 	@$(call install,libxml2-utils libvirt0 qemu-system-x86 dpdk-dev libunbound8 libxdp1 numactl \
-	kmod nftables dnsmasq-base tcpdump tcpflow-nox runc crun wrk busybox-static python3-minimal cpio libevent-2.1-7 libsasl2-2 \
+	kmod nftables dnsmasq-base tcpdump tcpflow-nox runc crun wrk sockperf busybox-static python3-minimal cpio libevent-2.1-7 libsasl2-2 \
 	libvarnishapi3 libjemalloc2 gcc libc6-dev)
 	@[ -e bin/programs/usr/sbin/varnishd ] || { mkdir -p bin/programs && cd bin/programs && \
 	kernel=$$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p') && \
@@ -125,7 +125,7 @@ test-tools: tools
 	@cd bin/programs && [ -e lib/modules/*/modules.dep ] || depmod -b . $$(ls lib/modules)
 
 # Scripts of the lab that take long: on machines of their own, and on the one of many.
-long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|site|others|pair|boots|history|resume|edge|scenarios|kills|ovs|ovs-dpdk|own|paths|random|vf|wakeups|web)$$
+long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|site|others|pair|boots|history|resume|edge|scenarios|kills|ovs|ovs-dpdk|own|paths|random|tags|vf|wakeups|web)$$
 
 # The version that the lab upgrades to: it wants another value of a setting.
 next = sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt && \

@@ -21,8 +21,8 @@ type Field struct {
 
 // Fields returns all fields of a declaration, each before those inside of it.
 func Fields() []Field {
-	return slices.Concat(headFields(), cpuFields(), resourceFields(), networkFields(), placeFields(),
-		cgroupFields(), threadFields())
+	return slices.Concat(headFields(), cpuFields(), resourceFields(), networkFields(), deviceFields(),
+		placeFields(), cgroupFields(), threadFields())
 }
 
 func headFields() []Field {
@@ -138,6 +138,15 @@ func networkFields() []Field {
 		{Path: "spec.network.vlan.inner", Form: "TAG", Min: 1, Max: 4094, Default: "none",
 			Example: "17",
 			Meaning: "The second tag (QinQ)."},
+		{Path: "spec.network.takeFromHost", Form: "BOOL", Default: "false", Example: "true",
+			Meaning: "While lanes have the device, the host may lose what it reaches through it: its own addresses " +
+				"and routes there. Without this such a device is refused (docs/paths.md)."},
+	}
+}
+
+// deviceFields has what the workload's device is, and what a card gives it.
+func deviceFields() []Field {
+	return []Field{
 		{Path: "spec.network.vfs", Form: "N", Min: 1, Max: 256, Default: "1 with path sriov",
 			Example: "2",
 			Meaning: "How many virtual functions of the device the lane gets, only with path sriov: eth0 with the " +
@@ -147,12 +156,19 @@ func networkFields() []Field {
 			Meaning: "How the workload has its device, where it is no network device. tap, for a " +
 				"virtual machine: tap0 in the namespace. vfio-pci, with path sriov: the virtual function itself, for " +
 				"a virtual machine or a program in user space (DPDK)."},
+		{Path: "spec.network.vf", Form: "{trust: BOOL, state: WORD}", Default: "none",
+			Example: "{trust: true, state: enable}",
+			Meaning: "What the card grants the lane's virtual functions, only with path sriov."},
+		{Path: "spec.network.vf.trust", Form: "BOOL", Default: "false", Example: "true",
+			Meaning: "The workload may ask the card for more than its own frames, such as all multicast or another " +
+				"MAC address: its driver says what."},
+		{Path: "spec.network.vf.state", Form: "WORD", Values: []string{"auto", "enable", "disable"},
+			Default: "as the card has it", Example: "enable",
+			Meaning: "The link that the workload sees. auto: the card's. enable: always up. disable: down, and no " +
+				"frames pass."},
 		{Path: "spec.network.queues", Form: "N", Min: 1, Max: 1024, Default: "none", Example: "2",
 			Meaning: "How many queues the workload's device has, by which the lane's CPUs send, and how many " +
 				"interrupts of a card's queues go to these CPUs."},
-		{Path: "spec.network.takeFromHost", Form: "BOOL", Default: "false", Example: "true",
-			Meaning: "While lanes have the device, the host may lose what it reaches through it: its own addresses " +
-				"and routes there. Without this such a device is refused (docs/paths.md)."},
 	}
 }
 

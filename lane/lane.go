@@ -96,6 +96,7 @@ type Network struct {
 	VLAN   VLAN             `json:"vlan,omitzero"`
 	VFs    int              `json:"vfs,omitempty"`    // virtual functions of the device; 0: the path's default
 	Driver string           `json:"driver,omitempty"` // VFIO or Tap; "": the workload has a network device
+	VF     VF               `json:"vf,omitzero"`
 	Queues int              `json:"queues,omitempty"` // of the lane's device, and a card's interrupts
 	// TakeFromHost allows a path to leave the host without what it reaches through the device.
 	TakeFromHost bool `json:"takeFromHost,omitempty"`
@@ -114,6 +115,12 @@ func (n Network) HasTap() bool { return n.Driver == Tap }
 type VLAN struct {
 	Outer int `json:"outer,omitempty"`
 	Inner int `json:"inner,omitempty"`
+}
+
+// VF says what the card grants the lane's virtual functions (ip-link(8), vf).
+type VF struct {
+	Trust bool   `json:"trust,omitempty"` // they may ask for more than their own frames
+	State string `json:"state,omitempty"` // of their link: auto, enable or disable; "" leaves it as it is
 }
 
 // Near says what the lane must be close to. It has one of the fields.

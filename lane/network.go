@@ -56,7 +56,7 @@ func (s Spec) validateNetwork() error {
 	}{{"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
 		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0}, {"vfs", n.VFs > 0},
 		{"driver", n.Driver != ""}, {"vlan.outer", n.VLAN.Outer > 0}, {"vlan.inner", n.VLAN.Inner > 0},
-		{"takeFromHost", n.TakeFromHost}} {
+		{"vf.trust", n.VF.Trust}, {"vf.state", n.VF.State != ""}, {"takeFromHost", n.TakeFromHost}} {
 		if f.given && n.Path == "" {
 			return wrong("spec.network."+f.name, "expected spec.network.path too: without one the workload keeps the "+
 				"network that it has")

@@ -80,6 +80,8 @@ func Refuse(paths []Path, spec lane.Spec) (leave []string, err error) {
 			"spec.network.path")
 	case p != nil && n.VFs > 0 && Functions(paths, n) == 0:
 		err = fmt.Errorf("spec.network.vfs: path %s has no virtual functions: expected none", n.Path)
+	case p != nil && n.VF != (lane.VF{}) && Functions(paths, n) == 0:
+		err = fmt.Errorf("spec.network.vf: path %s has no virtual functions: expected none, or path sriov", n.Path)
 	case n.HasTap() && n.Queues > 0:
 		err = errors.New("spec.network.queues: a tap has one: expected none")
 	case n.HasTap() && vhost:
@@ -123,7 +125,7 @@ func with(field string, n lane.Network) (fields []string) {
 		set  bool
 	}{{"path", n.Path != ""}, {"addresses", len(n.Addresses) > 0}, {"gateways", len(n.Gateways) > 0},
 		{"sources", len(n.Sources) > 0}, {"mtu", n.MTU > 0}, {"rate", n.Rate > 0},
-		{"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}, {"driver", n.Driver != ""},
+		{"vlan", n.VLAN != lane.VLAN{}}, {"vfs", n.VFs > 0}, {"vf", n.VF != lane.VF{}}, {"driver", n.Driver != ""},
 		{"queues", n.Queues > 0 && n.Device == ""}, {"takeFromHost", n.TakeFromHost}} {
 		if f.set {
 			fields = append(fields, "spec.network."+f.name)

@@ -212,9 +212,9 @@ func (l Lane) Steps(name string, link netdev.Link) ([]journal.Step, error) {
 	return steps, err
 }
 
-// StepsWith is Steps with another step that makes the device.
-func (l Lane) StepsWith(device journal.Step) []journal.Step {
-	steps := []journal.Step{namespace(l.Netns(), l.Workload), device}
+// StepsWith is Steps with other steps that make the device.
+func (l Lane) StepsWith(device ...journal.Step) []journal.Step {
+	steps := append([]journal.Step{namespace(l.Netns(), l.Workload)}, device...)
 	if l.HasTap() {
 		steps = append(steps, netdev.TapStep(l.Netns(), Device))
 	}

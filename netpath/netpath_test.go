@@ -476,7 +476,7 @@ func (c cut) networks() (lanes map[string]lane.Network) {
 		case "ovs-dpdk":
 			n.Rate = 0
 		case "sriov":
-			n.Rate = 5e8 // below its link's
+			n.Rate, n.VF.Trust = 5e8, true // below its link's
 		}
 		lanes[name] = n
 	}

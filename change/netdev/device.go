@@ -67,7 +67,11 @@ func remove(target string, spec Link) error {
 
 // add makes the device and marks it by its device group.
 func (l Link) add(target string, group uint32) error {
-	h, err := Open("")
+	in := ""
+	if l.Within && l.Peer != nil {
+		in = l.Peer.Netns
+	}
+	h, err := Open(in)
 	if err != nil {
 		return err
 	}
@@ -81,7 +85,7 @@ func (l Link) add(target string, group uint32) error {
 	if l.Parent != "" {
 		parent, perr := h.LinkByName(l.Parent)
 		if errors.As(perr, &netlink.LinkNotFoundError{}) {
-			return Missing("", l.Parent)
+			return Missing(in, l.Parent)
 		}
 		if perr != nil {
 			return fmt.Errorf("%s: %w", l.Parent, perr)
@@ -124,6 +128,10 @@ func (l Link) addPeer(h *netlink.Handle, attrs netlink.LinkAttrs) error {
 		return fmt.Errorf("network namespace %s: %w", p.Netns, err)
 	}
 	defer ns.Close()
+	if l.Within {
+		attrs.HardwareAddr = mac
+		return l.addVLAN(h, attrs)
+	}
 	if !l.inside() {
 		pair.PeerNamespace = netlink.NsFd(ns)
 		return h.LinkAdd(pair)

@@ -38,9 +38,11 @@ type Link struct {
 	Parent string `json:"parent,omitempty"` // the device below a macvlan or VLAN
 	Tag    int    `json:"tag,omitempty"`    // of a VLAN
 	// Service selects an outer tag (IEEE 802.1ad) instead of an 802.1Q tag.
-	Service bool  `json:"service,omitempty"`
-	Peer    *Peer `json:"peer,omitempty"` // of veth, macvlan and vlan
-	Far     *Peer `json:"far,omitempty"`  // of a veth between two namespaces, instead of the host's end
+	Service bool `json:"service,omitempty"`
+	// Within says that the parent of a VLAN is in the peer's namespace too, not on the host.
+	Within bool  `json:"within,omitempty"`
+	Peer   *Peer `json:"peer,omitempty"` // of veth, macvlan and vlan
+	Far    *Peer `json:"far,omitempty"`  // of a veth between two namespaces, instead of the host's end
 	// GRO joins the frames that come out of the device before the host handles them (generic receive offload),
 	// as drivers of network cards do. A veth does not do that by default.
 	GRO bool `json:"gro,omitempty"`
@@ -352,6 +354,10 @@ func (link) Shell(s journal.Step) string {
 		kind := "macvlan mode bridge"
 		if l.Type == VLAN {
 			kind = fmt.Sprintf("vlan protocol %s id %d", l.Protocol(), l.Tag)
+		}
+		if l.Within {
+			return fmt.Sprintf("ip -n %s link add %s link %s address %s type %s", p.Netns, p.Name, l.Parent, p.MAC,
+				kind)
 		}
 		return fmt.Sprintf("ip link add %s link %s address %s netns %s type %s", p.Name, l.Parent, p.MAC, p.Netns,
 			kind)

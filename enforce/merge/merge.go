@@ -66,7 +66,7 @@ func (l InForce) With(lanes []lane.Lane, prune bool) (plan.Placement, error) {
 func samePlace(a, b lane.Spec) bool {
 	a.Scheduling, a.Objective = b.Scheduling, b.Objective
 	a.Network.Path, a.Network.MTU = b.Network.Path, b.Network.MTU
-	a.Network.TakeFromHost = b.Network.TakeFromHost
+	a.Network.TakeFromHost, a.Network.VF = b.Network.TakeFromHost, b.Network.VF
 	a.Network.Addresses, a.Network.Gateways = b.Network.Addresses, b.Network.Gateways
 	return reflect.DeepEqual(a, b)
 }

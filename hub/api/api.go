@@ -265,6 +265,10 @@ func Lane(name string, spec json.RawMessage) (lane.Lane, error) {
 		err = &lane.FieldError{Field: "spec.lane.network.takeFromHost",
 			Text: "expected none: a hub takes no device from a host"}
 	}
+	if err == nil && want[0].Spec.Network.VF.Trust {
+		err = &lane.FieldError{Field: "spec.lane.network.vf.trust",
+			Text: "expected none: with it an App may hear frames of others"}
+	}
 	if err != nil {
 		return lane.Lane{}, err
 	}

@@ -2,11 +2,15 @@ package api
 
 import "testing"
 
-// Nobody at a hub can take a device from a host: by it the host may speak with the hub.
+// Nobody at a hub can take a device from a host, by which that may speak with the hub, or have a card trust an App.
 func TestLaneTakesNothingFromHost(t *testing.T) {
-	_, err := Lane("a.b", []byte(`{"cpus": {"count": 1}, "network": {"path": "bridge", "device": "eth1", "takeFromHost": true}}`))
-	const want = "spec.lane.network.takeFromHost: expected none: a hub takes no device from a host"
-	if err == nil || err.Error() != want {
-		t.Errorf("%v, expected %s", err, want)
+	for _, c := range []struct{ network, want string }{
+		{`"path": "bridge", "takeFromHost": true`, "takeFromHost: expected none: a hub takes no device from a host"},
+		{`"path": "sriov", "vf": {"trust": true}`, "vf.trust: expected none: with it an App may hear frames of others"},
+	} {
+		_, err := Lane("a.b", []byte(`{"cpus": {"count": 1}, "network": {"device": "eth1", `+c.network+`}}`))
+		if want := "spec.lane.network." + c.want; err == nil || err.Error() != want {
+			t.Errorf("%v, expected %s", err, want)
+		}
 	}
 }

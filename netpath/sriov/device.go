@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -49,6 +50,9 @@ func find(text string) (a at, err error) {
 		if vf.ID == a.number {
 			a.Settings = settings{MAC: vf.Mac.String(), VLAN: vf.Vlan, QoS: vf.Qos, Spoof: vf.Spoofchk,
 				Trust: vf.Trust == 1, Rate: vf.MaxTxRate, MinRate: new(vf.MinTxRate)} // trust: else off, or unknown
+			if int(vf.LinkState) < len(linkStates()) {
+				a.Settings.State = linkStates()[vf.LinkState]
+			}
 			if vf.Vlan > 0 {
 				a.Settings.Proto = vf.VlanProto
 			}
@@ -80,6 +84,17 @@ func (a *at) findDevice() error {
 	return err
 }
 
+// linkStates are the words of ip-link(8) for IFLA_VF_LINK_STATE_AUTO and so on (linux/if_link.h).
+func linkStates() []string { return []string{"auto", "enable", "disable"} }
+
+// lacks says which field of the lane a driver does not support, if that is why it refused it.
+func lacks(err error, field, what string) error {
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
+		return fmt.Errorf("the card's driver %s: expected no spec.network.%s: %w", what, field, err)
+	}
+	return err
+}
+
 // set sets those of the card's settings for the function that differ. The MAC address comes first or last,
 // because it says whose the function is.
 func (a *at) set(want settings, macFirst bool) error {
@@ -97,12 +112,19 @@ func (a *at) set(want settings, macFirst bool) error {
 	}
 	if err == nil && (now.VLAN != want.VLAN || now.QoS != want.QoS || now.Proto != want.Proto) {
 		err = a.h.LinkSetVfVlanQosProto(a.pf, a.number, want.VLAN, want.QoS, cmp.Or(want.Proto, unix.ETH_P_8021Q))
+		if want.Proto == unix.ETH_P_8021AD {
+			err = lacks(err, "vlan.inner", "puts no tag of 802.1ad on")
+		}
 	}
 	if err == nil && now.Spoof != want.Spoof {
 		err = a.h.LinkSetVfSpoofchk(a.pf, a.number, want.Spoof)
 	}
 	if err == nil && now.Trust != want.Trust {
-		err = a.h.LinkSetVfTrust(a.pf, a.number, want.Trust)
+		err = lacks(a.h.LinkSetVfTrust(a.pf, a.number, want.Trust), "vf.trust", "sets no trust")
+	}
+	if err == nil && now.State != want.State {
+		state := slices.Index(linkStates(), want.State)
+		err = lacks(a.h.LinkSetVfState(a.pf, a.number, uint32(state)), "vf.state", "sets no state of a link")
 	}
 	if err == nil && (now.Rate != want.Rate || now.MinRate != want.MinRate) {
 		least := 0
@@ -153,7 +175,7 @@ func (a *at) give(ctx context.Context, f function) error {
 	if err == nil {
 		err = f.Lane.Configure()
 	}
-	if err == nil && a.pf.Attrs().RawFlags&unix.IFF_UP != 0 {
+	if err == nil && a.pf.Attrs().RawFlags&unix.IFF_UP != 0 && a.Settings.State != "disable" {
 		err = a.awaitLink(ctx, h, f.Lane)
 	}
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
@@ -21,7 +23,7 @@ const kindFunction = "vf"
 // Ops returns the operations of the kinds.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{kindPool: pool{}, kindFunction: functionOp{}, kindDriver: driverOp{},
-		kindLimit: limitOp{}}
+		kindLimit: limitOp{}, kindVectors: vectorsOp{}}
 }
 
 // function is a virtual function in a lane, or as it was found.
@@ -44,6 +46,8 @@ type settings struct {
 	Proto int    `json:"proto,omitempty"` // of the tag; 0x8100 is 802.1Q
 	Spoof bool   `json:"spoofCheck"`
 	Trust bool   `json:"trust"`
+	// State is that of the link: auto, enable or disable; "" for a lane and in older records: as it is.
+	State string `json:"state,omitempty"`
 	Rate  uint32 `json:"rate,omitempty"` // the most that it sends, in Mbit per second; 0: no limit
 	// MinRate is what the card reserves for it, in Mbit per second; nil for a lane and in older records: as it
 	// is.
@@ -58,6 +62,7 @@ func (s settings) over(now settings) settings {
 	if s.Limited {
 		s.Rate, s.Limited = now.Rate, false
 	}
+	s.State = cmp.Or(s.State, now.State)
 	if s.MinRate == nil || now.MinRate != nil && *s.MinRate == *now.MinRate {
 		s.MinRate = now.MinRate // the same pointer, so that they compare equal
 	}
@@ -70,7 +75,15 @@ func (s settings) over(now settings) settings {
 // String describes the settings in the words of ip-link(8).
 func (s settings) String() string {
 	word := map[bool]string{true: "on", false: "off"}
-	text := fmt.Sprintf("mac %s vlan %d spoofchk %s trust %s", s.MAC, s.VLAN, word[s.Spoof], word[s.Trust])
+	tag := ""
+	if s.Proto == unix.ETH_P_8021AD {
+		tag = " proto 802.1ad"
+	}
+	text := fmt.Sprintf("mac %s vlan %d%s spoofchk %s trust %s", s.MAC, s.VLAN, tag, word[s.Spoof],
+		word[s.Trust])
+	if s.State != "" {
+		text += " state " + s.State
+	}
 	if s.Rate > 0 {
 		text += fmt.Sprint(" max_tx_rate ", s.Rate)
 	}
@@ -150,14 +163,16 @@ func (functionOp) Check(s journal.Step) error {
 }
 
 // Read treats a function as the lane's from its first change to the last: the card has the lane's MAC address
-// for it, or its device is in the lane or on its way back.
+// for it, or its device is in the lane or on its way back, or the lane may change the address and has.
 func (functionOp) Read(_ context.Context, s journal.Step) (string, error) {
 	value, f, a, err := look(s)
 	if err != nil {
 		return "", err
 	}
 	defer a.h.Close()
-	if a.inLane || a.Settings.MAC == f.Settings.MAC || a.Name == a.mark() {
+	found, ferr := parse(s.Before)
+	changed := f.Settings.Trust && a.Settings.Trust && ferr == nil && found.Settings.MAC != a.Settings.MAC
+	if a.inLane || a.Settings.MAC == f.Settings.MAC || a.Name == a.mark() || changed {
 		return value, nil
 	}
 	data, err := json.Marshal(a.function)
@@ -213,6 +228,9 @@ func (functionOp) Write(ctx context.Context, s journal.Step, value string) error
 		return err
 	}
 	if f.Lane == nil {
+		if _, of, oerr := ofLane(s); oerr == nil && of.Settings.State == "" {
+			f.Settings.State = "" // the lane has not set it
+		}
 		return a.putBack(ctx, f)
 	}
 	if a.inLane && s.Replaced != "" && s.Replaced != value { // made anew: no earlier address stays

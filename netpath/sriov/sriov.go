@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"strconv"
@@ -51,9 +52,12 @@ func (Path) Declared(n lane.Network) error {
 	switch {
 	case n.Device == "":
 		return errors.New("spec.network.device: path sriov needs one, the card")
-	case n.VLAN.Inner > 0:
-		return errors.New("spec.network.vlan.inner: path sriov has the card put one tag on: expected path " +
-			"bridge, macvlan or ovs for two")
+	case n.VLAN.Inner > 0 && n.Driver != "":
+		return fmt.Errorf("spec.network.vlan.inner: with driver %s no device of the lane puts it on: expected none",
+			n.Driver)
+	case n.VLAN.Inner > 0 && n.VFs > 1:
+		return fmt.Errorf("spec.network.vlan.inner: it is that of one device, and the lane has %d virtual "+
+			"functions: expected none, or vfs 1", n.VFs)
 	case n.VFs > 1 && n.HasTap():
 		return fmt.Errorf("spec.network.vfs: %d: with driver tap a lane has one virtual function: expected 1",
 			n.VFs)
@@ -92,6 +96,9 @@ func (Path) Possible(l netpath.Lane) error {
 		return fmt.Errorf("spec.network.device: %s has no virtual functions (%s): expected a card with SR-IOV, "+
 			"switched on in the firmware, or path bridge", l.Device, c.file("sriov_totalvfs"))
 	}
+	if err = possibleInner(os.DirFS("/"), l.VLAN); err != nil {
+		return err
+	}
 	if l.Driver == lane.VFIO {
 		if err = possibleOwn(os.DirFS("/"), l.Device, append(c.functions(), c.address)); err != nil {
 			return err
@@ -101,6 +108,17 @@ func (Path) Possible(l netpath.Lane) error {
 		return err
 	}
 	return c.possiblePool(l)
+}
+
+// possibleInner says why the machine that root shows cannot have the device for a lane's inner tag.
+func possibleInner(root fs.FS, v lane.VLAN) error {
+	if v.Inner == 0 {
+		return nil
+	}
+	if err := netpath.LacksTags(root); err != nil {
+		return fmt.Errorf("spec.network.vlan.inner: %w", err)
+	}
+	return nil
 }
 
 // possiblePool says why a card without virtual functions cannot get any. Its link may go down, and with that
@@ -141,6 +159,11 @@ func (c card) possibleQueues(l netpath.Lane) error {
 		return nil
 	}
 	all := c.functions()
+	vectors, _ := c.number(totalVectors)
+	if vectors > 0 && vectorsFor(l.Queues) > vectors {
+		return fmt.Errorf("spec.network.queues: %d: they need %d interrupts, and all virtual functions of %s "+
+			"together can have %d", l.Queues, vectorsFor(l.Queues), l.Device, vectors)
+	}
 	for _, address := range all {
 		device, err := netdev.OfPCI(address)
 		most := 0
@@ -155,7 +178,7 @@ func (c card) possibleQueues(l netpath.Lane) error {
 		case most == 0:
 			return fmt.Errorf("spec.network.queues: the driver of %s, a virtual function of %s, sets no number of "+
 				"queues: expected none", device, l.Device)
-		case l.Queues > most:
+		case l.Queues > most && vectors == 0: // else it gets more with more interrupts
 			return fmt.Errorf("spec.network.queues: %d: %s, a virtual function of %s, can have %d", l.Queues, device,
 				l.Device, most)
 		}
@@ -225,8 +248,12 @@ func (Path) Steps(lanes []netpath.Lane) ([]journal.Step, error) {
 // others have the numbers after it and no addresses: what they carry is up to the workload.
 func stepsOf(l netpath.Lane, i, number int) ([]journal.Step, error) {
 	inside, want := l.Inside(), settings{MAC: l.FunctionMAC(i), VLAN: l.VLAN.Outer, Spoof: true,
-		Limited: l.Rate > 0 && l.Driver != lane.VFIO && i == 0}
-	if want.VLAN > 0 {
+		Trust: l.VF.Trust, State: l.VF.State, Limited: l.Rate > 0 && l.Driver != lane.VFIO && i == 0}
+	switch {
+	case l.VLAN.Inner > 0:
+		want.Proto = unix.ETH_P_8021AD
+		inside = &netdev.Peer{Netns: inside.Netns, Name: below, MAC: want.MAC, MTU: inside.MTU}
+	case want.VLAN > 0:
 		want.Proto = unix.ETH_P_8021Q
 	}
 	if i > 0 {
@@ -248,12 +275,34 @@ func stepsOf(l netpath.Lane, i, number int) ([]journal.Step, error) {
 	case i > 0:
 		return []journal.Step{step}, nil
 	}
-	steps := l.StepsWith(step)
-	if want.Limited {
-		steps = append(steps, limitStep(step.Target, l.Rate))
+	return stepsWith(l, step, inside, want.Limited)
+}
+
+// below is the device of a function whose frames have a second tag, in the lane. The lane's own is on it.
+const below = "vf0"
+
+// stepsWith returns the steps of a lane's first function, around the one that gives it the function.
+func stepsWith(l netpath.Lane, own journal.Step, inside *netdev.Peer, limited bool) ([]journal.Step, error) {
+	var steps []journal.Step
+	queued := l.Queues > 0 && !l.CPUs.IsEmpty()
+	if total, err := (card{address: l.Functions.Card}).number(totalVectors); err == nil && total > 0 && queued {
+		steps = append(steps, vectorsStep(own.Target, l.Queues))
 	}
-	if l.Queues > 0 && !l.CPUs.IsEmpty() {
-		steps = append(steps, queues.Step(l.Netns(), netpath.Device, l.Queues, l.CPUs))
+	made := []journal.Step{own}
+	if l.VLAN.Inner > 0 {
+		tagged, err := netdev.LinkStep(netpath.DeviceName("islv-", l.Name), netdev.Link{Type: netdev.VLAN,
+			Tag: l.VLAN.Inner, Parent: below, Within: true, Peer: l.Inside()})
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, tagged)
+	}
+	steps = append(steps, l.StepsWith(made...)...)
+	if limited {
+		steps = append(steps, limitStep(own.Target, l.Rate))
+	}
+	if queued {
+		steps = append(steps, queues.Step(l.Netns(), inside.Name, l.Queues, l.CPUs))
 	}
 	return steps, nil
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/lane"
@@ -27,7 +30,10 @@ func TestDeclared(t *testing.T) {
 	}{
 		{lane.Network{Device: "eth1", VFs: 1, VLAN: lane.VLAN{Outer: 100}}, ""},
 		{lane.Network{}, "spec.network.device: "},
-		{lane.Network{Device: "eth1", VLAN: lane.VLAN{Outer: 100, Inner: 7}}, "spec.network.vlan.inner: "},
+		{lane.Network{Device: "eth1", VLAN: lane.VLAN{Outer: 100, Inner: 7}}, ""},
+		{lane.Network{Device: "eth1", VLAN: lane.VLAN{Outer: 100, Inner: 7}, VFs: 2}, "spec.network.vlan.inner: it is "},
+		{lane.Network{Device: "eth1", VLAN: lane.VLAN{Outer: 100, Inner: 7}, Driver: lane.Tap}, "spec.network.vlan.inner: with driver tap"},
+		{lane.Network{Device: "eth1", VLAN: lane.VLAN{Outer: 100, Inner: 7}, Driver: vfio}, "spec.network.vlan.inner: with driver vfio-pci"},
 		{lane.Network{Device: "eth1", VFs: 2, MTU: 9000}, ""},
 		{lane.Network{Device: "eth1", VFs: 2, Driver: lane.Tap}, "spec.network.vfs: 2: "},
 		{lane.Network{Device: "eth1", VFs: 2, Rate: 8e6}, "spec.network.rate: "},
@@ -146,8 +152,8 @@ func TestOwn(t *testing.T) {
 }
 
 // What a lane, or a record of before, says nothing of is no drift: the card keeps as much for a function as it did, or
-// as the function may send.
-func TestLeastRate(t *testing.T) {
+// as the function may send, and its link is in the state that it was in.
+func TestLeftOpen(t *testing.T) {
 	for _, c := range []struct {
 		record    string
 		rate, now uint32
@@ -161,12 +167,111 @@ func TestLeastRate(t *testing.T) {
 		{`{"settings":{"mac":"","rate":8}}`, 8, 8, " max_tx_rate 8 min_tx_rate 8", false},
 		{`{"settings":{"mac":"","limited":true}}`, 8, 500, " max_tx_rate 8 min_tx_rate 8", true},
 		{`{"settings":{"mac":"","limited":true}}`, 8, 8, " max_tx_rate 8 min_tx_rate 8", false},
+		{`{"settings":{"mac":"","state":"auto"}}`, 8, 8, " state auto min_tx_rate 8", true},
+		{`{"settings":{"mac":"","state":"enable","limited":true}}`, 8, 8, " max_tx_rate 8 min_tx_rate 8", false},
 	} {
 		f, err := parse(c.record)
-		now := settings{Rate: c.rate, MinRate: &c.now}
+		now := settings{Rate: c.rate, MinRate: &c.now, State: "enable"}
 		want := f.Settings.over(now)
-		if _, text, _ := strings.Cut(want.String(), "trust off"); err != nil || text != c.want || (want != now) != c.drift {
+		_, text, _ := strings.Cut(want.String(), "trust off")
+		if text = strings.Replace(text, " state enable", "", 1); err != nil || text != c.want || (want != now) != c.drift {
 			t.Errorf("%s with %s: %s, %v", c.record, now, want, err)
+		}
+	}
+}
+
+// What the card grants a function comes from the lane, and a card that cannot is said to by the field.
+func TestGranted(t *testing.T) {
+	l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "sriov", Device: "eth1", VLAN: lane.VLAN{Outer: 100, Inner: 7},
+		VF: lane.VF{Trust: true, State: "enable"}})
+	l.Functions = netpath.PlacedFunctions{Card: "0000:31:00.0", Numbers: []int{3}}
+	steps, err := Path{}.Steps([]netpath.Lane{l})
+	if err != nil || len(steps) != 3 {
+		t.Fatalf("%v, %v", steps, err)
+	}
+	f, err := parse(steps[1].After)
+	const want = "vlan 100 proto 802.1ad spoofchk on trust on state enable"
+	if err != nil || !strings.HasSuffix(f.Settings.String(), want) || f.Lane.Name != below || f.Lane.Addresses != nil {
+		t.Errorf("%s, %+v, %v: expected %s", f.Settings, f.Lane, err, want)
+	}
+	for _, s := range []journal.Step{{Kind: kindFunction, Before: `{"settings":{"mac":""}}`, After: steps[1].After},
+		{Kind: kindFunction, Before: steps[1].After, After: `{"settings":{"mac":""}}`}} {
+		if _, of, oerr := ofLane(s); oerr != nil || of.Settings != f.Settings {
+			t.Errorf("%+v, %v", of, oerr)
+		}
+	}
+	for _, refusal := range []error{unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
+		err = lacks(refusal, "vf.state", "sets no state of a link")
+		if !errors.Is(err, refusal) || !strings.Contains(err.Error(), "driver sets no state of a link: expected no spec.network.vf.state") {
+			t.Error(err)
+		}
+	}
+	if err = lacks(unix.EINVAL, "vf.state", ""); err.Error() != unix.EINVAL.Error() {
+		t.Error(err)
+	}
+}
+
+// Where the card's driver lets the vectors of a function be set, it has one more than queues; what a crash leaves
+// without a driver is put back.
+func TestVectors(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	const bus, pf, vf = "/sys/bus/pci", "devices/0000:31:00.0/", "devices/0000:31:10.0/"
+	if _, err := os.Stat(bus); err != nil {
+		t.Skip("skipped: ", err)
+	}
+	runtime.LockOSThread() // for good: the thread ends with the test
+	dir := t.TempDir()
+	config := make([]byte, 256)
+	config[0x34], config[0x40], config[0x41] = 0x40, 0x10, 0x70               // PCI Express, then
+	config[0x70], config[0x72], config[0x73], config[0x71] = 0x11, 8, 0x80, 0 // MSI-X, enabled, of nine vectors
+	write := func(name, text string) error {
+		return errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755),
+			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	driver := filepath.Join(dir, vf, "driver")
+	err := errors.Join(write(pf+totalVectors, "64\n"), write(vf+"config", string(config)), write(vf+"sriov_vf_msix_count", ""),
+		write(vf+"driver_override", "(null)\n"), write("drivers/x/unbind", ""), write("drivers_probe", ""),
+		os.Symlink("../0000:31:10.0", filepath.Join(dir, pf, "virtfn0")), os.Symlink("../../drivers/x", driver),
+		unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(dir, bus, "", unix.MS_BIND, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := netpath.Of(fstest.MapFS{}, "a", lane.Network{Path: "sriov", Device: "eth1", Queues: 4})
+	l.Functions, l.CPUs = netpath.PlacedFunctions{Card: "0000:31:00.0", Numbers: []int{0}}, cpuset.Of(1)
+	steps, err := Path{}.Steps([]netpath.Lane{l})
+	if err != nil || len(steps) != 4 || steps[0] != (journal.Step{Kind: kindVectors, Target: "0000:31:00.0/0/isolane-a", After: "5"}) {
+		t.Fatalf("%v, %v", steps, err)
+	}
+	l.Queues = 64
+	if err = (card{address: "0000:31:00.0"}).possibleQueues(l); err == nil || !strings.HasPrefix(err.Error(), "spec.network.queues: 64: they need 65 interrupts") {
+		t.Error(err)
+	}
+	op, s := vectorsOp{}, steps[0]
+	if err = op.Check(s); err != nil {
+		t.Error(err)
+	}
+	if now, rerr := op.Read(t.Context(), s); now != "9" || rerr != nil {
+		t.Errorf("before: %q, %v", now, rerr)
+	}
+	if err = op.Write(t.Context(), s, s.After); err != nil {
+		t.Error(err)
+	}
+	for name, want := range map[string]string{"drivers/x/unbind": "0000:31:10.0", "drivers_probe": "0000:31:10.0", vf + "sriov_vf_msix_count": "5"} {
+		if got, rerr := os.ReadFile(filepath.Join(bus, name)); string(got) != want || rerr != nil {
+			t.Errorf("%s: %q, %v, expected %s", name, got, rerr, want)
+		}
+	}
+	if err = os.Remove(driver); err != nil {
+		t.Fatal(err)
+	}
+	if now, rerr := op.Read(t.Context(), s); now != "9"+idle || rerr != nil || !op.MayOverwrite(s, now) || op.MayOverwrite(s, "9") {
+		t.Errorf("without a driver: %q, %v", now, rerr)
+	}
+	config[0x34] = 0x41 // the list of capabilities is a ring
+	config[0x41] = 0x40
+	for _, c := range [][]byte{config, config[:64], config[:0x72], nil} {
+		if n, terr := tableSize(c); terr == nil {
+			t.Errorf("%d vectors without a table", n)
 		}
 	}
 }

@@ -34,6 +34,7 @@ type Guard struct {
 	contents *contents
 
 	lastEvents      events
+	wideBefore      []string                  // as events.wide, including cgroups that are new
 	started         map[string]map[int]uint64 // by lane: its processes, and when each started
 	reported        map[string]string         // what the last Check found, by the drift's name
 	left            []enforce.Drift
@@ -61,6 +62,7 @@ func (f failure) mustWait() bool { return time.Since(f.last) < f.wait }
 type events struct {
 	online                     cpuset.Set
 	interrupts, applied, ended string // ended: attached cgroups in which nothing runs any more
+	wide                       string // cgroups that have CPUs of lanes, and are no lanes
 	tasks                      map[int]bool
 }
 
@@ -162,8 +164,9 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 			return nil, err
 		}
 	}
+	now.wide = g.wide()
 	if last := g.lastEvents; now.online != last.online || now.interrupts != last.interrupts ||
-		now.applied != last.applied || now.ended != last.ended {
+		now.applied != last.applied || now.ended != last.ended || now.wide != last.wide {
 		if err = g.replan(now); err != nil {
 			return nil, err
 		}

@@ -173,7 +173,7 @@ func TestClaims(t *testing.T) {
 	c.until(t, "the lanes are released", c.noLanes)
 	both := pod{name: "both", claims: p.claims, all: []container{{name: "main", claim: "a}, {name: b", cpus: "3", args: `"1"`}}}
 	c.applyPod(t, both)
-	c.says(t, "both", "container main: 2 claims of lanes: expected one")
+	c.says(t, "both", "container main: 2 lanes: expected one: name one claim in its resources.claims")
 	c.deletePod(t, both)
 	if err := c.noLanes(); err != nil {
 		t.Error(err)

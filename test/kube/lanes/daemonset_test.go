@@ -23,11 +23,7 @@ func TestDaemonSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.ReadFile(root + "/deploy/kube/daemonset.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.kubectl(t, string(manifest), "apply", "-f", "-")
+	c.kubectl(t, "", "apply", "-k", root+"/deploy/kube")
 	t.Cleanup(func() {
 		if t.Failed() {
 			said, _ := c.tryKubectl(t, "", "-n", "isolane", "logs", "daemonset/isolane-kube")

@@ -16,12 +16,13 @@ import (
 func TestDrift(t *testing.T) {
 	c := share(t)
 	c.run(t)
-	c.spin(t, "early", "requests: {cpu: 10m}", "2")
+	const calm = `--rest=50ms", "1` // the node needs its other CPU
+	c.spin(t, "early", "requests: {cpu: 10m}", calm)
 	irq := interrupt(t)
 	c.lane(t, "edge", "", "2")
 	c.ready(t, "edge")
 	cpus := c.cpusOf(t, "edge")
-	c.spin(t, "late", "requests: {cpu: 10m}", "2")
+	c.spin(t, "late", "requests: {cpu: 10m}", calm)
 	edge, err := c.cgroupOf("edge")
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package lanes_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/test/kube/bed"
 )
 
 const restrictedPod = `apiVersion: resource.k8s.io/v1
@@ -48,12 +51,12 @@ spec:
 func TestRestricted(t *testing.T) {
 	c := share(t)
 	c.run(t)
-	can := c.kubectl(t, "", "get", "node", c.node.Name, "-o", "jsonpath={.status.runtimeHandlers[*].features.userNamespaces}")
+	users := c.ownUsers(t)
 	c.kubectl(t, "", "label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
 	defer c.kubectl(t, "", "label", "namespace", "default", "pod-security.kubernetes.io/enforce-")
 	for name, hostUsers := range map[string]bool{"hosts-users": true, "own-users": false} {
-		if !hostUsers && !strings.Contains(can, "true") {
-			t.Logf("no pod with users of its own: the node's runtime says of that %q", can)
+		if !hostUsers && users != nil {
+			t.Log("no pod with users of its own runs here: ", users)
 			continue
 		}
 		c.kubectl(t, fmt.Sprintf(restrictedPod, name, hostUsers), "apply", "-f", "-")
@@ -80,6 +83,19 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
+// ownUsers returns why the node runs no pods with users of their own, without a lane; nil if it does.
+func (c *cluster) ownUsers(t *testing.T) error {
+	t.Helper()
+	c.kubectl(t, c.podOf("users", "hostUsers: false", "", "1"), "apply", "-f", "-")
+	_, err := c.tryKubectl(t, "", "wait", "--for=condition=Ready", "pod/users", fmt.Sprintf("--timeout=%.0fs", bed.Patient(15*time.Second).Seconds()))
+	if err != nil {
+		why, derr := c.tryKubectl(t, "", "get", "events", "--field-selector=involvedObject.name=users,type=Warning", "-o", "jsonpath={.items[-1].message}")
+		err = errors.Join(err, derr, errors.New(why))
+	}
+	c.kubectl(t, "", "delete", "pod", "users", "--wait")
+	return err
+}
+
 // While the node part does nothing for longer than the container runtime waits, no program of a lane's container
 // begins outside of the lane, nor when it goes on.
 func TestSlow(t *testing.T) {
@@ -88,19 +104,23 @@ func TestSlow(t *testing.T) {
 	c.lane(t, "edge", "", "2")
 	c.ready(t, "edge")
 	cpus := c.cpusOf(t, "edge")
+	group, err := c.cgroupOf("edge")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, away := range []time.Duration{15 * time.Second, 3 * time.Second} { // several starts; less than one
 		if err := c.part.Process.Signal(unix.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		kill(t, c.processes(t, "edge"))
-		c.neverOutside(t, "edge", cpus, away)
+		neverOutside(t, filepath.Dir(group), cpus, away)
 		if away > 10*time.Second {
 			c.says(t, "edge", "expected those of lane")
 		}
 		if err := c.part.Process.Signal(unix.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		c.neverOutside(t, "edge", cpus, 5*time.Second)
+		neverOutside(t, filepath.Dir(group), cpus, 5*time.Second)
 		c.ready(t, "edge")
 		c.apart(t, cpus, "edge")
 	}
@@ -108,18 +128,14 @@ func TestSlow(t *testing.T) {
 	c.until(t, "the lane is released", c.noLanes)
 }
 
-// neverOutside looks for a while at the processes of a pod: none runs its program and may use another CPU.
+// neverOutside looks for a while at the processes in the cgroups of a pod: none runs its program and may use another CPU.
 // Before, they are of the container runtime, or the hook.
-func (c *cluster) neverOutside(t *testing.T, name, cpus string, length time.Duration) {
+func neverOutside(t *testing.T, pod, cpus string, length time.Duration) {
 	t.Helper()
-	group, err := c.cgroupOf(name)
-	if err != nil {
-		t.Fatal(err)
-	}
 	looks, programs := 0, 0
 	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		looks++
-		for _, pid := range processesOf(filepath.Dir(group)) {
+		for _, pid := range processesOf(pod) {
 			comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 			if err != nil || strings.TrimSpace(string(comm)) != "spin" {
 				continue
@@ -127,7 +143,7 @@ func (c *cluster) neverOutside(t *testing.T, name, cpus string, length time.Dura
 			programs++
 			for _, th := range threadsOf(pid) {
 				if wrong(list(t, cpus), nil, list(t, th.allowed)) {
-					t.Fatalf("thread %d of %s may use CPUs %s, the lane has %s", th.tid, name, th.allowed, cpus)
+					t.Fatalf("thread %d in %s may use CPUs %s, the lane has %s", th.tid, pod, th.allowed, cpus)
 				}
 			}
 		}

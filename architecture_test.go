@@ -178,7 +178,7 @@ draw                  1000        5
 enforce               2500       45  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
 enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       375       15  quotas that somebody sets again; out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has; whose lane changes, out of enforce
-enforce/guard          650        5  cgroups that are widened after the plan; what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce
+enforce/guard          700        5  programs that pin their own threads; cgroups that are widened after the plan; what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce
 enforce/merge          350        5  segments are asked while lanes are planned; out of enforce: wanted lanes beside those in force
 enforce/partition      150       10  out of enforce: partitions that the kernel refuses
 examples                50        5

@@ -124,8 +124,8 @@ func imports() map[string][]string {
 		"kube/ask":   {"cpuset", "host", "kube/offer", "lane", "plan", "plan/solver", "quantity"},
 		"kube/node": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "journal", "kube/ask", "kube/node/cards", "kube/node/drift", "kube/offer", "lane",
 			"lanes", "plan", "plan/solver"},
-		"kube/node/cards": {"host", "kube/ask", "kube/offer", "plan"},
-		"kube/node/drift": {"cpuset", "enforce", "enforce/guard", "host", "journal", "lanes"},
+		"kube/node/cards":            {"host", "kube/ask", "kube/offer", "plan"},
+		"kube/node/drift":            {"cpuset", "enforce", "enforce/guard", "host", "journal", "lanes"},
 		"kube/cmd/isolane-kube":      {"*"},
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
 		// The module of the hub. What a hub may change of a host, and which host it takes, is pure.

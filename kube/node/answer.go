@@ -203,14 +203,14 @@ func (n *Node) writeAnswer(ctx context.Context, c *resourceapi.ResourceClaim, p 
 		return "", err
 	}
 	n.claims.Mutation(done)
-	var lanes []string
+	var texts []string
 	for _, d := range next.Status.Devices {
 		placed := meta.FindStatusCondition(d.Conditions, offer.Placed)
 		if d.Driver == offer.Driver && d.Pool == n.Name && placed != nil {
-			lanes = append(lanes, placed.Message)
+			texts = append(texts, placed.Message)
 		}
 	}
-	return strings.Join(lanes, "; and "), nil
+	return strings.Join(texts, "; and "), nil
 }
 
 // otherClaimsOf returns the other claims of a pod that have lanes of this node.

@@ -37,9 +37,9 @@ func TestDrift(t *testing.T) {
 	// The cpusets of others, of which one began after the lane.
 	if !partitions() {
 		for _, name := range []string{"early", "late"} {
-			group, err := c.cgroupOf(name)
-			if err != nil {
-				t.Fatal(err)
+			group, gerr := c.cgroupOf(name)
+			if gerr != nil {
+				t.Fatal(gerr)
 			}
 			c.changed(t, map[string]string{filepath.Join(filepath.Dir(group), "cpuset.cpus"): wide}, filepath.Join(group, "cpuset.cpus"))
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/plan"
@@ -122,5 +124,30 @@ func TestSeveralRefused(t *testing.T) {
 				t.Errorf("%v %+v: expected %q", serr, status, c.says)
 			}
 		})
+	}
+}
+
+// The example of docs/kubernetes.md: two cores of which one thread each is idle, huge pages, and two roles.
+func TestExample(t *testing.T) {
+	files := machine.FS()
+	for _, file := range []string{"nr_hugepages", "free_hugepages"} {
+		files["sys/devices/system/node/node0/hugepages/hugepages-2048kB/"+file] = &fstest.MapFile{Data: []byte("512")}
+	}
+	h, err := host.Read(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pod("4")
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("512Mi")}
+	c := request{capacity: map[string]string{"cpus": "2", "hugepages2Mi": "512Mi"},
+		parameters: spec(`{"cpus":{"smt":"isolate"},"roles":{"main":1,"worker":1}}`)}.claim()
+	placed, err := ask.Solve(h, plan.Placement{}, "n0", p, []*resourceapi.ResourceClaim{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := placed.Lanes[0]
+	if l.CPUs.String() != "1-2" || l.Idle.String() != "9-10" || l.Roles["main"].Len() != 1 || l.Roles["worker"].Len() != 1 ||
+		len(l.Hugepages) != 1 || l.Hugepages[0].Pages != 256 || l.Hugepages[0].Node != 0 {
+		t.Errorf("%+v", l)
 	}
 }

@@ -21,13 +21,17 @@ import (
 	"isolane.dev/isolane/plan/solver"
 )
 
-// repairDrift puts back what others have changed of the lanes in force. An event of the pod whose lane it is
-// says so, or one of the node for lanes of the host.
+// repairDrift puts back what others have changed of the lanes in force, and tells it.
 func (n *Node) repairDrift(ctx context.Context) {
 	found, err := n.drift.Look(ctx)
 	if err != nil && ctx.Err() == nil {
 		n.Log.WarnContext(ctx, "settings of lanes", "err", err)
 	}
+	n.tellChanged(ctx, found)
+}
+
+// tellChanged tells what others have changed, by lane: by an event of the pod whose lane it is, or of the node.
+func (n *Node) tellChanged(ctx context.Context, found map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		n.Log.WarnContext(ctx, "settings of lanes", "lane", name, "changed", found[name])
 		of, text := n.nodeReference(), found[name]

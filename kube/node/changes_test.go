@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -150,5 +151,22 @@ func TestAPI(t *testing.T) {
 	client.Resources = []*metav1.APIResourceList{{GroupVersion: "resource.k8s.io/v1"}}
 	if err = n.checkAPI(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// What others have changed of a lane is an event of its pod; of lanes of the host, or of all, one of the node.
+func TestTellChanged(t *testing.T) {
+	_, claim := waitingPod("edge", "numa0", resource.MustParse("1"))
+	client := fake.NewClientset(claim)
+	lane := ask.Name(string(claim.UID), 0)
+	testNode(t, client, t.TempDir(), claim).tellChanged(t.Context(), map[string]string{"": "of all", lane + ".1": "of the pod", "own": "of the host"})
+	events, err := client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+	said := map[string]string{}
+	for _, e := range events.Items {
+		said[e.Message] = e.InvolvedObject.Kind + " " + e.InvolvedObject.Name
+	}
+	want := map[string]string{"of all": "Node n0", "lane " + lane + ".1: of the pod": "Pod edge", "lane own: of the host": "Node n0"}
+	if err != nil || !maps.Equal(said, want) {
+		t.Errorf("%v %v, expected %v", err, said, want)
 	}
 }

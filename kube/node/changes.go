@@ -30,7 +30,8 @@ func (n *Node) repairDrift(ctx context.Context) {
 	n.tellChanged(ctx, found)
 }
 
-// tellChanged tells what others have changed, by lane: by an event of the pod whose lane it is, or of the node.
+// tellChanged tells what others have changed, by lane: by an event of the pod whose lane it is, or of the
+// node.
 func (n *Node) tellChanged(ctx context.Context, found map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		n.Log.WarnContext(ctx, "settings of lanes", "lane", name, "changed", found[name])

@@ -6,11 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host/hosttest"
@@ -160,13 +162,15 @@ func TestTellChanged(t *testing.T) {
 	client := fake.NewClientset(claim)
 	lane := ask.Name(string(claim.UID), 0)
 	testNode(t, client, t.TempDir(), claim).tellChanged(t.Context(), map[string]string{"": "of all", lane + ".1": "of the pod", "own": "of the host"})
-	events, err := client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
 	said := map[string]string{}
-	for _, e := range events.Items {
-		said[e.Message] = e.InvolvedObject.Kind + " " + e.InvolvedObject.Name
+	for _, a := range client.Actions() {
+		if create, is := a.(k8stesting.CreateAction); is {
+			e := create.GetObject().(*corev1.Event)
+			said[e.Message] = e.InvolvedObject.Kind + " " + e.InvolvedObject.Name
+		}
 	}
 	want := map[string]string{"of all": "Node n0", "lane " + lane + ".1: of the pod": "Pod edge", "lane own: of the host": "Node n0"}
-	if err != nil || !maps.Equal(said, want) {
-		t.Errorf("%v %v, expected %v", err, said, want)
+	if !maps.Equal(said, want) {
+		t.Errorf("%v, expected %v", said, want)
 	}
 }

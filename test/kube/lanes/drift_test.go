@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What others change of the settings of lanes is put back, and an event of the pod, or of the node for a lane of
@@ -19,10 +20,9 @@ func TestDrift(t *testing.T) {
 	const calm = `--rest=50ms", "1` // the node needs its other CPU
 	c.spin(t, "early", "requests: {cpu: 10m}", calm)
 	irq := interrupt(t)
-	c.lane(t, "edge", "", "2")
-	c.ready(t, "edge")
+	c.lane(t, "edge", "", calm)
+	c.readyWithin(t, "edge", 3*time.Minute)
 	cpus := c.cpusOf(t, "edge")
-	c.spin(t, "late", "requests: {cpu: 10m}", calm)
 	edge, err := c.cgroupOf("edge")
 	if err != nil {
 		t.Fatal(err)
@@ -32,10 +32,12 @@ func TestDrift(t *testing.T) {
 	own := filepath.Join(edge, "cpuset.cpus")
 	c.changed(t, map[string]string{irq: wide, own: wide})
 	c.says(t, "edge", "LaneChanged", irq+": expected ", own+": expected "+cpus+", found "+wide)
-	c.apart(t, cpus, "edge", "early", "late")
+	c.apart(t, cpus, "edge", "early")
 
 	// The cpusets of others, of which one began after the lane.
 	if !partitions() {
+		c.kubectl(t, c.podOf("late", "", "requests: {cpu: 10m}", calm), "apply", "-f", "-")
+		c.readyWithin(t, "late", 3*time.Minute)
 		for _, name := range []string{"early", "late"} {
 			group, gerr := c.cgroupOf(name)
 			if gerr != nil {
@@ -45,7 +47,7 @@ func TestDrift(t *testing.T) {
 		}
 		c.apart(t, cpus, "edge", "early", "late")
 	}
-	c.kubectl(t, "", "delete", "pod", "early", "late", "--wait")
+	c.kubectl(t, "", "delete", "pod", "early", "late", "--wait", "--ignore-not-found")
 	c.delete(t, "edge")
 	c.until(t, "the lane is released", c.noLanes)
 

@@ -102,7 +102,7 @@ func TestSlow(t *testing.T) {
 	c := share(t)
 	c.run(t)
 	c.lane(t, "edge", "", "2")
-	c.ready(t, "edge")
+	c.readyWithin(t, "edge", 3*time.Minute)
 	cpus := c.cpusOf(t, "edge")
 	group, err := c.cgroupOf("edge")
 	if err != nil {
@@ -121,7 +121,7 @@ func TestSlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		neverOutside(t, filepath.Dir(group), cpus, 5*time.Second)
-		c.ready(t, "edge")
+		c.readyWithin(t, "edge", 3*time.Minute)
 		c.apart(t, cpus, "edge")
 	}
 	c.delete(t, "edge")

@@ -85,6 +85,7 @@ hub-bin: kubebed
 
 # Tests on that Kubernetes (root): 17 minutes before they shared clusters, some less since.
 test-kube: kube-bin
+	@$(call install,strace)
 	$(GO) -C test/kube test -json -count=1 -p 1 -timeout 90m ./... | $(GO) run ./test/summary
 
 # Some of it in a machine of the lab: cgroup v2, four CPUs. The node is emulated, the control plane is not.

@@ -60,7 +60,7 @@ func imports() map[string][]string {
 		"change/netdev/queues": {"change/netdev", "cpuset", "journal"}, "change/systemd": {"cpuset", "journal"},
 		"enforce/attached": {"change", "change/netdev", "cpuset", "host/cgroup", "host/task", "journal", "plan"},
 		"enforce/merge":    {"host", "lane", "netpath", "plan", "plan/solver"},
-		"enforce/guard":    {"cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
+		"enforce/guard":    {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
 		"change":           {"change/netdev", "change/netdev/queues", "change/systemd", "cpuset", "host", "host/cgroup", "host/task", "journal", "sched"},
 		"change/netdev":    {"host/task", "journal", "quantity"},
 		"netpath":          {"change", "change/netdev", "change/netdev/queues", "cpuset", "host", "journal", "lane", "plan"},
@@ -122,8 +122,10 @@ func imports() map[string][]string {
 		// The module of the node's part for Kubernetes. What it says and reads is pure.
 		"kube/offer": {"host", "plan", "plan/solver", "quantity"},
 		"kube/ask":   {"cpuset", "host", "kube/offer", "lane", "plan", "plan/solver", "quantity"},
-		"kube/node": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "journal", "kube/ask", "kube/offer", "lane", "lanes", "plan",
-			"plan/solver"},
+		"kube/node": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "journal", "kube/ask", "kube/node/cards", "kube/node/drift", "kube/offer", "lane",
+			"lanes", "plan", "plan/solver"},
+		"kube/node/cards":            {"host", "kube/ask", "kube/offer", "plan"},
+		"kube/node/drift":            {"cpuset", "enforce", "enforce/guard", "host", "journal", "lanes"},
 		"kube/cmd/isolane-kube":      {"*"},
 		"kube/cmd/isolane-kube-hook": {"cpuset"},
 		// The module of the hub. What a hub may change of a host, and which host it takes, is pure.
@@ -176,7 +178,7 @@ draw                  1000        5
 enforce               2500       45  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
 enforce/adopt          150        5  out of enforce: lanes without a record
 enforce/attached       375       15  quotas that somebody sets again; out of enforce: workloads that ran before their lanes; the way home of cpusets that did not have what the lane has; whose lane changes, out of enforce
-enforce/guard          600        5  what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce
+enforce/guard          700        5  programs that pin their own threads; cgroups that are widened after the plan; what cannot be put back is tried less and less often; where each lane's tasks belong; drift and repair, out of enforce
 enforce/merge          350        5  segments are asked while lanes are planned; out of enforce: wanted lanes beside those in force
 enforce/partition      150       10  out of enforce: partitions that the kernel refuses
 examples                50        5
@@ -217,10 +219,12 @@ hub/up                1359       10  how much is worked on at once; an invitatio
 hub/workload          1600       10  what ran before a change that cannot be, a cluster that never answers, what a tenant may read; out of hub/agent, which had what is done for Instances beside what is told of a machine; pods of a cluster, services and containers in lanes, as users without privileges; ends aside what takes its time, goes on where its disk takes nothing; what a lane lacks, and what its release has left, on disk; lanes of before a boot together
 journal               1250       30  what somebody else relies on stays; where the step of each of thousands of threads is; a long log is written anew; what is made anew goes first; what a killed change was to replace; steps that wait for a program; whether it is busy; says of what ends that its time was up; a step stays where the kernel refuses its replacement; kinds whose value and state are one look; no second look at what was just seen in force
 knob                  1900       35  others are kept off lanes that are no partitions, on cgroup v2; interrupts that come later; cgroups of pods that were made while lanes were in force
-kube/ask              1200       15  fields that are twice; memory that a pod asks for too, and what no node could answer otherwise; the pod that a claim was answered for, and what containers of other drivers use up; whether the kubelet lets a lane's containers have its hugepages, and a pod later than the one that was asked for; pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
+kube/ask              1350       20  several lanes of a claim, what is reserved for no pod, whether a status is as it was written; real-time, out of kube/node; fields that are twice; memory that a pod asks for too, and what no node could answer otherwise; the pod that a claim was answered for, and what containers of other drivers use up; whether the kubelet lets a lane's containers have its hugepages, and a pod later than the one that was asked for; pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
 kube/cmd/isolane-kube   150        0  pods get lanes
 kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
-kube/node             2450        5  what containers beside a lane get when it has gone; quotas that somebody sets again; a kubelet that does not register the driver; updates of pods beside a record that cannot be read; what the node part has left, and its end; whose lane it is, before it is in force; promises that are gone, other pods of a claim, lanes without a partition, CPUs that are gone; the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried; what else a node may not have to offer lanes; other plugins that set CPUs, by their containers and what they do; claims that the scheduler counts itself; devices of other drivers that are on another NUMA node
+kube/node             2500        5  what others write into claims, slices of another node, an API server that is too old; what containers beside a lane get when it has gone; quotas that somebody sets again; a kubelet that does not register the driver; updates of pods beside a record that cannot be read; what the node part has left, and its end; whose lane it is, before it is in force; promises that are gone, other pods of a claim, lanes without a partition, CPUs that are gone; the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried; what else a node may not have to offer lanes; other plugins that set CPUs, by their containers and what they do; claims that the scheduler counts itself; devices of other drivers that are on another NUMA node
+kube/node/cards        100        5  out of kube/node: which devices of other drivers are far from a pod's lanes
+kube/node/drift        250        5  what others change of lanes is put back and told, without a flood
 kube/offer             300       15  which kernels make partitions of containers' cgroups, for answers too; pods get lanes: what a node offers
 lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host

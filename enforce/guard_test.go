@@ -257,3 +257,33 @@ func TestGuardFindsNewInterrupts(t *testing.T) {
 		t.Errorf("released: interrupt 40 on %s, %v", where(40), err)
 	}
 }
+
+// A cgroup that came after the plan, and has a lane's CPU at two looks, is narrowed. At the first it may be one
+// that somebody is making just now.
+func TestGuardFindsWidened(t *testing.T) {
+	s := enforce.NewStandInOf(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
+	d := enforce.Drivers{Ops: knob.Ops(s.Dir())}
+	s.Apply(t, d.Ops)
+	g, err := guard.New(s.State(), s.FS(t), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	const group = "/sys/fs/cgroup/cpuset/late"
+	s.Write(t, group+"/cgroup.procs", "")
+	for _, cpus := range []string{"0-1", "0-2"} {
+		s.Write(t, group+"/cpuset.cpus", cpus)
+		if found, cerr := g.Check(t.Context(), true); cerr != nil || len(found) > 0 {
+			t.Fatalf("%s: %+v, %v", cpus, found, cerr)
+		}
+	}
+	found, err := g.Check(t.Context(), true)
+	now, rerr := os.ReadFile(s.Dir() + group + "/cpuset.cpus")
+	if err = errors.Join(err, rerr); err != nil || len(found) != 1 || found[0].Name != group+"/cpuset.cpus" ||
+		found[0].Expected != "0-1" || found[0].Found != "0-2" || !found[0].Repaired || strings.TrimSpace(string(now)) != "0-1" {
+		t.Errorf("%+v, %v, it has %s", found, err, now)
+	}
+	if found, err = g.Check(t.Context(), true); err != nil || len(found) > 0 || len(g.Left()) > 0 {
+		t.Errorf("again: %+v, %v", found, err)
+	}
+}

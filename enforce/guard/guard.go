@@ -11,9 +11,11 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
@@ -34,6 +36,7 @@ type Guard struct {
 	contents *contents
 
 	lastEvents      events
+	wideBefore      []string                  // as events.wide, including cgroups that are new
 	started         map[string]map[int]uint64 // by lane: its processes, and when each started
 	reported        map[string]string         // what the last Check found, by the drift's name
 	left            []enforce.Drift
@@ -61,6 +64,7 @@ func (f failure) mustWait() bool { return time.Since(f.last) < f.wait }
 type events struct {
 	online                     cpuset.Set
 	interrupts, applied, ended string // ended: attached cgroups in which nothing runs any more
+	wide                       string // cgroups that have CPUs of lanes, and are no lanes
 	tasks                      map[int]bool
 }
 
@@ -162,8 +166,9 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 			return nil, err
 		}
 	}
+	now.wide = g.wide()
 	if last := g.lastEvents; now.online != last.online || now.interrupts != last.interrupts ||
-		now.applied != last.applied || now.ended != last.ended {
+		now.applied != last.applied || now.ended != last.ended || now.wide != last.wide {
 		if err = g.replan(now); err != nil {
 			return nil, err
 		}
@@ -174,6 +179,7 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 	if err != nil {
 		return nil, err
 	}
+	steps = slices.DeleteFunc(steps, g.isOwnChoice)
 	for i, d := range steps {
 		steps[i].By = g.writers.lastWriter(d.Step.Target)
 	}
@@ -294,6 +300,23 @@ func (g *Guard) isContested(d *enforce.Drift) bool {
 	d.Note = fmt.Sprintf("%s has changed this %d times within a minute: left alone; end it, or keep it off the "+
 		"lanes' CPUs", who, maxRepairs)
 	return true
+}
+
+// isOwnChoice reports whether a drift is a program's thread with fewer of the CPUs that it may have: programs
+// pin their own threads.
+func (g *Guard) isOwnChoice(d enforce.Drift) bool {
+	if d.Step.Kind != change.KindTask {
+		return false
+	}
+	id, _, _ := strings.Cut(d.Step.Target, ":")
+	tid, err := strconv.Atoi(id)
+	has, herr := cpuset.Parse(d.Step.Before)
+	may, merr := cpuset.Parse(d.Step.After)
+	if errors.Join(err, herr, merr) != nil || has.IsEmpty() || !has.IsSubsetOf(may) {
+		return false
+	}
+	stat, err := task.ReadThread(g.root, tid)
+	return err == nil && !stat.Kernel
 }
 
 // lostProcesses returns lanes whose processes have ended, and processes that have left their lane.

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lane"
@@ -42,7 +43,7 @@ func Solve(h host.Host, placed plan.Placement, pool string, pod *corev1.Pod,
 			}
 		}
 	}
-	if err := oneClaim(pod, claims, pool); err != nil {
+	if err := oneLane(pod, claims, pool); err != nil {
 		return plan.Placement{}, err
 	}
 	p, err := solver.Solve(h, placed, lanes)
@@ -104,21 +105,35 @@ func onePod(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// oneClaim refuses claims of several lanes, and containers that use several of these claims, because a
-// container is in one lane.
-func oneClaim(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) error {
+// OfPod refuses a claim that is reserved for something else than a pod.
+func OfPod(c *resourceapi.ResourceClaim) error {
+	for _, by := range c.Status.ReservedFor {
+		if by.Resource != "pods" || by.APIGroup != "" {
+			return refuse(c, fmt.Errorf("reserved for %s %s: expected a pod: name the claim in the pod's "+
+				"spec.resourceClaims", by.Resource, by.Name))
+		}
+	}
+	return nil
+}
+
+// oneLane refuses containers that use several of these lanes, because a container is in one, and requests for
+// several devices.
+func oneLane(pod *corev1.Pod, claims []*resourceapi.ResourceClaim, pool string) error {
 	used := map[string]int{}
 	for _, c := range claims {
-		devices := offer.Results(c, pool)
-		if len(devices) > 1 {
-			return refuse(c, fmt.Errorf("%d lanes: expected one for each claim", len(devices)))
-		}
-		for _, r := range devices {
+		seen := map[string]bool{}
+		for _, r := range offer.Results(c, pool) {
+			if seen[r.Request] {
+				return refuse(c, fmt.Errorf("request %s: count: expected 1: a lane has the CPUs that "+
+					"capacity.requests.cpus says, and for another lane there is another request", r.Request))
+			}
+			seen[r.Request] = true
 			first, together := users(pod, claimNames(pod, c), r.Request)
 			for _, container := range slices.Concat(first, together) {
 				if used[container.Name]++; used[container.Name] > 1 {
-					return refuse(c, fmt.Errorf("container %s: %d claims of lanes: expected one", container.Name,
-						used[container.Name]))
+					return refuse(c, fmt.Errorf("container %s: %d lanes: expected one: name one claim in its "+
+						"resources.claims, and if that has several requests, one of them: {name: …, request: …}",
+						container.Name, used[container.Name]))
 				}
 			}
 		}
@@ -150,7 +165,8 @@ func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placeme
 			// The condition has the claim beside it, and the data name the lane, so the message does not repeat them.
 			placed.Message = err.Error()
 			if r, is := errors.AsType[*plan.Refusal](err); is {
-				placed.Message = strings.TrimPrefix(placed.Message, "lane "+r.Lane+" refused: ")
+				placed.Message = ofRequest(c, pool, err, r.Lane) +
+					strings.TrimPrefix(placed.Message, "lane "+r.Lane+" refused: ")
 			}
 			failed := placed
 			failed.Type, failed.Status = offer.Refused, metav1.ConditionTrue
@@ -162,8 +178,9 @@ func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placeme
 				return nil, fmt.Errorf("claim %s: no lane was placed for device %d", c.Name, i)
 			}
 			placed.Message = describe(l, partition)
-			p.Lanes = []plan.Lane{l}
-			document = p
+			one := p
+			one.Lanes = []plan.Lane{l}
+			document = one
 		}
 		meta.SetStatusCondition(&s.Conditions, placed)
 		if len(c.Status.ReservedFor) > 0 {
@@ -178,6 +195,19 @@ func Status(c *resourceapi.ResourceClaim, pool, partition string, p plan.Placeme
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// ofRequest names the request whose lane the planner has refused, if the claim has several.
+func ofRequest(c *resourceapi.ResourceClaim, pool string, err error, name string) string {
+	if _, mistaken := errors.AsType[Mistake](err); mistaken || len(offer.Results(c, pool)) < 2 {
+		return ""
+	}
+	for i, r := range c.Status.Allocation.Devices.Results {
+		if Name(string(c.UID), i) == name {
+			return "request " + r.Request + ": "
+		}
+	}
+	return ""
 }
 
 // refusal returns err as a document.
@@ -219,6 +249,27 @@ func AnsweredFor(c *resourceapi.ResourceClaim, pool string) string {
 		}
 	}
 	return ""
+}
+
+// Says reports whether the status of a claim is as Status writes it for lanes with these CPUs, by name, of a
+// pod.
+func Says(c *resourceapi.ResourceClaim, pool, pod string, lanes map[string]cpuset.Set) bool {
+	answered, err := Answered(c, pool)
+	if of := AnsweredFor(c, pool); err != nil || len(answered) != len(lanes) || of != "" && of != pod {
+		return false
+	}
+	for _, l := range answered {
+		has := lanes[l.Name]
+		begins := fmt.Sprintf("CPUs %s, memory of NUMA node ", has)
+		if l.CPUs != has || !slices.ContainsFunc(c.Status.Devices, func(s resourceapi.AllocatedDeviceStatus) bool {
+			placed := meta.FindStatusCondition(s.Conditions, offer.Placed)
+			return s.Driver == offer.Driver && s.Pool == pool && placed != nil &&
+				strings.HasPrefix(placed.Message, begins) && !meta.IsStatusConditionTrue(s.Conditions, offer.Refused)
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // Answered returns the lanes that are placed according to the status of a claim, if any. It returns an error

@@ -24,6 +24,8 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 	var all []part
 	in := inLanes(pod, claims, pool)
 	for _, c := range claims {
+		asked := counted(pod, c)
+		enough := asked.CmpInt64(cpusOf(c, p)) >= 0
 		for i, r := range c.Status.Allocation.Devices.Results {
 			if r.Driver != offer.Driver || r.Pool != pool {
 				continue
@@ -39,7 +41,7 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 			if err = inPool(placed); err != nil {
 				return refuseHere(c, err)
 			}
-			if asked := counted(pod, c); asked.CmpInt64(int64(placed.CPUs.Len())) >= 0 {
+			if enough {
 				for i := range parts {
 					parts[i].counted = parts[i].lane.Spec.CPUs.List
 				}
@@ -70,6 +72,16 @@ func Fits(h host.Host, pod *corev1.Pod, claims []*resourceapi.ResourceClaim, poo
 		return refuseHere(c, err)
 	}
 	return refuse(c, err)
+}
+
+// cpusOf returns how many CPUs the lanes of a claim have.
+func cpusOf(c *resourceapi.ResourceClaim, p plan.Placement) (n int64) {
+	for _, l := range p.Lanes {
+		if Claim(l.Name) == string(c.UID) {
+			n += int64(l.CPUs.Len())
+		}
+	}
+	return n
 }
 
 // counted returns how many CPUs the scheduler has counted for a claim as requested by the pod, according to

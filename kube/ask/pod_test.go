@@ -100,7 +100,7 @@ func TestPodContradicts(t *testing.T) {
 	twice.Status.Allocation.Devices.Results = append(twice.Status.Allocation.Devices.Results, twice.Status.Allocation.Devices.Results[0])
 	admin := isolate.claim()
 	admin.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
-	for says, claim := range map[string]*resourceapi.ResourceClaim{"2 lanes: expected one for each claim": twice,
+	for says, claim := range map[string]*resourceapi.ResourceClaim{"request lane: count: expected 1: a lane has the CPUs that capacity.requests.cpus says": twice,
 		"adminAccess: expected none": admin} {
 		_, err := ask.Solve(on(t), plan.Placement{}, "n0", pod("8"), []*resourceapi.ResourceClaim{claim})
 		if _, is := errors.AsType[*plan.Refusal](err); !is || !strings.Contains(err.Error(), says) {

@@ -54,6 +54,15 @@ func (n *Node) account(l *lanes.Lanes, skip []*resourceapi.ResourceClaim) (accou
 	return a, nil
 }
 
+// without returns what is placed, without the lanes of a claim.
+func (a account) without(c *resourceapi.ResourceClaim) plan.Placement {
+	p := a.placed
+	p.Lanes = slices.DeleteFunc(slices.Clone(p.Lanes), func(l plan.Lane) bool {
+		return ask.Claim(l.Name) == string(c.UID)
+	})
+	return p
+}
+
 // lanesOf returns the names of a claim's lanes in force.
 func lanesOf(l *lanes.Lanes, uid string) (names []string) {
 	for _, p := range l.Placement.Lanes {

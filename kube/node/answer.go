@@ -4,21 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/node/cards"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
@@ -39,6 +39,11 @@ func (n *Node) answer(ctx context.Context, l *lanes.Lanes, why string) error {
 			continue
 		}
 		asked[by.UID] = true
+		if no := ask.OfPod(c); no != nil {
+			_, err := n.writeAnswer(ctx, c, plan.Placement{}, no)
+			failed = errors.Join(failed, err)
+			continue
+		}
 		pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})
 		if err == nil && pod.UID == by.UID { // otherwise the pod has gone, and its claim will go too
 			err = n.answerPod(ctx, l, pod, c, why, late)
@@ -79,7 +84,8 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	waits *resourceapi.ResourceClaim, why string, late time.Time) error {
 	began := time.Now()
 	claims := []*resourceapi.ResourceClaim{waits}
-	if names := claimsOf(pod); slices.Contains(names, waits.Name) {
+	var all []*resourceapi.ResourceClaim
+	if names := ask.ClaimsOf(pod); slices.Contains(names, waits.Name) {
 		claims = nil
 		for _, name := range names {
 			o, is, err := n.claims.GetByKey(pod.Namespace + "/" + name)
@@ -87,6 +93,7 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 			if err != nil || !is || !ok || c.Status.Allocation == nil {
 				return err
 			}
+			all = append(all, c)
 			if isAllocatedHere(c, n.Name) && n.isUnanswered(c) {
 				claims = append(claims, c)
 			}
@@ -105,13 +112,15 @@ func (n *Node) answerPod(ctx context.Context, l *lanes.Lanes, pod *corev1.Pod,
 	}
 	p, refused := n.solve(ctx, a, pod, claims, late)
 	if refused == nil {
-		refused = refuseRealTime(host.Live(), p, claims...)
+		refused = ask.RefuseRealTime(host.Live(), p, claims...)
 	}
 	if why != "" {
 		refused = errors.New(why)
 	}
 	if refused == nil {
-		p = n.explainRemoteDevices(ctx, a.host, pod, claims, p)
+		if p, err = cards.Explain(ctx, n.Client, a.host, n.Name, all, claims, p); err != nil {
+			n.Log.WarnContext(ctx, "devices of other drivers", "err", err)
+		}
 	}
 	if _, mistaken := errors.AsType[ask.Mistake](refused); refused != nil && !mistaken { // else no node fits it
 		if err = n.withhold(ctx, claims); err != nil {
@@ -145,7 +154,7 @@ func (n *Node) solve(ctx context.Context, a account, pod *corev1.Pod, claims []*
 	if refused == nil || !n.claimsCountAsCPUs() || len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0 {
 		return p, refused
 	}
-	if _, still := of(allCounted(pod, claims)); still != nil {
+	if _, still := of(ask.AllCounted(pod, claims)); still != nil {
 		return p, refused
 	}
 	_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Until(late), true,
@@ -167,24 +176,17 @@ func (n *Node) claimsCountAsCPUs() bool {
 	return !n.uncounted
 }
 
-// allCounted returns a pod as if the scheduler had counted all CPUs of its claims.
-func allCounted(pod *corev1.Pod, claims []*resourceapi.ResourceClaim) *corev1.Pod {
-	pod = pod.DeepCopy()
-	all := &pod.Status.NodeAllocatableResourceClaimStatuses
-	for _, c := range claims {
-		cpus := corev1.NodeAllocatableMappedResources{Name: corev1.ResourceCPU,
-			Quantity: resource.NewQuantity(math.MaxInt32, resource.DecimalSI)}
-		*all = append(*all, corev1.NodeAllocatableResourceClaimStatus{ResourceClaimName: c.Name,
-			Mapping: []corev1.NodeAllocatableMappedResources{cpus}})
-	}
-	return pod
-}
-
 // emitPlaced writes an event for a pod that says what its claim got.
 func (n *Node) emitPlaced(ctx context.Context, pod *corev1.Pod, c *resourceapi.ResourceClaim, text string) {
-	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
-		UID: pod.UID}
+	of := podReference(c, resourceapi.ResourceClaimConsumerReference{Name: pod.Name, UID: pod.UID})
 	n.emitEvent(ctx, of, corev1.EventTypeNormal, offer.Placed, fmt.Sprintf("claim %s: %s", c.Name, text))
+}
+
+// podReference returns a pod for which a claim is reserved, for events.
+func podReference(c *resourceapi.ResourceClaim, by resourceapi.ResourceClaimConsumerReference,
+) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: c.Namespace, Name: by.Name,
+		UID: by.UID}
 }
 
 // writeAnswer writes the answer for a claim into its status, and returns it as text.
@@ -201,37 +203,23 @@ func (n *Node) writeAnswer(ctx context.Context, c *resourceapi.ResourceClaim, p 
 		return "", err
 	}
 	n.claims.Mutation(done)
+	var texts []string
 	for _, d := range next.Status.Devices {
 		placed := meta.FindStatusCondition(d.Conditions, offer.Placed)
 		if d.Driver == offer.Driver && d.Pool == n.Name && placed != nil {
-			text = placed.Message // a claim has one lane
+			texts = append(texts, placed.Message)
 		}
 	}
-	return text, nil
+	return strings.Join(texts, "; and "), nil
 }
 
 // otherClaimsOf returns the other claims of a pod that have lanes of this node.
 func (n *Node) otherClaimsOf(
 	pod *corev1.Pod, claims ...*resourceapi.ResourceClaim,
 ) []*resourceapi.ResourceClaim {
-	names := claimsOf(pod)
+	names := ask.ClaimsOf(pod)
 	return slices.DeleteFunc(n.nodeClaims(), func(c *resourceapi.ResourceClaim) bool {
 		return c.Namespace != pod.Namespace || !slices.Contains(names, c.Name) ||
 			slices.ContainsFunc(claims, func(o *resourceapi.ResourceClaim) bool { return o.UID == c.UID })
 	})
-}
-
-// claimsOf returns the names of the claims of a pod.
-func claimsOf(pod *corev1.Pod) (names []string) {
-	for _, c := range pod.Spec.ResourceClaims {
-		if c.ResourceClaimName != nil {
-			names = append(names, *c.ResourceClaimName)
-		}
-	}
-	for _, s := range pod.Status.ResourceClaimStatuses {
-		if s.ResourceClaimName != nil {
-			names = append(names, *s.ResourceClaimName)
-		}
-	}
-	return names
 }

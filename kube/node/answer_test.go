@@ -36,6 +36,7 @@ import (
 	"isolane.dev/isolane/host/hosttest"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/kube/ask"
+	"isolane.dev/isolane/kube/node/drift"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lane"
 	"isolane.dev/isolane/lanes"
@@ -84,8 +85,9 @@ func testNode(tb testing.TB, client kubernetes.Interface, dir string, claims ...
 			tb.Fatal(err)
 		}
 	}
-	n := &Node{uncounted: true, claimStore: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, cpuSetters: map[string]string{}, untouched: map[string]bool{}, keptOff: map[string]keptOff{}, change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
-		Lanes: lanes.Options{Dir: dir, CPUs: h.Online(), MemoryNodes: h.MemoryNodes()}}}
+	n := &Node{uncounted: true, claimStore: known, withheld: map[string]withheld{}, prepared: map[string]bool{}, cpuSetters: map[string]string{}, untouched: map[string]bool{}, keptOff: map[string]keptOff{},
+		foreign: map[types.UID]bool{}, restored: map[types.UID]time.Time{}, drift: drift.New(lanes.Options{}), change: make(turn, 1), Config: Config{Name: "n0", Client: client, Log: slog.New(slog.DiscardHandler),
+			Lanes: lanes.Options{Dir: dir, CPUs: h.Online(), MemoryNodes: h.MemoryNodes()}}}
 	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.Background(), known, nil, time.Minute, false)
 	return n
 }

@@ -237,7 +237,7 @@ func (r *runtime) laneOf(l *lanes.Lanes, pod *api.PodSandbox, c *api.Container) 
 	})
 	if !mine || of != "" && of != pod.Uid { // nobody has checked a pod that came later
 		return p, false, fmt.Errorf("container %s: lane %s: expected the claim of this pod alone: a lane is "+
-			"one pod's", c.Name, names[0])
+			"one pod's: delete this pod, and give it a claim of its own, by a ResourceClaimTemplate", c.Name, names[0])
 	}
 	for _, part := range partsOf(l.Placement, names[0]) {
 		if ask.Container(part) == c.Name {

@@ -33,14 +33,14 @@ func TestHere(t *testing.T) {
 		"of this node":         {func(*resourceapi.AllocationResult) {}, true, true},
 		"another pool":         {func(a *resourceapi.AllocationResult) { a.Devices.Results[0].Pool = "n1" }, false, false},
 		"another driver":       {func(a *resourceapi.AllocationResult) { a.Devices.Results[0].Driver = "gpu.example.com" }, false, true},
-		"for another node":     {func(a *resourceapi.AllocationResult) { a.NodeSelector = nodeSelector("n1") }, false, false},
-		"for several":          {func(a *resourceapi.AllocationResult) { match(a).Values = []string{"n0", "n1"} }, false, false},
-		"for all but this one": {func(a *resourceapi.AllocationResult) { match(a).Operator = corev1.NodeSelectorOpNotIn }, false, false},
-		"for all":              {func(a *resourceapi.AllocationResult) { a.NodeSelector = nil }, false, false},
-		"for nobody":           {func(a *resourceapi.AllocationResult) { a.NodeSelector.NodeSelectorTerms = nil }, false, false},
+		"for another node":     {func(a *resourceapi.AllocationResult) { a.NodeSelector = nodeSelector("n1") }, false, true},
+		"for several":          {func(a *resourceapi.AllocationResult) { match(a).Values = []string{"n0", "n1"} }, false, true},
+		"for all but this one": {func(a *resourceapi.AllocationResult) { match(a).Operator = corev1.NodeSelectorOpNotIn }, false, true},
+		"for all":              {func(a *resourceapi.AllocationResult) { a.NodeSelector = nil }, false, true},
+		"for nobody":           {func(a *resourceapi.AllocationResult) { a.NodeSelector.NodeSelectorTerms = nil }, false, true},
 		"for this one or another": {func(a *resourceapi.AllocationResult) {
 			a.NodeSelector.NodeSelectorTerms = append(a.NodeSelector.NodeSelectorTerms, corev1.NodeSelectorTerm{})
-		}, false, false},
+		}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, claim := waitingPod("claim", "numa0", resource.MustParse("1"))

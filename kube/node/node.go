@@ -11,8 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,16 +21,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
-	"k8s.io/klog/v2"
 
 	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/journal"
+	"isolane.dev/isolane/kube/node/drift"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
 	"isolane.dev/isolane/plan"
@@ -80,6 +77,9 @@ type Node struct {
 	withheld          map[string]withheld // by device
 	limited           int                 // how many devices were published with limits
 	orphans           bool                // lanes whose claims are gone still have processes
+	drift             *drift.Watch
+	foreign           map[types.UID]bool      // claims of devices that another node offers for this one: told
+	restored          map[types.UID]time.Time // when the status of a claim was written again
 
 	changed       chan struct{} // claims or lanes have changed
 	runtimeSynced chan struct{} // closed when the container runtime has first synchronized
@@ -126,31 +126,25 @@ func Run(ctx context.Context, c Config) error {
 	n := &Node{Config: c, partition: offer.Partition(h), cpusets: cpusets, unified: unified,
 		prepared: map[string]bool{}, withheld: map[string]withheld{}, cpuSetters: map[string]string{},
 		untouched: map[string]bool{}, keptOff: map[string]keptOff{},
-		change: make(turn, 1), changed: make(chan struct{}, 1), runtimeSynced: make(chan struct{})}
+		change: make(turn, 1), changed: make(chan struct{}, 1), runtimeSynced: make(chan struct{}),
+		drift: drift.New(c.Lanes), foreign: map[types.UID]bool{}, restored: map[types.UID]time.Time{}}
 	if err = n.recover(ctx); err != nil {
+		return err
+	}
+	if err = n.checkAPI(ctx); err != nil {
 		return err
 	}
 	if err = n.installHook(); err != nil {
 		return err
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(n.Client, 0, informers.WithTransform(n.trimClaim))
-	claims := factory.Resource().V1().ResourceClaims().Informer()
-	_, err = claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: n.wakeWatchFor,
-		UpdateFunc: func(was, is any) { n.wakeWatchFor(was); n.wakeWatchFor(is) }, DeleteFunc: n.wakeWatchFor})
+	ctx, end := context.WithCancel(ctx)
+	unwatch, err := n.watchClaims(ctx)
+	defer func() {
+		end() // unwatch waits for that
+		unwatch()
+	}()
 	if err != nil {
 		return err
-	}
-	n.claimStore = claims.GetStore()
-	n.claims = cache.NewIntegerResourceVersionMutationCache(klog.FromContext(ctx), n.claimStore, nil,
-		time.Minute, false)
-	ctx, end := context.WithCancel(ctx)
-	factory.StartWithContext(ctx)
-	defer func() {
-		end() // Shutdown waits for that
-		factory.Shutdown()
-	}()
-	if !cache.WaitForCacheSync(ctx.Done(), claims.HasSynced) {
-		return fmt.Errorf("resourceclaims: no list from the API server: %w", ctx.Err())
 	}
 	l, err := lanes.Look(n.Lanes)
 	if err == nil {
@@ -175,7 +169,7 @@ func Run(ctx context.Context, c Config) error {
 	n.waitForOthers(ctx)
 	n.watch(ctx)
 	<-ended
-	return nil
+	return n.drift.Close()
 }
 
 // startPlugin offers this program to the kubelet as a plugin.
@@ -199,40 +193,6 @@ func (n *Node) wakeWatch() {
 	case n.changed <- struct{}{}:
 	default:
 	}
-}
-
-// wakeWatchFor calls wakeWatch if a claim may concern this node; most claims of a large cluster do not. A
-// claim of other drivers may belong to a pod whose lane waits for it.
-func (n *Node) wakeWatchFor(claim any) {
-	if gone, is := claim.(cache.DeletedFinalStateUnknown); is {
-		claim = gone.Obj
-	}
-	c, is := claim.(*resourceapi.ResourceClaim)
-	if !is || c.Status.Allocation == nil {
-		return
-	}
-	ours := slices.ContainsFunc(c.Status.Allocation.Devices.Results,
-		func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == offer.Driver })
-	if !ours || isAllocatedHere(c, n.Name) {
-		n.wakeWatch()
-	}
-}
-
-// trimClaim removes from a claim what is not read here, because each node part has all claims of the cluster.
-// Of claims of other nodes and drivers it keeps who has which device. This loses nothing when the status of a
-// claim is written: the API server takes only the status from that.
-func (n *Node) trimClaim(of any) (any, error) {
-	if c, is := of.(*resourceapi.ResourceClaim); is {
-		c.ManagedFields = nil
-		if len(offer.Results(c, n.Name)) == 0 {
-			c.Labels, c.Annotations, c.OwnerReferences = nil, nil, nil
-			c.Spec, c.Status.Devices = resourceapi.ResourceClaimSpec{}, nil
-			if a := c.Status.Allocation; a != nil {
-				a.Devices.Config = nil
-			}
-		}
-	}
-	return of, nil
 }
 
 // recover completes or undoes what a kill of this program has left half done.
@@ -272,9 +232,10 @@ func (n *Node) watch(ctx context.Context) {
 		case <-n.changed:
 			changed = true
 		case <-tick.C:
-			if err := n.liftQuotas(ctx); err != nil {
+			if err := n.liftQuotas(ctx); err != nil { // before repairDrift, which knows no other owner of quotas
 				n.Log.WarnContext(ctx, "quotas", "err", err)
 			}
+			n.repairDrift(ctx)
 			now, err := enforce.State(n.Lanes.Complete().Dir)
 			why := n.whyNotOffered()
 			changed = failed != nil || err != nil || now != state || why != n.whyNothingOffered ||
@@ -292,6 +253,8 @@ func (n *Node) reconcile(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(failed, err)
 	}
+	n.tellForeign(ctx)
+	failed = errors.Join(failed, n.restoreStatus(ctx, l))
 	return errors.Join(failed, n.answer(ctx, l, why), n.publish(ctx, l, why))
 }
 
@@ -355,37 +318,4 @@ func (n *Node) emitEvent(ctx context.Context, of corev1.ObjectReference, kind, r
 	if _, err := n.Client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{}); err != nil {
 		n.Log.WarnContext(ctx, "event", "err", err)
 	}
-}
-
-// nodeClaims returns the claims that have devices of this node, sorted by uid.
-func (n *Node) nodeClaims() []*resourceapi.ResourceClaim {
-	var all []*resourceapi.ResourceClaim
-	for _, key := range n.claimStore.ListKeys() {
-		o, is, err := n.claims.GetByKey(key)
-		if c, ok := o.(*resourceapi.ResourceClaim); err == nil && is && ok && isAllocatedHere(c, n.Name) {
-			all = append(all, c)
-		}
-	}
-	slices.SortFunc(all, func(a, b *resourceapi.ResourceClaim) int {
-		return strings.Compare(string(a.UID), string(b.UID))
-	})
-	return all
-}
-
-// isAllocatedHere reports whether a claim has devices of this node's pool and is allocated for this node:
-// another node can publish slices of the same pool.
-func isAllocatedHere(c *resourceapi.ResourceClaim, node string) bool {
-	if len(offer.Results(c, node)) == 0 || c.Status.Allocation.NodeSelector == nil {
-		return false
-	}
-	terms := c.Status.Allocation.NodeSelector.NodeSelectorTerms
-	for _, term := range terms {
-		if !slices.ContainsFunc(term.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
-			return r.Key == metav1.ObjectNameField && r.Operator == corev1.NodeSelectorOpIn &&
-				slices.Equal(r.Values, []string{node})
-		}) {
-			return false
-		}
-	}
-	return len(terms) > 0
 }

@@ -173,9 +173,7 @@ func (n *Node) lanesFor(ctx context.Context, c *resourceapi.ResourceClaim) ([]la
 	if err != nil {
 		return nil, err
 	}
-	a.placed.Lanes = slices.DeleteFunc(slices.Clone(a.placed.Lanes), func(l plan.Lane) bool {
-		return ask.Claim(l.Name) == string(c.UID)
-	})
+	a.placed = a.without(c)
 	var p plan.Placement
 	switch {
 	case inForce:
@@ -187,7 +185,7 @@ func (n *Node) lanesFor(ctx context.Context, c *resourceapi.ResourceClaim) ([]la
 			n.otherClaimsOf(pod, c)...)
 	}
 	if err == nil {
-		err = refuseRealTime(host.Live(), p, c)
+		err = ask.RefuseRealTime(host.Live(), p, c)
 	}
 	if err != nil {
 		return nil, err
@@ -228,6 +226,9 @@ func (n *Node) podOf(ctx context.Context, c *resourceapi.ResourceClaim, promised
 	if len(c.Status.ReservedFor) == 0 || !promised && len(c.Status.ReservedFor) > 1 {
 		return nil, fmt.Errorf("claim %s: expected to be reserved for one pod, found %d", c.Name,
 			len(c.Status.ReservedFor))
+	}
+	if err := ask.OfPod(c); err != nil {
+		return nil, err
 	}
 	by := c.Status.ReservedFor[0]
 	pod, err := n.Client.CoreV1().Pods(c.Namespace).Get(ctx, by.Name, metav1.GetOptions{})

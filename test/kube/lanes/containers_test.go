@@ -173,11 +173,27 @@ func TestClaims(t *testing.T) {
 	c.until(t, "the lanes are released", c.noLanes)
 	both := pod{name: "both", claims: p.claims, all: []container{{name: "main", claim: "a}, {name: b", cpus: "3", args: `"1"`}}}
 	c.applyPod(t, both)
-	c.says(t, "both", "container main: 2 claims of lanes: expected one")
+	c.says(t, "both", "container main: 2 lanes: expected one: name one claim in its resources.claims")
 	c.deletePod(t, both)
 	if err := c.noLanes(); err != nil {
 		t.Error(err)
 	}
+
+	// Two requests of a claim are two lanes as well.
+	const one = `{name: %s, exactly: {deviceClassName: lane.isolane.dev, capacity: {requests: {cpus: "%d"}}}}`
+	two := pod{name: "two", claims: map[string]string{"lane": "{requests: [" + fmt.Sprintf(one, "fast", 2) + ", " + fmt.Sprintf(one, "slow", 1) + "]}"},
+		all: []container{{name: "a", claim: "lane, request: fast", cpus: "2", args: `"3"`}, {name: "b", claim: "lane, request: slow", cpus: "1", args: `"2"`}}}
+	c.applyPod(t, two)
+	c.ready(t, "two")
+	lanes = map[string]string{"two/a": c.cpusOf(t, "two/a"), "two/b": c.cpusOf(t, "two/b")}
+	if len(list(t, lanes["two/a"])) != 2 || len(list(t, lanes["two/b"])) != 1 {
+		t.Errorf("%v: expected two CPUs and one", lanes)
+	}
+	c.eachApart(t, lanes, "noisy")
+	c.restart(t, "two/b")
+	c.eachApart(t, lanes, "noisy")
+	c.deletePod(t, two)
+	c.until(t, "the lanes are released", c.noLanes)
 }
 
 // A lane that somebody puts in force on the node itself and pods' lanes are in one account: its CPUs are

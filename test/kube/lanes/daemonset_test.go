@@ -1,6 +1,7 @@
 package lanes_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -22,11 +23,7 @@ func TestDaemonSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.ReadFile(root + "/deploy/kube/daemonset.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.kubectl(t, string(manifest), "apply", "-f", "-")
+	c.kubectl(t, "", "apply", "-k", root+"/deploy/kube")
 	t.Cleanup(func() {
 		if t.Failed() {
 			said, _ := c.tryKubectl(t, "", "-n", "isolane", "logs", "daemonset/isolane-kube")
@@ -54,9 +51,44 @@ func TestDaemonSet(t *testing.T) {
 	rollout()
 	c.restart(t, "edge")
 	c.apart(t, cpus, "edge", "noisy")
+	c.rollOut(t, func() { c.apart(t, cpus, "edge", "noisy") })
+	rollout()
 	c.delete(t, "edge")
 	c.until(t, "the lane is released", c.noLanes)
 	c.leave(t)
+}
+
+// rollOut rolls out an image with other programs, and takes it back, beside a pod with a lane whose container is
+// started again with each.
+func (c *cluster) rollOut(t *testing.T, look func()) {
+	t.Helper()
+	next := image.Image{Name: "docker.io/library/isolane-kube:next", Entrypoint: []string{"/isolane-kube"}}
+	dir, hook := t.TempDir(), []byte(nil)
+	for _, name := range []string{"isolane-kube", "isolane-kube-hook"} {
+		data, err := os.ReadFile(filepath.Join(c.programs, name))
+		if hook = append(data, "next"...); err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), hook, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Programs = append(next.Programs, filepath.Join(dir, name))
+	}
+	if err := c.Load(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	for i, command := range [][]string{{"set", "image", "daemonset/isolane-kube", "node=isolane-kube:next"},
+		{"rollout", "undo", "daemonset/isolane-kube"}} {
+		c.kubectl(t, "", append([]string{"-n", "isolane"}, command...)...)
+		c.kubectl(t, "", "-n", "isolane", "rollout", "status", "daemonset/isolane-kube", "--timeout=50s")
+		look()
+		now, err := os.ReadFile(c.node.Path("/var/lib/kubelet/plugins/isolane.dev/hook"))
+		if err != nil || bytes.Equal(now, hook) != (i == 0) {
+			t.Errorf("%v: after %v the hook is the next one: %t", err, command, i > 0)
+		}
+		c.restart(t, "edge")
+		look()
+	}
 }
 
 // leave removes the node part as docs/kubernetes.md says, with the pod of deploy/kube/example.yaml in its

@@ -3,6 +3,7 @@ package lanes_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -26,27 +27,43 @@ func TestKilledAt(t *testing.T) {
 	for _, at := range []struct {
 		name, calls, file string // %s is the claim's uid
 		deleted           bool
+		after             string // first it is stopped when it gives a file this name
 	}{
-		{"a lane's first change is written down", "write,pwrite64", state + "lanes.journal", false},
-		{"the lane is recorded", "renameat,renameat2", state + "lanes.json", false},
-		{"the claim's file gets its name", "renameat,renameat2", "/var/run/cdi/isolane.dev-lane-%s.json", false},
-		{"the lane comes to its container", "openat", state + "attach-kube-%s-0-1.journal", false},
-		{"the lane's first change is taken back", "write,pwrite64", state + "lanes.journal", true},
-		{"the record goes", "unlinkat", state + "lanes.json", true},
-		{"the claim's file goes", "unlinkat", "/var/run/cdi/isolane.dev-lane-%s.json", true},
+		{"a claim is answered", "openat", "/var/run/cdi/isolane.dev-lane-%s.json", false, ""},
+		{"it says that it has answered", "write", "LOG", false, ""},
+		{"a lane's first change is written down", "write,pwrite64", state + "lanes.journal", false, ""},
+		{"the lane is recorded", "renameat,renameat2", state + "lanes.json", false, ""},
+		{"the claim's file gets its name", "renameat,renameat2", "/var/run/cdi/isolane.dev-lane-%s.json", false, ""},
+		{"the claim's file is written anew", "renameat,renameat2", "/var/run/cdi/isolane.dev-lane-%s.json", false, state + "lanes.json"},
+		{"the lane comes to its container", "openat", state + "attach-kube-%s-0-1.journal", false, ""},
+		{"the lane's first change is taken back", "write,pwrite64", state + "lanes.journal", true, ""},
+		{"the record goes", "unlinkat", state + "lanes.json", true, ""},
+		{"the claim's file goes", "unlinkat", "/var/run/cdi/isolane.dev-lane-%s.json", true, ""},
 	} {
 		t.Run(at.name, func(t *testing.T) {
-			c.lane(t, "edge", "", "2")
+			uid := c.ownClaim(t)
 			if at.deleted {
+				c.usesClaim(t)
 				c.ready(t, "edge")
 			}
-			file := at.file
-			if strings.Contains(file, "%s") {
-				file = fmt.Sprintf(file, c.claim(t))
+			file := strings.NewReplacer("%s", uid, "LOG", c.log).Replace(at.file)
+			if at.after != "" {
+				first := c.stopAt(t, strace, "renameat,renameat2", at.after)
+				c.usesClaim(t)
+				first()
 			}
 			died := c.killAt(t, strace, at.calls, file)
-			if at.deleted {
-				c.kubectl(t, "", "delete", "pod/edge", "resourceclaimtemplate/edge", "--wait=false")
+			switch {
+			case at.after != "":
+				time.Sleep(500 * time.Millisecond) // strace has it
+				if err := c.part.Process.Signal(unix.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+			case at.deleted:
+				c.kubectl(t, "", "delete", "pod/edge", "resourceclaim/edge", "--wait=false")
+			default:
+				time.Sleep(500 * time.Millisecond)
+				c.usesClaim(t)
 			}
 			began := time.Now()
 			select {
@@ -60,26 +77,56 @@ func TestKilledAt(t *testing.T) {
 			if !at.deleted {
 				c.readyWithin(t, "edge", 3*time.Minute)
 				c.apart(t, c.cpusOf(t, "edge"), "edge")
-				c.delete(t, "edge")
+				c.kubectl(t, "", "delete", "pod/edge", "resourceclaim/edge", "--wait=false")
 			}
-			c.kubectl(t, "", "wait", "--for=delete", "pod/edge", "--timeout=50s")
+			c.kubectl(t, "", "wait", "--for=delete", "pod/edge", "resourceclaim/edge", "--timeout=50s")
 			c.until(t, "the lane is released", c.noLanes)
 			c.noFiles(t)
 		})
 	}
 }
 
-// claim waits for the claim of the pod, and returns its uid.
-func (c *cluster) claim(t *testing.T) (uid string) {
+// ownClaim makes the claim of the pod, and returns its uid.
+func (c *cluster) ownClaim(t *testing.T) string {
 	t.Helper()
-	c.until(t, "the claim is there", func() (err error) {
-		uid, err = c.tryKubectl(t, "", "get", "resourceclaims", "-o", "jsonpath={.items[*].metadata.uid}")
-		if err == nil && uid == "" {
-			err = errors.New("none")
-		}
-		return err
-	})
-	return uid
+	c.kubectl(t, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: edge}\nspec: {devices: "+
+		request(`{cpus: "1"}`, "{roles: {worker: 1}}")+"}\n", "apply", "-f", "-")
+	return c.kubectl(t, "", "get", "resourceclaim", "edge", "-o", "jsonpath={.metadata.uid}")
+}
+
+// usesClaim makes the pod of that claim.
+func (c *cluster) usesClaim(t *testing.T) {
+	t.Helper()
+	c.kubectl(t, c.podOf("edge", "resourceClaims: [{name: lane, resourceClaimName: edge}]",
+		`claims: [{name: lane}], requests: {cpu: "1"}`, "2"), "apply", "-f", "-")
+}
+
+// stopAt makes strace stop the node part when it makes one of these system calls with a file. The returned
+// function waits for that, and ends strace.
+func (c *cluster) stopAt(t *testing.T, strace, calls, file string) func() {
+	t.Helper()
+	s := exec.CommandContext(t.Context(), strace, "-f", "-qq", "-P", file, "-e", "inject="+calls+":signal=STOP", "-o", "/dev/null",
+		"-p", fmt.Sprint(c.part.Process.Pid))
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // strace has it
+	return func() {
+		t.Helper()
+		still := 0
+		c.until(t, "the node part stands still", func() error {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.part.Process.Pid))
+			_, after, _ := strings.Cut(string(stat), ") ")
+			if still++; !strings.HasPrefix(strings.ToUpper(after), "T") {
+				still = 0
+			}
+			if still < 5 && err == nil {
+				err = errors.New("not yet")
+			}
+			return err
+		})
+		_ = errors.Join(s.Process.Signal(unix.SIGTERM), s.Wait()) // it says by what it was ended
+	}
 }
 
 // killAt makes strace kill the node part when it makes one of these system calls with a file. died is closed

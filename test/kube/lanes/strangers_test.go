@@ -36,14 +36,25 @@ spec: {driver: isolane.dev, nodeName: %s, pool: {name: %s, generation: 1, resour
 	c.ready(t, "first")
 	cpus := c.cpusOf(t, "first")
 	c.shares(t, "second", "10m")
-	c.says(t, "second", "expected the claim of this pod alone: a lane is one pod's")
+	c.says(t, "second", "expected the claim of this pod alone: a lane is one pod's: delete this pod, and give it a claim of its own")
 	c.apart(t, cpus, "first")
 
 	// Somebody else writes other CPUs into the status: the lane stays as it is, even when its container
 	// restarts.
 	patch := `[{"op": "replace", "path": "/status/devices/0/data/lanes/0/cpus", "value": "0"}]`
+	status := func() string {
+		return c.kubectl(t, "", "get", "resourceclaim", "shared", "-o", "jsonpath={.status.devices[0].data.lanes[0].cpus} {.status.devices[0].conditions[?(@.type=='Placed')].message}")
+	}
 	c.kubectl(t, "", "patch", "resourceclaim", "shared", "--subresource=status", "--type=json", "--patch", patch)
+	c.until(t, "the status is as before", func() error {
+		if now := status(); !strings.HasPrefix(now, cpus+" CPUs "+cpus+", memory of NUMA node 0, ") {
+			return errors.New(now)
+		}
+		return nil
+	})
+	c.says(t, "first", "LaneChanged", "claim shared: somebody else has written its status: put back")
 	c.kill(t)
+	c.kubectl(t, "", "patch", "resourceclaim", "shared", "--subresource=status", "--type=json", "--patch", patch)
 	c.run(t)
 	c.restart(t, "first")
 	if now := c.cpusOf(t, "first"); now != cpus {
@@ -91,8 +102,6 @@ func TestMistakes(t *testing.T) {
 	c := share(t)
 	c.run(t)
 	for _, m := range []struct{ name, capacity, spec, says string }{
-		{"half", `{cpus: 500m}`, "{}", "capacity.requests.cpus: expected a whole number, 0 or more, found 500m"},
-		{"negative", `{cpus: "-1"}`, "{}", `capacity "cpus": capacity value is negative`}, // the scheduler says so
 		{"counted", `{cpus: "1"}`, "{cpus: {count: 2}}", "parameters: spec.cpus.count: 2 contradicts capacity.requests, which says 1"},
 		{"many", `{cpus: "1000"}`, "{}", "cannot allocate all claims"}, // the scheduler's word: no device has that
 	} {
@@ -102,14 +111,24 @@ func TestMistakes(t *testing.T) {
 		c.says(t, m.name, m.says)
 		c.deletePod(t, p)
 	}
-	const amounts = "capacity.requests: cpu: expected cpus, cores, memory, hugepages2Mi or hugepages1Gi"
-	for kind, spec := range map[string]string{"ResourceClaim": "%s", "ResourceClaimTemplate": "{spec: %s}"} {
-		for _, request := range []string{"exactly: {%s}", "firstAvailable: [{name: a, %s}]"} {
-			of := fmt.Sprintf(request, `deviceClassName: lane.isolane.dev, capacity: {requests: {cpu: "1", memory: 64Mi}}`)
-			manifest := fmt.Sprintf("{apiVersion: resource.k8s.io/v1, kind: %s, metadata: {name: unnamed}, spec: %s}", kind,
-				fmt.Sprintf(spec, "{devices: {requests: [{name: lane, "+of+"}]}}"))
-			if out, err := c.tryKubectl(t, manifest, "apply", "-f", "-"); err == nil || !strings.Contains(err.Error(), amounts) {
-				t.Errorf("%s: %v: %s, expected %q", manifest, err, out, amounts)
+	for amounts, says := range map[string]string{
+		`capacity: {requests: {cpu: "1", memory: 64Mi}}`:  "capacity.requests: cpu: expected cpus, cores, memory, hugepages2Mi or hugepages1Gi",
+		`capacity: {requests: {cpus: "-1"}}`:              `request lane: capacity.requests.cpus: -1: expected a whole number, 0 or more, such as "2" or 512Mi`,
+		`capacity: {requests: {cpus: 500m}}`:              "request lane: capacity.requests.cpus: 500m: expected a whole number",
+		`capacity: {requests: {cpus: "1", memory: -1Mi}}`: "request lane: capacity.requests.memory: -1Mi: expected a whole number",
+		`capacity: {requests: {cpus: "0"}}`:               `request lane: capacity.requests.cpus: expected the CPUs of the lane, such as "2"`,
+		`capacity: {requests: {memory: 64Mi}}`:            "request lane: capacity.requests.cpus: expected the CPUs of the lane",
+		``:                                                "request lane: capacity.requests.cpus: expected the CPUs of the lane",
+		`count: 4, capacity: {requests: {cpus: "1"}}`:     "request lane: count: expected 1: capacity.requests.cpus says how many CPUs a lane has",
+	} {
+		for kind, spec := range map[string]string{"ResourceClaim": "%s", "ResourceClaimTemplate": "{spec: %s}"} {
+			for _, request := range []string{"exactly: {%s}", "firstAvailable: [{name: a, %s}]"} {
+				of := fmt.Sprintf(request, strings.TrimSuffix("deviceClassName: lane.isolane.dev, "+amounts, ", "))
+				manifest := fmt.Sprintf("{apiVersion: resource.k8s.io/v1, kind: %s, metadata: {name: unnamed}, spec: %s}", kind,
+					fmt.Sprintf(spec, "{devices: {requests: [{name: lane, "+of+"}]}}"))
+				if out, err := c.tryKubectl(t, manifest, "create", "--dry-run=server", "-f", "-"); err == nil || !strings.Contains(err.Error(), says) {
+					t.Errorf("%s: %v: %s, expected %q", manifest, err, out, says)
+				}
 			}
 		}
 	}

@@ -1,4 +1,5 @@
-package node
+// Package cards says which devices of other drivers are on another NUMA node than the lanes of their pod.
+package cards
 
 import (
 	"context"
@@ -6,9 +7,9 @@ import (
 	"maps"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"isolane.dev/isolane/host"
@@ -17,22 +18,24 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// explainRemoteDevices adds to the reasons of a pod's lanes which of its devices of other drivers are on
-// another NUMA node. The scheduler aligns them only if one claim has both and asks for that.
-func (n *Node) explainRemoteDevices(ctx context.Context, h host.Host, pod *corev1.Pod,
-	claims []*resourceapi.ResourceClaim, p plan.Placement) plan.Placement {
-	cards := n.numaNodesOf(ctx, h, pod)
+// Explain adds to the reasons of a pod's lanes, of these of its claims, which of its devices of other drivers
+// are on another NUMA node. The scheduler aligns them only if one claim has both and asks for that. all are
+// all claims of the pod, node is the node and its pool. With an error it knows nothing of the devices.
+func Explain(ctx context.Context, client kubernetes.Interface, h host.Host, node string,
+	all, claims []*resourceapi.ResourceClaim, p plan.Placement) (plan.Placement, error) {
+	cards, err := numaNodes(ctx, client, h, node, all)
 	p.Lanes = slices.Clone(p.Lanes)
 	for _, c := range claims {
 		for i, r := range c.Status.Allocation.Devices.Results {
-			at := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == ask.Name(string(c.UID), i) })
-			own, err := offer.NUMANode(r.Device)
-			if r.Driver == offer.Driver && r.Pool == n.Name && err == nil && own >= 0 && at >= 0 {
+			name := ask.Name(string(c.UID), i)
+			at := slices.IndexFunc(p.Lanes, func(l plan.Lane) bool { return l.Name == name })
+			own, nerr := offer.NUMANode(r.Device)
+			if r.Driver == offer.Driver && r.Pool == node && nerr == nil && own >= 0 && at >= 0 {
 				p.Lanes[at].Reasons = slices.Concat(p.Lanes[at].Reasons, remoteReasons(cards, own))
 			}
 		}
 	}
-	return p
+	return p, err
 }
 
 // remoteReasons returns a reason for each card that is on another NUMA node than a lane.
@@ -46,17 +49,13 @@ func remoteReasons(cards map[string]int, own int) (reasons []string) {
 	return reasons
 }
 
-// numaNodesOf returns the NUMA nodes of a pod's devices of other drivers, as far as the devices or the
+// numaNodes returns the NUMA nodes of devices of other drivers in claims, as far as the devices or the
 // machine tell. It sees only devices that drivers offer for this node alone. The keys name device and driver.
-func (n *Node) numaNodesOf(ctx context.Context, h host.Host, pod *corev1.Pod) map[string]int {
+func numaNodes(ctx context.Context, client kubernetes.Interface, h host.Host, node string,
+	claims []*resourceapi.ResourceClaim) (map[string]int, error) {
 	type device struct{ driver, pool, name string }
 	has := map[device]bool{}
-	for _, name := range claimsOf(pod) {
-		o, is, err := n.claims.GetByKey(pod.Namespace + "/" + name)
-		c, ok := o.(*resourceapi.ResourceClaim)
-		if err != nil || !is || !ok || c.Status.Allocation == nil {
-			continue
-		}
+	for _, c := range claims {
 		for _, r := range c.Status.Allocation.Devices.Results {
 			if r.Driver != offer.Driver {
 				has[device{r.Driver, r.Pool, r.Device}] = true
@@ -65,13 +64,12 @@ func (n *Node) numaNodesOf(ctx context.Context, h host.Host, pod *corev1.Pod) ma
 	}
 	nodes := map[string]int{}
 	if len(has) == 0 {
-		return nodes
+		return nodes, nil
 	}
-	all, err := n.Client.ResourceV1().ResourceSlices().List(ctx,
-		metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + n.Name})
+	all, err := client.ResourceV1().ResourceSlices().List(ctx,
+		metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorNodeName + "=" + node})
 	if err != nil {
-		n.Log.WarnContext(ctx, "devices of other drivers", "err", err)
-		return nodes
+		return nodes, err
 	}
 	for _, s := range all.Items {
 		for _, d := range s.Spec.Devices {
@@ -80,7 +78,7 @@ func (n *Node) numaNodesOf(ctx context.Context, h host.Host, pod *corev1.Pod) ma
 			}
 		}
 	}
-	return nodes
+	return nodes, nil
 }
 
 // numaNodeOf returns the NUMA node that a device states, else that of its PCI function.

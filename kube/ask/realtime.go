@@ -1,4 +1,4 @@
-package node
+package ask
 
 import (
 	"fmt"
@@ -7,20 +7,19 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/plan"
 )
 
-// refuseRealTime refuses real-time lanes if the kernel gives real-time to each cgroup separately
+// RefuseRealTime refuses real-time lanes if the kernel gives real-time to each cgroup separately
 // (Documentation/scheduler/sched-rt-group.rst): the kubelet's cgroups have none, so programs would get none.
-func refuseRealTime(root fs.FS, p plan.Placement, claims ...*resourceapi.ResourceClaim) error {
+func RefuseRealTime(root fs.FS, p plan.Placement, claims ...*resourceapi.ResourceClaim) error {
 	shares, err := fs.Glob(root, "sys/fs/cgroup/cpu*/cpu.rt_runtime_us")
 	if err != nil || len(shares) == 0 {
 		return err
 	}
 	for _, l := range p.Lanes {
 		own := slices.ContainsFunc(claims, func(c *resourceapi.ResourceClaim) bool {
-			return string(c.UID) == ask.Claim(l.Name)
+			return string(c.UID) == Claim(l.Name)
 		})
 		if policy := l.Spec.Scheduling.Policy; own && policy.IsRealTime() {
 			return &plan.Refusal{APIVersion: plan.APIVersion, Kind: plan.KindOfRefusal, Lane: l.Name,

@@ -1,4 +1,4 @@
-package node
+package ask_test
 
 import (
 	"strings"
@@ -17,21 +17,21 @@ import (
 func TestRealTime(t *testing.T) {
 	shares := fstest.MapFS{"sys/fs/cgroup/cpu,cpuacct/cpu.rt_runtime_us": {Data: []byte("950000\n")}}
 	var l plan.Lane
-	l.Name, l.Spec.Scheduling.Policy = ask.Name(string(uidOf("one")), 0), sched.FIFO
+	l.Name, l.Spec.Scheduling.Policy = ask.Name(string(uidOf(1)), 0), sched.FIFO
 	p := plan.Placement{Lanes: []plan.Lane{l}}
-	one := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: uidOf("one")}}
-	other := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: uidOf("other")}}
-	if err := refuseRealTime(shares, p, other, one); err == nil || !strings.Contains(err.Error(), "spec.scheduling.policy: expected none, found fifo") {
+	one := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: uidOf(1)}}
+	other := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: uidOf(2)}}
+	if err := ask.RefuseRealTime(shares, p, other, one); err == nil || !strings.Contains(err.Error(), "spec.scheduling.policy: expected none, found fifo") {
 		t.Error(err)
 	}
-	if err := refuseRealTime(shares, p, other); err != nil {
+	if err := ask.RefuseRealTime(shares, p, other); err != nil {
 		t.Error(err)
 	}
-	if err := refuseRealTime(fstest.MapFS{}, p, one); err != nil {
+	if err := ask.RefuseRealTime(fstest.MapFS{}, p, one); err != nil {
 		t.Error(err)
 	}
 	p.Lanes[0].Spec.Scheduling.Policy = ""
-	if err := refuseRealTime(shares, p, one); err != nil {
+	if err := ask.RefuseRealTime(shares, p, one); err != nil {
 		t.Error(err)
 	}
 }

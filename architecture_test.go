@@ -228,7 +228,7 @@ kube/node/drift        250        5  what others change of lanes is put back and
 kube/offer             300       15  which kernels make partitions of containers' cgroups, for answers too; pods get lanes: what a node offers
 lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host
-lane                  1650       45  what lanes may take from their host; what drives a lane's device
+lane                  1700       45  what lanes may take from their host; what drives a lane's device
 lane/explain           150        5
 lanes                 2100       35  cgroups that were made beside lanes, CPUs that lanes may not have; quotas that somebody sets again; a spreader that is nobody's ends; what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
 netpath               1800       60  devices that are a switch's, what a switch counts and may not do, rules of a switch's lane out of lane; what the host itself has on an uplink, and its only default route; switches that do not answer, once for two paths; why an uplink carries nothing; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has

@@ -160,8 +160,8 @@ func TestAPI(t *testing.T) {
 func TestTellChanged(t *testing.T) {
 	_, claim := waitingPod("edge", "numa0", resource.MustParse("1"))
 	client := fake.NewClientset(claim)
-	lane := ask.Name(string(claim.UID), 0)
-	testNode(t, client, t.TempDir(), claim).tellChanged(t.Context(), map[string]string{"": "of all", lane + ".1": "of the pod", "own": "of the host"})
+	name := ask.Name(string(claim.UID), 0)
+	testNode(t, client, t.TempDir(), claim).tellChanged(t.Context(), map[string]string{"": "of all", name + ".1": "of the pod", "own": "of the host"})
 	said := map[string]string{}
 	for _, a := range client.Actions() {
 		if create, is := a.(k8stesting.CreateAction); is {
@@ -169,7 +169,7 @@ func TestTellChanged(t *testing.T) {
 			said[e.Message] = e.InvolvedObject.Kind + " " + e.InvolvedObject.Name
 		}
 	}
-	want := map[string]string{"of all": "Node n0", "lane " + lane + ".1: of the pod": "Pod edge", "lane own: of the host": "Node n0"}
+	want := map[string]string{"of all": "Node n0", "lane " + name + ".1: of the pod": "Pod edge", "lane own: of the host": "Node n0"}
 	if !maps.Equal(said, want) {
 		t.Errorf("%v, expected %v", said, want)
 	}

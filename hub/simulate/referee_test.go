@@ -38,7 +38,7 @@ func TestRefereeFinds(t *testing.T) {
 		f.Placed("a", h, lanesOf("1"))
 		f.Placed("b", h, lanesOf("1,5", "2,6"))
 		f.Uses("t", 2, 2, 8)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		asks := func(cpus int, smt string) Request {
 			return Request{Name: "r", Tenant: "t", CPUs: cpus, SMT: smt, Since: time.Now()}
 		}

@@ -490,7 +490,7 @@ func TestHostMayOnly(t *testing.T) {
 	}
 	own := rest.AnonymousClientConfig(admin)
 	own.CertFile, own.KeyFile = filepath.Join(b.file("agent"), "hub", "host.crt"), filepath.Join(b.file("agent"), "host.key")
-	if _, err := instances(t, own, "two").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	if _, err = instances(t, own, "two").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("Instances of another host: %v; expected them to be forbidden", err)
 	}
 	patch := func(change string) error {

@@ -2,9 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math/big"
 	"slices"
 	"strings"
 	"sync"
@@ -208,10 +209,10 @@ func (c *crowd) ask(ctx context.Context, n, atOnce int) error {
 // one makes a request, has the answer judged, and deletes an App: this one if it was refused, else with a
 // chance of a half another one that was accepted.
 func (c *crowd) one(ctx context.Context, i int) error {
-	r := simulate.Request{Name: fmt.Sprint("app-", i), Tenant: c.name(rand.IntN(tenants)),
-		CPUs: 1 + rand.IntN(12), SMT: []string{lane.Any, lane.Isolate}[rand.IntN(2)]}
-	if rand.IntN(3) == 0 { // people of a host put a lane in force there, or release one
-		c.all[rand.IntN(len(c.all))].ChangeOwn(ctx, rand.IntN(2)*(1+rand.IntN(6)))
+	r := simulate.Request{Name: fmt.Sprint("app-", i), Tenant: c.name(pick(tenants)),
+		CPUs: 1 + pick(12), SMT: []string{lane.Any, lane.Isolate}[pick(2)]}
+	if pick(3) == 0 { // people of a host put a lane in force there, or release one
+		c.all[pick(len(c.all))].ChangeOwn(ctx, pick(2)*(1+pick(6)))
 		c.own.Add(1)
 	}
 	key := r.Tenant + "." + r.Name
@@ -239,7 +240,7 @@ func (c *crowd) one(ctx context.Context, i int) error {
 		c.lock.Lock()
 		c.has = append(c.has, r)
 		gone = nil
-		if at := rand.IntN(2 * len(c.has)); at < len(c.has) {
+		if at := pick(2 * len(c.has)); at < len(c.has) {
 			gone = new(c.has[at])
 			c.has = slices.Delete(c.has, at, at+1)
 		}
@@ -256,6 +257,15 @@ func (c *crowd) one(ctx context.Context, i int) error {
 		return nil
 	}
 	return c.apps(gone.Tenant).Delete(ctx, gone.Name, metav1.DeleteOptions{})
+}
+
+// pick returns a number from 0 to below n.
+func pick(n int) int {
+	i, err := rand.Int(rand.Reader, big.NewInt(int64(n)))
+	if err != nil {
+		panic(err) // "never returns an error": crypto/rand
+	}
+	return int(i.Int64())
 }
 
 // answer waits for the answer to a request.

@@ -50,7 +50,7 @@ type simulation struct {
 func simulateCommand() *cobra.Command {
 	var a admin
 	var file string
-	var load load
+	var of load
 	cmd := &cobra.Command{
 		Use:   "simulate N --snapshot FILE",
 		Short: "Simulate N hosts of the hub on this machine, to measure it",
@@ -60,7 +60,7 @@ func simulateCommand() *cobra.Command {
 			if err != nil || n < 1 {
 				return cli.Usage(fmt.Errorf("expected how many hosts, found %q", args[0]))
 			}
-			if err = load.checkRequests(); err != nil {
+			if err = of.checkRequests(); err != nil {
 				return err
 			}
 			like, err := likeSnapshot(file)
@@ -75,18 +75,18 @@ func simulateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return simulateHosts(cmd.Context(), c, authority, n, like, load)
+			return simulateHosts(cmd.Context(), c, authority, n, like, of)
 		},
 	}
 	a.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&file, "snapshot", "", "archive of a machine (isolane host snapshot): all hosts are like it")
-	f.IntVar(&load.apps, "apps", 20, "how many Apps of one CPU to declare, one after another")
-	f.IntVar(&load.changes, "changes", 0, "how many Instances to declare one by one, each for another host")
-	f.BoolVar(&load.change, "change", false, "declare an Instance for each host, all at once")
-	f.IntVar(&load.requests, "requests", 0, "how many Apps of 1 to 12 CPUs to declare and delete, of "+
+	f.IntVar(&of.apps, "apps", 20, "how many Apps of one CPU to declare, one after another")
+	f.IntVar(&of.changes, "changes", 0, "how many Instances to declare one by one, each for another host")
+	f.BoolVar(&of.change, "change", false, "declare an Instance for each host, all at once")
+	f.IntVar(&of.requests, "requests", 0, "how many Apps of 1 to 12 CPUs to declare and delete, of "+
 		"several tenants with quotas, while hosts change; each answer is judged")
-	f.IntVar(&load.atOnce, "at-once", 20, "how many of these requests at a time")
+	f.IntVar(&of.atOnce, "at-once", 20, "how many of these requests at a time")
 	return cmd
 }
 

@@ -25,18 +25,19 @@ func TestInPods(t *testing.T) {
 		t.Errorf("baseline %s (-want +got):\n%s", in.Spec.Baseline, d)
 	}
 	for _, e := range in.Excluded() {
-		if !strings.HasSuffix(e.Cell, "-pinned") || !strings.Contains(e.Because, "kubelet's CPU manager") {
+		why := map[string]string{"pinned": "kubelet's CPU manager", "awake": "cannot keep CPUs awake"}
+		if _, level, _ := strings.Cut(e.Cell, "-"); why[level] == "" || !strings.Contains(e.Because, why[level]) {
 			t.Errorf("excluded: %+v", e)
 		}
 	}
-	if len(in.Excluded()) != 2 || len(in.AllCells()) != 4 || in.Spec.Aims != nil || in.Spec.Published != nil {
+	if len(in.Excluded()) != 4 || len(in.AllCells()) != 4 || in.Spec.Aims != nil || in.Spec.Published != nil {
 		t.Errorf("%d excluded, %d cells, aims %v", len(in.Excluded()), len(in.AllCells()), in.Spec.Aims)
 	}
-	if len(s.AllCells()) != 93 {
+	if len(s.AllCells()) != 124 {
 		t.Errorf("the scenario itself has %d cells now", len(s.AllCells()))
 	}
 	with, err := s.InPods(true)
-	if err != nil || len(with.Excluded()) > 0 || !slices.Contains(with.Spec.Cells, "noisy-pinned") {
+	if err != nil || len(with.Excluded()) != 2 || !slices.Contains(with.Spec.Cells, "noisy-pinned") {
 		t.Errorf("with a static node: %v: excluded %v, cells %v", err, with.Excluded(), with.Spec.Cells)
 	}
 	written, err := yaml.Marshal(in) // as results keep it

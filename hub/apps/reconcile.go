@@ -302,38 +302,39 @@ func (c *Controller) versionOf(host string) string {
 	return ""
 }
 
-// conclude writes the status of an App. For an App without a host it looks, at that time, for what would
-// help.
+// conclude writes the status of an App, after the reasons for it: who has read that may ask for them at once.
+// For an App without a host it looks, at that time, for what would help.
 func (c *Controller) conclude(ctx context.Context, app api.App, live []api.Instance, d place.Decision,
 	l lane.Lane) (time.Duration, error) {
 	s := c.statusOf(app, live)
 	if len(live) >= app.Spec.Replicas {
 		delete(c.explained, l.Metadata.Name)
-		return 0, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
+		return 0, errors.Join(c.settleWhy(ctx, l.Metadata.Name, live, new("")), c.writeStatus(ctx, app, s))
 	}
 	s.Phase, s.Message = Pending, briefOf(d, len(live), app.Spec.Replicas)
 	if d.Host != "" {
 		s.Message = fmt.Sprintf("%d of %d have a host so far", len(live), app.Spec.Replicas)
-		return batchPause, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new("")))
+		return batchPause, errors.Join(c.settleWhy(ctx, l.Metadata.Name, live, new("")), c.writeStatus(ctx, app, s))
 	}
 	if slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool { return v.Kind == place.Later }) {
-		return retrySoon, errors.Join(c.writeStatus(ctx, app, s),
-			c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
+		return retrySoon, errors.Join(c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())),
+			c.writeStatus(ctx, app, s))
 	}
 	asked := slices.ContainsFunc(d.Verdicts, func(v place.Verdict) bool {
 		return v.Kind == place.Refused && !v.Before
 	})
 	if was := c.explained[l.Metadata.Name]; was == s.Message && !asked && app.Status.Phase == Pending {
 		s.Message = app.Status.Message // it was explained before
-		return retry, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, nil))
+		return retry, errors.Join(c.settleWhy(ctx, l.Metadata.Name, live, nil), c.writeStatus(ctx, app, s))
 	}
 	c.explained[l.Metadata.Name] = s.Message
-	if err := c.writeStatus(ctx, app, s); err != nil {
+	err := errors.Join(c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())), c.writeStatus(ctx, app, s))
+	if err != nil {
 		return 0, err
 	}
 	d.Explain(l)
 	s.Message = briefOf(d, len(live), app.Spec.Replicas)
-	return retry, errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())))
+	return retry, errors.Join(c.settleWhy(ctx, l.Metadata.Name, live, new(d.Why())), c.writeStatus(ctx, app, s))
 }
 
 // briefOf returns what a tenant may read of a decision about one more of its Instances than have a host, with
@@ -356,7 +357,7 @@ func (c *Controller) refuse(ctx context.Context, app api.App, has []api.Instance
 	s := c.statusOf(app, has)
 	s.Phase, s.Message = Refused, why.Error()
 	text := fmt.Sprintf("%s: refused: %s\n", nameOf(app), s.Message)
-	return errors.Join(c.writeStatus(ctx, app, s), c.settleWhy(ctx, nameOf(app), has, &text))
+	return errors.Join(c.settleWhy(ctx, nameOf(app), has, &text), c.writeStatus(ctx, app, s))
 }
 
 // withReady returns the conditions of an App, given those that it had.

@@ -19,9 +19,9 @@ type Switch interface {
 	SwitchSteps(h host.Host, lanes []plan.Lane) ([]journal.Step, error)
 }
 
-// StrictSwitch is a Switch of which a lane is not anything.
+// StrictSwitch is a Switch that restricts what its own lane may declare.
 type StrictSwitch interface {
-	// DeclaredSwitch returns a *lane.FieldError for what no lane of the switch can be on any host.
+	// DeclaredSwitch returns a *lane.FieldError for a declaration that is wrong on every host.
 	DeclaredSwitch(spec lane.Spec) error
 }
 

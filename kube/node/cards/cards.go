@@ -18,9 +18,9 @@ import (
 	"isolane.dev/isolane/plan"
 )
 
-// Explain adds to the reasons of a pod's lanes, of these of its claims, which of its devices of other drivers
-// are on another NUMA node. The scheduler aligns them only if one claim has both and asks for that. all are
-// all claims of the pod, node is the node and its pool. With an error it knows nothing of the devices.
+// Explain adds to the reasons of the lanes that claims get which devices of other drivers, in all claims of
+// the pod, are on another NUMA node. The scheduler aligns them only if one claim has both and asks for that.
+// node is the name of the node, and of its pool. If there is an error, no reasons are added.
 func Explain(ctx context.Context, client kubernetes.Interface, h host.Host, node string,
 	all, claims []*resourceapi.ResourceClaim, p plan.Placement) (plan.Placement, error) {
 	cards, err := numaNodes(ctx, client, h, node, all)

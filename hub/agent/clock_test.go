@@ -113,6 +113,33 @@ func TestDue(t *testing.T) {
 	}
 }
 
+// If a hub takes neither certificate, as after more than 90 days without the host, people at the site are told what to do.
+func TestBothExpired(t *testing.T) {
+	hub := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer hub.Close()
+	a := &Agent{o: Options{Dir: t.TempDir()}, joined: joined{URL: hub.URL, Name: "one"}}
+	const day = 24 * time.Hour
+	old := signed(t, time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), 7*day)
+	key, err := x509.MarshalPKCS8PrivateKey(old.PrivateKey)
+	err = errors.Join(err, os.Mkdir(a.o.hub(""), 0o700))
+	for file, block := range map[string]*pem.Block{
+		a.o.hub(own().file): {Type: "CERTIFICATE", Bytes: old.Leaf.Raw}, a.o.hub(renewal().file): {Type: "CERTIFICATE", Bytes: old.Leaf.Raw},
+		a.o.hub("hub.crt"): {Type: "CERTIFICATE", Bytes: hub.Certificate().Raw}, a.o.file("host.key"): {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		err = errors.Join(err, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = a.explainSilence(t.Context(), apierrors.NewUnauthorized("expired"))
+	const want = "is not let in: the hub takes neither certificate of this host, valid until 2026-03-08 and 2026-03-08; "
+	if !apierrors.IsUnauthorized(err) || !strings.HasPrefix(a.said, want) || !strings.HasSuffix(a.said, "with a new token, joins again") {
+		t.Errorf("found %v, %q; expected %s", err, a.said, want)
+	}
+}
+
 // If another hub than the one that this host has joined is at its address, people at the site are told.
 func TestEstranged(t *testing.T) {
 	other := httptest.NewUnstartedServer(http.NotFoundHandler())

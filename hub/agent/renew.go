@@ -15,6 +15,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -140,10 +141,25 @@ func (a *Agent) readmit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = a.replace(ctx, core, own(), renewal()); err != nil {
-		a.note("is not let in", err.Error())
+	if err = a.replace(ctx, core, own(), renewal()); apierrors.IsUnauthorized(err) {
+		err = errors.Join(a.bothExpired(), err)
+	}
+	if err != nil {
+		a.note("is not let in", strings.SplitN(err.Error(), "\n", 2)[0])
 	}
 	return err
+}
+
+// bothExpired is the error if a hub takes neither certificate.
+func (a *Agent) bothExpired() error {
+	at, life, err := a.o.due(own())
+	other, longer, oerr := a.o.due(renewal())
+	if err = errors.Join(err, oerr); err != nil {
+		return err
+	}
+	return fmt.Errorf("the hub takes neither certificate of this host, valid until %s and %s; what runs goes on: "+
+		"isolane-hub rehome, with a new token, joins again", at.Add(life/3).Format(time.DateOnly),
+		other.Add(longer/3).Format(time.DateOnly))
 }
 
 // replace gets certificates, and makes the connections use them.

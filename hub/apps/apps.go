@@ -39,6 +39,7 @@ type Controller struct {
 	index              place.Index
 	apps, hosts, sites cache.Store
 	tenants            atomic.Value // a cache.Store
+	book               *book
 	queue              workqueue.TypedRateLimitingInterface[string]
 	refusals           map[string]map[string]refusal // by App and host
 	mutes              mutes
@@ -75,16 +76,14 @@ func (c *Controller) Run(ctx context.Context) {
 	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(c.Client, 0)
 	c.sites = factory.ForResource(api.Resource("sites")).Informer().GetStore()
-	for resource, heard := range map[string]func(*unstructured.Unstructured){
-		"apps": func(u *unstructured.Unstructured) { c.queue.Add(nameOfObject(u)) },
-		"instances": func(u *unstructured.Unstructured) {
-			c.wake(u.GetLabels()[api.AppOf])
-			if space := u.GetLabels()[api.TenantOf]; c.isTenant(space) {
-				c.wake(space)
-			}
-		},
-		"tenants": func(u *unstructured.Unstructured) { c.wake(u.GetName()) },
-		"hosts":   c.hostChanged,
+	instances := factory.ForResource(api.Resource("instances")).Informer()
+	err := instances.AddIndexers(byLabels())
+	c.book = newBook(c.Client, instances.GetIndexer())
+	for resource, heard := range map[string]cache.ResourceEventHandler{
+		"apps":      eachChange(func(u *unstructured.Unstructured) { c.queue.Add(nameOfObject(u)) }),
+		"instances": eachChange(c.instanceChanged),
+		"tenants":   eachChange(func(u *unstructured.Unstructured) { c.wake(u.GetName()) }),
+		"hosts":     eachChange(c.hostChanged),
 	} {
 		informer, trim := factory.ForResource(api.Resource(resource)).Informer(), trimManagers
 		switch resource {
@@ -97,17 +96,26 @@ func (c *Controller) Run(ctx context.Context) {
 		case "tenants":
 			c.tenants.Store(informer.GetStore())
 		}
-		err := informer.SetTransform(trim)
 		if err == nil {
-			_, err = informer.AddEventHandler(eachChange(heard))
+			err = informer.SetTransform(trim)
 		}
-		if err != nil {
-			c.Log.ErrorContext(ctx, "Apps are not looked after", "error", err)
-			return
+		if err == nil {
+			_, err = informer.AddEventHandler(heard)
 		}
+	}
+	if err != nil {
+		c.Log.ErrorContext(ctx, "Apps are not looked after", "error", err)
+		return
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+	for err = c.book.catchUp(ctx); err != nil && ctx.Err() == nil; err = c.book.catchUp(ctx) {
+		c.Log.WarnContext(ctx, "the Instances are not known, and no App is looked after", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
 	c.checkLeases(ctx)
 	go c.watchLeases(ctx)
 	go func() {
@@ -120,13 +128,13 @@ func (c *Controller) Run(ctx context.Context) {
 }
 
 // eachChange calls heard for each change of an object.
-func eachChange(heard func(*unstructured.Unstructured)) cache.ResourceEventHandler {
+func eachChange[T any](heard func(T)) cache.ResourceEventHandler {
 	each := func(object any) {
 		if gone, is := object.(cache.DeletedFinalStateUnknown); is {
 			object = gone.Obj
 		}
-		if u, is := object.(*unstructured.Unstructured); is {
-			heard(u)
+		if is, as := object.(T); as {
+			heard(is)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{AddFunc: each, DeleteFunc: each,
@@ -149,6 +157,15 @@ func (c *Controller) isTenant(space string) bool {
 func (c *Controller) wake(app string) {
 	if app != "" {
 		c.queue.Add(app)
+	}
+}
+
+// instanceChanged wakes the App and the Quota to which an Instance belongs.
+func (c *Controller) instanceChanged(i *api.Instance) {
+	c.book.heard(*i)
+	c.wake(i.Labels[api.AppOf])
+	if space := i.Labels[api.TenantOf]; c.isTenant(space) {
+		c.wake(space)
 	}
 }
 

@@ -163,6 +163,10 @@ func TestOf(t *testing.T) {
 	c := &Controller{Client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{api.Resource("instances"): "InstanceList"},
 		object("aaa", "other.db", "victim.web"), object("zzz", "victim.web", "victim.web"))}
+	c.book = newBook(c.Client, cache.NewIndexer(cache.MetaNamespaceKeyFunc, byLabels()))
+	if err := c.book.catchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	all, err := c.instancesOf(t.Context(), "victim.web")
 	if err != nil || len(all) != 1 || hostOf(all[0]) != "zzz" {
 		t.Errorf("found %v, %v; expected the one of host zzz", all, err)

@@ -19,7 +19,7 @@ const quota = "tenant"
 // amountsOf returns what all Instances of a namespace's Apps use together, except those of the App without
 // ("": no exception).
 func (c *Controller) amountsOf(ctx context.Context, space, without string) (all amounts, err error) {
-	has, err := c.listLabelled(ctx, api.TenantOf, space)
+	has, err := c.book.with(ctx, api.TenantOf, space)
 	if err != nil {
 		return all, err
 	}

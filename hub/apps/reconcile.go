@@ -64,6 +64,10 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 			"%s on its hosts", validation.LabelValueMaxLength-len(space)-1, name))
 	}
 	has, err := c.instancesOf(ctx, name)
+	if err == nil && endsSome(app, has) { // that is not decided by what the watch has shown so far
+		has, err = listInstances(ctx, c.Client, api.AppOf+"="+name)
+		has = onlyOf(name, has)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -78,28 +82,24 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return c.scale(ctx, app, has)
 }
 
-// instancesOf returns the present Instances of an App on all hosts. An Instance of another name does not
-// count, whatever its labels.
-func (c *Controller) instancesOf(ctx context.Context, app string) ([]api.Instance, error) {
-	all, err := c.listLabelled(ctx, api.AppOf, app)
-	return slices.DeleteFunc(all, func(i api.Instance) bool { return i.Name != app }), err
+// endsSome reports whether something of an App is to end: Instances, or a deleted App itself.
+func endsSome(app api.App, has []api.Instance) bool {
+	if app.DeletionTimestamp != nil {
+		return len(has) == 0
+	}
+	return len(has) > app.Spec.Replicas ||
+		slices.ContainsFunc(has, func(i api.Instance) bool { return i.Spec.Reserve })
 }
 
-// listLabelled returns the Instances that have a label.
-func (c *Controller) listLabelled(ctx context.Context, label, value string) (all []api.Instance, err error) {
-	list, err := c.Client.Resource(api.Resource("instances")).List(ctx,
-		metav1.ListOptions{LabelSelector: label + "=" + value})
-	if err != nil {
-		return nil, err
-	}
-	for n := range list.Items {
-		i, err := api.From[api.Instance](&list.Items[n])
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, i)
-	}
-	return all, nil
+// instancesOf returns the present Instances of an App on all hosts.
+func (c *Controller) instancesOf(ctx context.Context, app string) ([]api.Instance, error) {
+	all, err := c.book.with(ctx, api.AppOf, app)
+	return onlyOf(app, all), err
+}
+
+// onlyOf leaves out Instances of another name, which are not the App's, whatever their labels.
+func onlyOf(app string, all []api.Instance) []api.Instance {
+	return slices.DeleteFunc(all, func(i api.Instance) bool { return i.Name != app })
 }
 
 func hostOf(i api.Instance) string { return strings.TrimPrefix(i.Namespace, api.Namespace("")) }
@@ -126,7 +126,7 @@ func (c *Controller) endApp(ctx context.Context, u *unstructured.Unstructured, a
 	for _, i := range has {
 		hosts = append(hosts, hostOf(i))
 		if i.DeletionTimestamp == nil {
-			failed = errors.Join(failed, c.withdraw(ctx, hostOf(i), i.Name, i.UID))
+			failed = errors.Join(failed, c.withdraw(ctx, i))
 		}
 	}
 	s := api.AppStatus{Phase: Ending, Generation: app.Generation, Hosts: hosts,
@@ -198,7 +198,7 @@ func (c *Controller) endSurplus(ctx context.Context, app api.App, has []api.Inst
 		switch {
 		case i.DeletionTimestamp != nil:
 		case i.Spec.Reserve || len(live) == app.Spec.Replicas:
-			err = errors.Join(err, c.withdraw(ctx, hostOf(i), i.Name, i.UID))
+			err = errors.Join(err, c.withdraw(ctx, i))
 		default:
 			live = append(live, i)
 		}
@@ -249,7 +249,13 @@ func (c *Controller) updateInstance(ctx context.Context, i api.Instance, spec ap
 	i.Spec.Lane, i.Spec.Workload, i.Spec.Tenant = spec.Lane, spec.Workload, spec.Tenant
 	u, err := api.To(i)
 	if err == nil {
-		_, err = c.instances(hostOf(i)).Update(ctx, u, metav1.UpdateOptions{})
+		u, err = c.instances(hostOf(i)).Update(ctx, u, metav1.UpdateOptions{})
+	}
+	if err == nil {
+		i, err = api.From[api.Instance](u)
+	}
+	if err == nil {
+		c.book.wrote(i)
 	}
 	return err
 }

@@ -43,7 +43,8 @@ func newBench(t *testing.T, site string, hosts ...string) *bench {
 	b := &bench{core: fake.NewClientset(), client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{api.Resource("instances"): "InstanceList", api.Resource("apps"): "AppList"})}
 	b.Controller = &Controller{Core: b.core, Client: b.client, refusals: map[string]map[string]refusal{}, explained: map[string]string{},
-		mutes: newMutes(), hosts: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+		mutes: newMutes(), hosts: cache.NewStore(cache.MetaNamespaceKeyFunc),
+		book: newBook(b.client, cache.NewIndexer(cache.MetaNamespaceKeyFunc, byLabels()))}
 	for _, name := range hosts {
 		u, err := api.To(api.Host{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: api.Namespace(name)}, Spec: api.HostSpec{Site: site}})
 		if err == nil {
@@ -181,7 +182,7 @@ func TestTurns(t *testing.T) {
 func TestFewerHosts(t *testing.T) {
 	b := newBench(t, "east", "h0")
 	b.declare(t, 2, 1)
-	if s, _ := b.declare(t, 2, 1); s.Message != "1 of 2 have a host; no other host takes it: 1 with an Instance of it" {
+	if s, _ := b.declare(t, 2, 1); s.Message != "1 of 2 have a host; no other host takes it: with an Instance of it" {
 		t.Errorf("found %+v", s)
 	}
 }
@@ -189,7 +190,7 @@ func TestFewerHosts(t *testing.T) {
 // A host that puts changes off has answered.
 func TestHeld(t *testing.T) {
 	b := newBench(t, "held", "h0")
-	if s, _ := b.declare(t, 1, 1); s.Phase != Pending || s.Message != "no host takes it: 1 refused" {
+	if s, _ := b.declare(t, 1, 1); s.Phase != Pending || s.Message != "no host takes it: refused" {
 		t.Errorf("found %+v", s)
 	}
 	if why, err := Why(t.Context(), b.core, "web"); err != nil || !strings.Contains(why, "h0 (held): refused: changes are put off\n") {

@@ -57,6 +57,11 @@ func (r *reserver) Reserve(ctx context.Context, host string, l lane.Lane) (plan.
 	} else if err != nil {
 		return plan.Placement{}, err
 	}
+	asked, err := api.From[api.Instance](u)
+	if err != nil {
+		return plan.Placement{}, err
+	}
+	r.book.wrote(asked)
 	said, err := r.wait(ctx, host, u)
 	if _, mute := errors.AsType[noAnswer](err); mute {
 		r.mutes.recordSilent(host, r.siteOf(host), time.Now())
@@ -69,10 +74,10 @@ func (r *reserver) Reserve(ctx context.Context, host string, l lane.Lane) (plan.
 			return placed, nil
 		}
 		if _, refused := errors.AsType[*plan.Refusal](err); refused {
-			return placed, errors.Join(err, r.withdraw(ctx, host, u.GetName(), u.GetUID()))
+			return placed, errors.Join(err, r.withdraw(ctx, asked))
 		}
 	}
-	return plan.Placement{}, errors.Join(err, r.withdraw(ctx, host, u.GetName(), u.GetUID()))
+	return plan.Placement{}, errors.Join(err, r.withdraw(ctx, asked))
 }
 
 // checkPresent checks that a host is there: a host whose Lease has expired need not be asked.
@@ -162,12 +167,12 @@ func placementIn(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, e
 	return p, refusal
 }
 
-// withdraw takes back a request. If that fails, the reservation ends by itself.
-func (c *Controller) withdraw(ctx context.Context, host, name string, uid types.UID) error {
+// withdraw ends an Instance, or takes back the request for one: if that fails, the reservation ends by itself.
+func (c *Controller) withdraw(ctx context.Context, i api.Instance) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
-	err := c.instances(host).Delete(ctx, name,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := c.instances(hostOf(i)).Delete(ctx, i.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &i.UID}})
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
@@ -187,5 +192,8 @@ func (r *reserver) confirm(ctx context.Context, host string) (i api.Instance, er
 	if err != nil {
 		return i, err
 	}
-	return api.From[api.Instance](u)
+	if i, err = api.From[api.Instance](u); err == nil {
+		r.book.wrote(i)
+	}
+	return i, err
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"isolane.dev/isolane/hub/api"
 )
 
 // The hub keeps a copy of each object. These keep only what it needs of one.
@@ -21,14 +23,17 @@ func trimManagers(object any) (any, error) {
 	return object, nil
 }
 
-// trimInstance keeps the name of an Instance and whose it is: a change wakes its App, which lists its own.
+// trimInstance keeps what the hub needs of an Instance.
 func trimInstance(object any) (any, error) {
-	if u, is := object.(*unstructured.Unstructured); is {
-		u.SetManagedFields(nil)
-		delete(u.Object, "spec")
-		delete(u.Object, "status")
+	u, is := object.(*unstructured.Unstructured)
+	if !is { // it was trimmed before: a transform may see an object twice
+		return object, nil
 	}
-	return object, nil
+	i, err := api.From[api.Instance](u)
+	i.ManagedFields = nil
+	i.Status = api.InstanceStatus{Phase: i.Status.Phase, Generation: i.Status.Generation,
+		Message: i.Status.Message, Brief: i.Status.Brief}
+	return &i, err
 }
 
 // trimHost leaves out findings and changes, and packs the machine, which is read once after each change: as

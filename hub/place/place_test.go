@@ -276,7 +276,7 @@ func TestRoot(t *testing.T) {
 	}
 	d, err = x.Place(t.Context(), ask("newer", 1, lane.Any, ""), place.Where{Root: "other"}, f)
 	if err != nil || d.Host != "" || !strings.Contains(d.Why(), "isolane-hub agent --root other") ||
-		d.Brief() != "no host takes it: 2 not letting it be root (spec.root)" {
+		d.Brief() != "no host takes it: not letting it be root (spec.root)" {
 		t.Errorf("%v\n%s\n%s", err, d.Brief(), d.Why())
 	}
 }
@@ -331,7 +331,7 @@ func TestExplain(t *testing.T) {
 		t.Fatalf("%v, found %s", err, d.Why())
 	}
 	d.Explain(l)
-	if want := "no host takes it: 8 too full; cheapest change: spec.cpus.count: 30 (then host h0007 takes it)"; d.Brief() != want {
+	if want := "no host takes it: too full; cheapest change: spec.cpus.count: 30 (then host h0007 takes it)"; d.Brief() != want {
 		t.Errorf("found %s\nexpected %s", d.Brief(), want)
 	}
 	if why := d.Why(); !strings.Contains(why, "secret") || strings.Count(why, "; cheapest change: ") != 3 {

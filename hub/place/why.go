@@ -71,15 +71,16 @@ func (v Verdict) alike(o Verdict, after int) bool {
 }
 
 // Brief is what the owner of the lane may read of a decision. It says nothing about other lanes, or about
-// hosts that the owner may not use.
+// hosts that the owner may not use, and not of how many hosts something is true: whoever asks for lanes of
+// many sizes would learn by that how full each host is.
 func (d Decision) Brief() string {
 	if d.Host != "" {
 		return "on host " + d.Host
 	}
-	count, change, moves := map[Kind]int{}, "", false
+	is, change, moves := map[Kind]bool{}, "", false
 	var least plan.Price
 	for _, v := range d.Verdicts {
-		count[v.Kind]++
+		is[v.Kind] = true
 		switch {
 		case v.Change == "":
 		case !v.Own:
@@ -94,12 +95,12 @@ func (d Decision) Brief() string {
 	}
 	var all []string
 	for _, k := range []Kind{Refused, Silent, Full, Barred, Excluded, Later, Has} {
-		if count[k] > 0 {
-			all = append(all, fmt.Sprintf("%d %s", count[k], k))
+		if is[k] {
+			all = append(all, string(k))
 		}
 	}
 	nowhere := "no host takes it: "
-	if count[Has] > 0 {
+	if is[Has] {
 		nowhere = "no other host takes it: "
 	}
 	return nowhere + cmp.Or(strings.Join(all, ", "), "there is none where it may be") + change

@@ -247,11 +247,11 @@ func TestApps(t *testing.T) {
 		}
 	}
 	f.make(t, "apps", "App", "default", "large", spec(50, nil))
-	if s := f.app(t, "default", "large", "Pending", "2 too full", "cheapest change: "); strings.Contains(s.Message, "default.web") {
+	if s := f.app(t, "default", "large", "Pending", "too full", "cheapest change: "); strings.Contains(s.Message, "default.web") {
 		t.Errorf("it names a lane of another App: %s", s.Message)
 	}
 	f.make(t, "apps", "App", "default", "elsewhere", spec(1, map[string]any{"where": map[string]any{"zones": []any{"north"}}}))
-	f.app(t, "default", "elsewhere", "Pending", "2 excluded")
+	f.app(t, "default", "elsewhere", "Pending", "takes it: excluded")
 	f.privileges(t)
 	f.quota(t)
 	f.deleteApp(t, "web")
@@ -309,7 +309,7 @@ func (f *fleet) privileges(t *testing.T) {
 		}
 	}
 	f.make(t, "apps", "App", "default", "rooted", spec(1, map[string]any{"root": true}))
-	f.app(t, "default", "rooted", "Pending", "2 not letting it be root (spec.root)")
+	f.app(t, "default", "rooted", "Pending", "takes it: not letting it be root (spec.root)")
 	const remedy = "expected no spec.root, or isolane-hub agent --root default on it"
 	if why := f.run(t, "why", "--dir", f.file("hub"), "default/rooted"); !strings.Contains(why, remedy) {
 		t.Errorf("why: %s", why)

@@ -373,7 +373,7 @@ func TestOldAgent(t *testing.T) {
 	f.app(t, "default", "web", "Running")
 	f.says(t, "follows the hub")
 	f.make(t, "apps", "App", "default", "large", spec(50, nil))
-	f.app(t, "default", "large", "Pending", "1 too full")
+	f.app(t, "default", "large", "Pending", "too full")
 	f.deleteApp(t, "web")
 }
 

@@ -283,7 +283,7 @@ func (f *fleet) otherSites(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.make(t, "apps", "App", "acme", "before", spec(1, nil))
-	f.app(t, "acme", "before", "Pending", "no host takes it: 1 without answer")
+	f.app(t, "acme", "before", "Pending", "no host takes it: without answer")
 	f.make(t, "tenants", "Tenant", "", "acme", map[string]any{"sites": []any{"elsewhere"}})
 	f.make(t, "apps", "App", "acme", "web", spec(1, nil))
 	f.app(t, "acme", "web", "Pending", "no host takes it: there is none where it may be")

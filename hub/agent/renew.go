@@ -157,8 +157,8 @@ func (a *Agent) bothExpired() error {
 	if err = errors.Join(err, oerr); err != nil {
 		return err
 	}
-	return fmt.Errorf("the hub takes neither certificate of this host, valid until %s and %s; what runs goes on: "+
-		"isolane-hub rehome, with a new token, joins again", at.Add(life/3).Format(time.DateOnly),
+	return fmt.Errorf("the hub takes neither certificate of this host, valid until %s and %s; what runs goes "+
+		"on: isolane-hub rehome, with a new token, joins again", at.Add(life/3).Format(time.DateOnly),
 		other.Add(longer/3).Format(time.DateOnly))
 }
 

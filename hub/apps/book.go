@@ -45,8 +45,8 @@ func newBook(client dynamic.Interface, seen cache.Indexer) *book {
 	return &book{client: client, seen: seen, own: map[string]metav1.ObjectMeta{}}
 }
 
-// catchUp lists the Instances once: the watch of an API server with a cache may begin with an older state than
-// the hub that looked after Apps before has left.
+// catchUp lists the Instances once: the watch of an API server with a cache may begin with an older state
+// than the hub that looked after Apps before has left.
 func (b *book) catchUp(ctx context.Context) error {
 	all, err := listInstances(ctx, b.client, "")
 	for _, i := range all {
@@ -56,7 +56,8 @@ func (b *book) catchUp(ctx context.Context) error {
 }
 
 // listInstances returns the present Instances that have a label; all, for "".
-func listInstances(ctx context.Context, client dynamic.Interface, label string) (all []api.Instance, err error) {
+func listInstances(ctx context.Context, client dynamic.Interface, label string) (
+	all []api.Instance, err error) {
 	list, err := client.Resource(api.Resource("instances")).List(ctx, metav1.ListOptions{LabelSelector: label})
 	if err != nil {
 		return nil, err

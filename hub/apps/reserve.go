@@ -167,7 +167,7 @@ func placementIn(u *unstructured.Unstructured, l lane.Lane) (p plan.Placement, e
 	return p, refusal
 }
 
-// withdraw ends an Instance, or takes back the request for one: if that fails, the reservation ends by itself.
+// withdraw ends an Instance, or takes back the request for one. If that fails, a reservation ends by itself.
 func (c *Controller) withdraw(ctx context.Context, i api.Instance) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()

@@ -126,7 +126,7 @@ test-tools: tools
 	@cd bin/programs && [ -e lib/modules/*/modules.dep ] || depmod -b . $$(ls lib/modules)
 
 # Scripts of the lab that take long: on machines of their own, and on the one of many.
-long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|site|others|pair|boots|history|resume|edge|scenarios|kills|ovs|ovs-dpdk|own|paths|random|tags|vf|vf-cut|wakeups|web)$$
+long = TestLab/(programs|restarts|services|functions|irqbalance|tuned|networkd|start)|TestLab/.*/^(packages|site|others|pair|boots|history|resume|edge|scenarios|kills|no-iommu|ovs|ovs-dpdk|own|paths|random|tags|vf|vf-cut|wakeups|web)$$
 
 # The version that the lab upgrades to: it wants another value of a setting.
 next = sed 's|"n/a"|"1"|' knob/power.go > bin/next.txt && \

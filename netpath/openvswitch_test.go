@@ -1,12 +1,17 @@
 package netpath_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
 	"isolane.dev/isolane/host/hosttest"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/netpath/ovs"
 	"isolane.dev/isolane/test/vpptest"
 )
@@ -32,9 +37,11 @@ func openVSwitch(t *testing.T) switched {
 // openVSwitchDPDK starts one with DPDK, on ordinary pages.
 func openVSwitchDPDK(t *testing.T) switched {
 	t.Helper()
-	if _, err := os.Stat("/run/dpdk"); err != nil {
-		t.Cleanup(func() { _ = os.RemoveAll("/run/dpdk") }) // which DPDK makes, and leaves
+	made := "/run/dpdk/islt" // which DPDK makes, and leaves
+	if _, err := os.Stat(filepath.Dir(made)); err != nil {
+		made = filepath.Dir(made)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(made) })
 	return vswitchd(t, "ovs-vswitchd-dpdk", "other_config:dpdk-init=true", "other_config:pmd-cpu-mask=1",
 		"other_config:dpdk-extra=--no-pci --no-huge --legacy-mem -m 512 --no-telemetry --file-prefix=islt")
 }
@@ -82,6 +89,49 @@ func vswitchd(t *testing.T, program string, settings ...string) switched {
 		shown: func() string {
 			return command(t, "ovs-vsctl", "show", "--", "get", "Open_vSwitch", ".", "other_config")
 		}}
+}
+
+// virtioUser is the workload of a lane by vhost-user: DPDK's testpmd hands all frames on between the lane's port and a
+// device of a namespace, which has the lane's MAC address, takes longer frames, and sends nothing by itself.
+func virtioUser(t *testing.T, name string, v netpath.VhostUser) place {
+	t.Helper()
+	const device = "eth0"
+	netns, port := "islt-"+name, netpath.Port(name)
+	command(t, "ip", "netns", "add", netns)
+	t.Cleanup(func() { command(t, "ip", "netns", "del", netns) })
+	command(t, "ip", "netns", "exec", netns, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cpu := strconv.Itoa(runtime.NumCPU() - 1) // the switch has the first
+	pmd := exec.CommandContext(context.WithoutCancel(t.Context()), "ip", "netns", "exec", netns, "dpdk-testpmd",
+		"--no-pci", "--no-shconf", "--no-telemetry", "--no-huge", "-m", "128", "--lcores", "0@"+cpu+",1@"+cpu,
+		"--vdev", "net_virtio_user0,server=1,path="+v.Socket+",mac="+v.MAC,
+		"--vdev", "net_tap0,iface="+device+",mac="+v.MAC,
+		"--", "--auto-start", "--forward-mode=io", "--total-num-mbufs=4096", "--mbuf-size=10240", "--stats-period=60")
+	pmd.Stdout, pmd.Stderr = log, log
+	if err := pmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = pmd.Process.Kill()
+		_ = pmd.Wait()
+	})
+	for begun := time.Now(); ; <-time.After(100 * time.Millisecond) {
+		linked := command(t, "ovs-vsctl", "--timeout=10", "get", "interface", port, "link_state")
+		link, _ := exec.CommandContext(t.Context(), "ip", "-n", netns, "link", "show", "up", "dev", device).Output()
+		if linked == "up\n" && len(link) > 0 {
+			break
+		}
+		if time.Since(begun) > 30*time.Second {
+			said, _ := os.ReadFile(log.Name())
+			t.Fatalf("%s: link_state %s: %s%s", port, linked, link, said)
+		}
+	}
+	command(t, "ip", "-n", netns, "link", "set", device, "mtu", "9000")
+	return at(t, netns, device)
 }
 
 // vppCard is a card that VPP has itself.

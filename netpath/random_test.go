@@ -41,6 +41,9 @@ func TestMain(m *testing.M) { hosttest.Main(m, vpptest.Be, put) }
 // switchLanes is for more of them than a run of all tests has time for: go test ./netpath -run AtRandom -lanes 200.
 var switchLanes = flag.Int("lanes", 20, "how many lanes at random by Open vSwitch, and by VPP")
 
+// atOnce is for fewer of them where time is short.
+var atOnce = flag.Int("at-once", 200, "how many lanes are in force at once, at most 220")
+
 const putEnv = "ISOLANE_TEST_PUT"
 
 // wanted are lanes by their names, in the directory of a journal.
@@ -52,13 +55,12 @@ type wanted struct {
 
 // put is a program that puts lanes in force in place of those that are, and can be killed.
 func put() (bool, error) {
-	text, is := os.LookupEnv(putEnv)
-	if !is {
+	if os.Getenv(putEnv) == "" {
 		return false, nil
 	}
 	var w wanted
-	_, err := io.Copy(io.Discard, os.Stdin) // until it may begin
-	if err = errors.Join(err, json.Unmarshal([]byte(text), &w)); err != nil {
+	text, err := io.ReadAll(os.Stdin) // until it may begin
+	if err = errors.Join(err, json.Unmarshal(text, &w)); err != nil {
 		return true, err
 	}
 	_, err = w.reconcile(context.Background())
@@ -113,7 +115,7 @@ func (w wanted) killed(t *testing.T, after time.Duration, begins func(pid int)) 
 	}
 	var said bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), putEnv+"="+string(text))
+	cmd.Env = append(os.Environ(), putEnv+"=1")
 	cmd.Stderr = &said
 	begin, err := cmd.StdinPipe()
 	if err = errors.Join(err, cmd.Start()); err != nil {
@@ -122,7 +124,8 @@ func (w wanted) killed(t *testing.T, after time.Duration, begins func(pid int)) 
 	if begins != nil {
 		begins(cmd.Process.Pid)
 	}
-	if err = begin.Close(); err != nil {
+	_, err = begin.Write(text)
+	if err = errors.Join(err, begin.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if after >= 0 {
@@ -249,4 +252,123 @@ func atRandom(t *testing.T, all int, paths []string, with switched) {
 		}
 	}
 	t.Logf("%d lanes, %d programs killed, %d times recovered", lanes, kills, recovered)
+}
+
+// Two hundred lanes are in force at once by one path. Programs that put them in force, have others in place of some, and
+// take all back are killed at any moment. Lanes that stay are reached all the while, from outside and by each other, and
+// those that are to be there once a program has ended. The host is as before when all are gone.
+func TestManyLanesWithKills(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.BPF)
+	for _, p := range []measured{express.Path{}, bridge.Path{}, macvlan.Path{}} {
+		t.Run(p.Name(), func(t *testing.T) { manyLanes(t, p, *atOnce) })
+	}
+}
+
+// lanesOf are some lanes of those with these numbers, of which each always is the same.
+func lanesOf(path string, numbers []int) map[string]lane.Network {
+	lanes := map[string]lane.Network{}
+	for _, i := range numbers {
+		n := lane.Network{Path: path, Device: testWire().Uplink}
+		for _, a := range prefixes(addressesOf(byte(i))) {
+			n.Addresses = append(n.Addresses, lane.Address{Prefix: a})
+		}
+		lanes[fmt.Sprint("islt-", i)] = n
+	}
+	return lanes
+}
+
+func manyLanes(t *testing.T, p measured, most int) {
+	t.Helper()
+	if _, err := os.Stat("/dev/shm"); err == nil {
+		t.Setenv("TMPDIR", "/dev/shm") // in memory, as a host's journal
+	}
+	wire := testWire()
+	steps, err := wire.Steps(p.WireGRO())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := journal.Open(filepath.Join(t.TempDir(), "wire"), "test", ops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if uerr := errors.Join(j.Undo(context.Background()), j.Close()); uerr != nil {
+			t.Error(uerr)
+		}
+	})
+	if _, err = j.Apply(t.Context(), steps); err != nil {
+		t.Fatal(err)
+	}
+	host := func() string {
+		return fmt.Sprint(command(t, "ip", "-d", "-o", "link"), command(t, "ip", "netns"), besides(t))
+	}
+	before, dir := host(), filepath.Join(t.TempDir(), "run")
+	defer func() {
+		if _, _, rerr := journal.Recover(context.Background(), dir, ops()); rerr != nil {
+			t.Error(rerr)
+		}
+	}()
+	seed := rand.Uint64()
+	t.Log("seed ", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	all := r.Perm(most + most/10) // of which those at the beginning are in force
+	for i := range all {
+		all[i] += 2
+	}
+	// reach looks whether some of these lanes are reached.
+	reach := func(when string, numbers []int) {
+		t.Helper()
+		for n, at := range r.Perm(len(numbers))[:min(8, len(numbers))] {
+			i, other := numbers[at], numbers[(at+1)%len(numbers)]
+			for from, to := range map[string]int{wire.Netns: i, fmt.Sprint("isolane-islt-", i): 1, fmt.Sprint("isolane-islt-", other): i} {
+				in(t, from, func() error {
+					if a := addressesOf(byte(to))[n%2]; !reaches(netip.AddrPortFrom(a, 9), 10*time.Second) {
+						t.Errorf("%s: %s does not reach %s", when, from, a)
+					}
+					return nil
+				})
+			}
+		}
+	}
+	kills := 0
+	// change has a program put other lanes in force that is killed at any moment, and then the test itself.
+	change := func(when string, now, next []int, long time.Duration) time.Duration {
+		t.Helper()
+		w := wanted{dir, lanesOf(p.Name(), next), nil}
+		if w.killed(t, time.Duration(r.Int64N(int64(long))), nil) {
+			kills++
+		}
+		stay := slices.DeleteFunc(slices.Clone(now), func(i int) bool { return !slices.Contains(next, i) })
+		reach(when+", killed", stay)
+		begun := time.Now()
+		missing, rerr := w.reconcile(t.Context())
+		took := time.Since(begun)
+		if rerr != nil || len(missing) > 0 {
+			t.Fatalf("%s: not in force: %v: %v", when, missing, rerr)
+		}
+		if is := strings.Count(command(t, "ip", "netns"), "isolane-islt-"); is != len(next) {
+			t.Errorf("%s: %d namespaces, expected %d", when, is, len(next))
+		}
+		reach(when, next)
+		return took
+	}
+	began := time.Now()
+	took := change("put in force", nil, all[:most], time.Second)
+	t.Logf("put in force after %v, the rest in %v", time.Since(began), took)
+	for range 3 {
+		now := slices.Clone(all[:most])
+		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		took = change("changed", now, all[:most], took)
+	}
+	t.Logf("changed in %v", took)
+	if (wanted{Dir: dir}).killed(t, took/2, nil) {
+		kills++
+	}
+	if _, _, err = journal.Recover(t.Context(), dir, ops()); err != nil {
+		t.Fatal(err)
+	}
+	if after := settled(before, host); after != before {
+		t.Errorf("the host differs (-was +is):\n%s", cmp.Diff(before, after))
+	}
+	t.Logf("%d lanes at once, %d programs killed, %v", most, kills, time.Since(began))
 }

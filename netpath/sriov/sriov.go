@@ -104,10 +104,27 @@ func (Path) Possible(l netpath.Lane) error {
 			return err
 		}
 	}
-	if err = c.possibleQueues(l); err != nil || num > 0 {
+	if err = c.possibleQueues(l); err != nil {
 		return err
 	}
+	if num > 0 {
+		return c.possibleDriver(l)
+	}
 	return c.possiblePool(l)
+}
+
+// possibleDriver says that none of the existing virtual functions has a driver, and which module has it.
+func (c card) possibleDriver(l netpath.Lane) error {
+	for _, vf := range c.functions() {
+		if _, err := os.Readlink(path.Join(devices, vf, "driver")); err == nil {
+			return nil
+		}
+	}
+	if module := c.missingDriver(); module != "" {
+		return fmt.Errorf("spec.network.device: virtual functions of %s have no driver: modprobe %s", l.Device,
+			module)
+	}
+	return nil
 }
 
 // possibleInner says why the machine that root shows cannot have the device for a lane's inner tag.

@@ -57,7 +57,7 @@ func imports() map[string][]string {
 		"enforce": {"change", "change/netdev", "enforce/attached", "enforce/merge", "enforce/partition", "host", "host/cgroup", "host/task", "journal", "knob", "lane",
 			"netpath", "plan", "unit"},
 		"enforce/partition": {"change", "cpuset", "journal", "knob"}, "enforce/adopt": {"change", "enforce", "host", "host/cgroup", "journal", "knob"},
-		"change/netdev/queues": {"change/netdev", "cpuset", "journal"}, "change/systemd": {"cpuset", "journal"},
+		"change/netdev/queues": {"change/netdev", "cpuset", "journal"}, "change/systemd": {"change/machine", "cpuset", "journal"}, "change/machine": {},
 		"enforce/attached": {"change", "change/netdev", "cpuset", "host/cgroup", "host/task", "journal", "plan"},
 		"enforce/merge":    {"host", "lane", "netpath", "plan", "plan/solver"},
 		"enforce/guard":    {"change", "cpuset", "enforce", "host", "host/cgroup", "host/task", "journal", "netpath"},
@@ -65,7 +65,7 @@ func imports() map[string][]string {
 		"change/netdev":    {"host/task", "journal", "quantity"},
 		"netpath":          {"change", "change/netdev", "change/netdev/queues", "cpuset", "host", "journal", "lane", "plan"},
 		"netpath/drivers":  {"journal", "netpath", "netpath/*"},
-		"netpath/*":        {"change/netdev", "change/netdev/queues", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan", "quantity"},
+		"netpath/*":        {"change/machine", "change/netdev", "change/netdev/queues", "cores", "cpuset", "host", "journal", "lane", "netpath", "netpath/bridge", "plan", "quantity"},
 		"runtime/process":  {"cpuset", "host", "host/mount", "host/task", "sched"},
 		"runtime/running": {"change", "cpuset", "enforce", "enforce/attached", "host", "host/cgroup", "host/task", "journal",
 			"knob", "plan"},
@@ -161,6 +161,7 @@ audit                  250       15
 audit/rules           2400        5  out of audit; what a source lacks beside what is optional, quotas above a lane's cgroup, flags of old kernels; network services that manage devices of lanes; drop-ins of irqbalance, masks of work queues in force
 boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has
 change                2450       35  threads of interrupts that wait to move; a controller that others hand down; threads of interrupts that a partition has moved; files are read without what os.File adds; a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
+change/machine         100        5  out of change/systemd: programs of the machine, for its switches too
 change/netdev         2300       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces; a device is compared by one thread in its namespace
 change/netdev/queues   400        5  out of change/netdev: which CPUs handle the frames of devices
 change/systemd         300        5  out of change: what systemd carries out
@@ -197,7 +198,7 @@ factor/runtime         150        5  the real-time and the web case study, expor
 factor/setting         100        5  factors, metrics and cells are data, and drivers
 history                767       30  reads times that people give, out of cmd/isolane; the times that a person names: out of cmd/isolane
 history/diary          350        5  out of cmd/isolane: programs that use the library record alike, and what they do to lanes
-host                  2495       34  CPUs that lanes may not have and housekeeping has; the firmware of board and cards; what runs is read with fewer opens, and for plans without where interrupts fire; pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit; an ID of the machine that is not confidential
+host                  2500       34  files of the machine that a container lacks; CPUs that lanes may not have and housekeeping has; the firmware of board and cards; what runs is read with fewer opens, and for plans without where interrupts fire; pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit; an ID of the machine that is not confidential
 host/cgroup            300       15
 host/cmdline           200        5  conditions that need another boot
 host/firmware          150        6  what an inventory says of board and cards, out of host
@@ -221,7 +222,7 @@ journal               1250       30  what somebody else relies on stays; where t
 knob                  1900       35  others are kept off lanes that are no partitions, on cgroup v2; interrupts that come later; cgroups of pods that were made while lanes were in force
 kube/ask              1350       20  several lanes of a claim, what is reserved for no pod, whether a status is as it was written; real-time, out of kube/node; fields that are twice; memory that a pod asks for too, and what no node could answer otherwise; the pod that a claim was answered for, and what containers of other drivers use up; whether the kubelet lets a lane's containers have its hugepages, and a pod later than the one that was asked for; pods get lanes: a claim as lanes, the answer as its status; parts of several containers; what a pod asks for as a whole; changes that a pod can have
 kube/cmd/isolane-kube   150        0  pods get lanes
-kube/cmd/isolane-kube-hook   100        0  pods get lanes: fail-closed
+kube/cmd/isolane-kube-hook   150        0  memory nodes too; pods get lanes: fail-closed
 kube/node             2500        5  what others write into claims, slices of another node, an API server that is too old; what containers beside a lane get when it has gone; quotas that somebody sets again; a kubelet that does not register the driver; updates of pods beside a record that cannot be read; what the node part has left, and its end; whose lane it is, before it is in force; promises that are gone, other pods of a claim, lanes without a partition, CPUs that are gone; the driver of a node, the plugin of its container runtime; what pods cannot have; claims of other nodes; what a kill leaves of files; ends a container whose lane was taken back; withholds what it refused while other nodes are tried; what else a node may not have to offer lanes; other plugins that set CPUs, by their containers and what they do; claims that the scheduler counts itself; devices of other drivers that are on another NUMA node
 kube/node/cards        100        5  out of kube/node: which devices of other drivers are far from a pod's lanes
 kube/node/drift        250        5  what others change of lanes is put back and told, without a flood

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/enforce"
+	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/enforce/guard"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
@@ -286,4 +288,74 @@ func TestGuardFindsWidened(t *testing.T) {
 	if found, err = g.Check(t.Context(), true); err != nil || len(found) > 0 || len(g.Left()) > 0 {
 		t.Errorf("again: %+v, %v", found, err)
 	}
+	// A look that plans anew, for another reason, does not take one that is being made for one that was widened.
+	const made = "/sys/fs/cgroup/cpuset/made"
+	s.Write(t, made+"/cgroup.procs", "")
+	s.Write(t, made+"/cpuset.cpus", "0-2")
+	s.Write(t, "proc/irq/77/smp_affinity_list", "0-1")
+	for _, want := range []int{0, 1} {
+		if found, err = g.Check(t.Context(), true); err != nil || len(found) != want {
+			t.Errorf("made just now: %+v, %v; expected %d", found, err, want)
+		}
+	}
+}
+
+// The lane of a workload that has ended gets a cgroup of its own, which is told to nobody as a change by others, and
+// hands back what the former one was handed down. The next workload has the lane in its own cgroup again.
+func TestGuardMovesOrphan(t *testing.T) {
+	s := enforce.NewStandIn(t)
+	if err := os.RemoveAll(s.Dir() + "/run/systemd"); err != nil {
+		t.Fatal(err)
+	}
+	s.Apply(t, knob.Ops(s.Dir()))
+	const pod, own = "/sys/fs/cgroup/pods", "/sys/fs/cgroup/isolane-a"
+	s.Write(t, pod+"/cgroup.subtree_control", "")
+	s.Write(t, pod+"/cpuset.cpus.exclusive", "")
+	reads := func(file, want string) {
+		t.Helper()
+		if now, err := os.ReadFile(s.Dir() + file); err != nil || strings.TrimSpace(string(now)) != want {
+			t.Errorf("%s: %q %v, expected %q", file, now, err, want)
+		}
+	}
+	begin := func(group string) {
+		t.Helper()
+		for name, text := range map[string]string{"cgroup.procs": "15", "cpuset.cpus": "", "cpuset.mems": "", "cpuset.cpus.exclusive": "",
+			"cpuset.cpus.partition": knob.Member} {
+			s.Write(t, filepath.Join(group, name), text)
+		}
+		l := s.Open(t)
+		at, why, err := l.Attach(t.Context(), attached.Workload{Lane: "a", Group: group, Own: true},
+			func(string, attached.Workload) ([]journal.Step, error) { return nil, nil })
+		if err = errors.Join(err, l.Close()); err != nil || !at.Own {
+			t.Fatal(at, why, err)
+		}
+		reads(group+"/cpuset.cpus.partition", knob.Isolated)
+		reads(pod+"/cpuset.cpus.exclusive", "2")
+		if _, err = os.Stat(s.Dir() + own); err == nil {
+			t.Errorf("%s is still there", own)
+		}
+	}
+	begin(pod + "/first")
+	g, err := guard.New(s.State(), s.FS(t), enforce.Drivers{Ops: knob.Ops(s.Dir())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	look := func() {
+		t.Helper()
+		found, cerr := g.Check(t.Context(), true)
+		found = slices.DeleteFunc(found, func(d enforce.Drift) bool { return d.Step == journal.Step{} }) // that it has ended
+		if cerr != nil || len(found) > 0 || len(g.Left()) > 0 {
+			t.Errorf("%+v, left %+v, %v", found, g.Left(), cerr)
+		}
+	}
+	look()
+	if err = os.RemoveAll(s.Dir() + pod + "/first"); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	reads(own+"/cpuset.cpus.partition", knob.Isolated)
+	reads(pod+"/cpuset.cpus.exclusive", "")
+	begin(pod + "/second")
+	look()
 }

@@ -14,7 +14,8 @@ import (
 	"isolane.dev/isolane/host/firmware"
 )
 
-// Live returns the file system of this machine.
+// Live returns the file system of this machine. What a container lacks below /etc and /usr, such as
+// /etc/machine-id, is that of process 1 (proc_pid_root(5)).
 func Live() fs.FS { return dir{} }
 
 // IsLive reports whether a file system is that of this machine, directly or through another file system of
@@ -83,6 +84,11 @@ func (d dir) descriptor(name string, flags int) (int, error) {
 			fd, err = firmware.Ask(name)
 		} else if d.root == nil {
 			fd, err = unix.Open("/"+name, flags, 0)
+			if err != nil && (strings.HasPrefix(name, "etc/") || strings.HasPrefix(name, "usr/")) {
+				if its, ierr := unix.Open("/proc/1/root/"+name, flags, 0); ierr == nil {
+					return its, nil
+				}
+			}
 		} else {
 			how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 			fd, err = unix.Openat2(int(d.top.Fd()), name, &how)
@@ -148,13 +154,12 @@ func ends(name string) bool {
 
 // ReadDir lists a directory.
 func (d dir) ReadDir(name string) ([]fs.DirEntry, error) {
-	const most = 2 << 20 // entries
 	f, err := d.file(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	entries, err := f.ReadDir(most)
+	entries, err := f.ReadDir(2 << 20) // most entries
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}

@@ -246,8 +246,27 @@ func bind(ns, file string) error {
 }
 
 // openNamespace opens a namespace by its name. It fails with fs.ErrNotExist for a file that is no namespace.
-func openNamespace(name string) (netns.NsHandle, error) {
-	ns, err := netns.GetFromPath(filepath.Join(Dir, name))
+func openNamespace(name string) (netns.NsHandle, error) { return openBelow("/proc/1/root", name) }
+
+// openBelow is openNamespace with the root of the machine. A container that began before the namespace may
+// see only the file. To remove that, as one that a crash has left, would take the namespace from the machine.
+func openBelow(machine, name string) (netns.NsHandle, error) {
+	file := filepath.Join(Dir, name)
+	ns, err := openFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, lerr := os.Lstat(file); lerr != nil { // no file either
+			return ns, err
+		}
+		if machines, merr := openFile(machine + file); merr == nil {
+			return machines, nil
+		}
+	}
+	return ns, err
+}
+
+// openFile opens a namespace. It fails with fs.ErrNotExist for a file that is none.
+func openFile(file string) (netns.NsHandle, error) {
+	ns, err := netns.GetFromPath(file)
 	if err != nil {
 		return ns, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"isolane.dev/isolane/change/machine"
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/journal"
 )
@@ -163,35 +164,19 @@ func (u unit) widen(ctx context.Context, file string) error {
 
 // systemctl runs systemd's own program: what it sets survives a daemon-reload.
 func systemctl(ctx context.Context, args ...string) (string, error) {
-	root, err := rootOf("", "/proc/1/root")
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env, cmd.Dir = []string{"LC_ALL=C"}, "/"
-	cmd.SysProcAttr = &unix.SysProcAttr{Chroot: root}
+	cmd := machine.Command(ctx, "systemctl", args...)
+	cmd.Env = []string{"LC_ALL=C"}
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrNotFound) { // that is no unit that has gone
+		return "", errors.New("systemctl: expected it here or on the machine: a unit of systemd is to be set")
+	}
 	if err != nil {
 		return "", fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err,
 			strings.TrimSpace(said.String()))
 	}
 	return strings.TrimSpace(string(out)), nil
-}
-
-// program works also if /bin is a link to /usr/bin.
-const program = "/bin/systemctl"
-
-// rootOf returns the root directory that has the program: this process's own root, or in a container, such as
-// isolane-kube's, that of process 1, which is the machine's.
-func rootOf(own, first string) (string, error) {
-	for _, root := range []string{own, first} {
-		if _, err := os.Stat(root + program); err == nil {
-			return root, nil
-		}
-	}
-	return "", fmt.Errorf("%s: expected here or in %s: a unit of systemd is to be set", program, first)
 }
 
 // Shell returns a systemctl(1) command.

@@ -37,6 +37,8 @@ type Guard struct {
 
 	lastEvents      events
 	wideBefore      []string                  // as events.wide, including cgroups that are new
+	newlyWide       []string                  // of these, those that were not wide at the look before
+	planned         []journal.Step            // what was wanted at the look before
 	started         map[string]map[int]uint64 // by lane: its processes, and when each started
 	reported        map[string]string         // what the last Check found, by the drift's name
 	left            []enforce.Drift
@@ -180,6 +182,8 @@ func (g *Guard) Check(ctx context.Context, repair bool) ([]enforce.Drift, error)
 		return nil, err
 	}
 	steps = slices.DeleteFunc(steps, g.isOwnChoice)
+	steps = slices.DeleteFunc(steps, g.isJustMade)
+	g.planned = g.want.Steps()
 	for i, d := range steps {
 		steps[i].By = g.writers.lastWriter(d.Step.Target)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"isolane.dev/isolane/change"
 	"isolane.dev/isolane/cpuset"
+	"isolane.dev/isolane/enforce"
 	"isolane.dev/isolane/host/cgroup"
 )
 
@@ -29,13 +30,24 @@ func (g *Guard) wide() string {
 	if top, v2 := mounts.Cpuset(); err == nil && top != "" && (alone || !v2) && !cpus.IsEmpty() {
 		now = widened(g.root, top, v2, lanes, cpus)
 	}
+	g.newlyWide = nil
 	for _, dir := range now {
 		if slices.Contains(g.wideBefore, dir) {
 			still = append(still, dir)
+		} else {
+			g.newlyWide = append(g.newlyWide, dir)
 		}
 	}
 	g.wideBefore = now
 	return strings.Join(still, " ")
+}
+
+// isJustMade reports whether a drift is of a cgroup that a new plan has found, and that has had the lanes'
+// CPUs at one look only, or of one below it: somebody is making it, and is about to narrow it.
+func (g *Guard) isJustMade(d enforce.Drift) bool {
+	return slices.ContainsFunc(g.newlyWide, func(dir string) bool {
+		return strings.HasPrefix(d.Step.Target, dir+"/")
+	}) && !slices.ContainsFunc(g.planned, d.Step.Same)
 }
 
 // widened returns the cgroups below dir that have some of these CPUs, and are neither lanes nor above them. A

@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/kube/ask"
 	"isolane.dev/isolane/kube/offer"
 	"isolane.dev/isolane/lanes"
@@ -36,17 +37,19 @@ type edit struct {
 	env   []string    // for the lane itself
 }
 
-// args returns the arguments of the hook: the name of the lane, its CPUs, and those of single containers.
+// args returns the arguments of the hook: the name of the lane, the memory nodes of all its containers, under
+// a name that no container has, its CPUs, and those of single containers.
 func (e edit) args() []string {
-	args := []string{hookInContainer, e.lane}
+	var nodes cpuset.Set
+	var shares []string
 	for _, p := range e.parts {
 		text := p.CPUs.String()
 		if container := ask.Container(p); container != "" {
 			text = container + "=" + text
 		}
-		args = append(args, text)
+		nodes, shares = nodes.Union(p.MemoryNodes), append(shares, text)
 	}
-	return args
+	return append([]string{hookInContainer, e.lane, "Memory=" + nodes.String()}, shares...)
 }
 
 // deviceID returns the name of a lane's device for the kubelet and the container runtime.

@@ -42,8 +42,8 @@ func TestCgroupOf(t *testing.T) {
 func TestCDI(t *testing.T) {
 	n := &Node{Config: Config{CDI: filepath.Join(t.TempDir(), "cdi"), Kubelet: "/kubelet"}}
 	uid := string(uidOf("uid"))
-	parts := []plan.Lane{{Name: "kube-" + uid + "-0", CPUs: cpuset.MustParse("2-3")},
-		{Name: "kube-" + uid + "-0.1", CPUs: cpuset.Of(4), Roles: map[string]cpuset.Set{"worker": cpuset.Of(4)}}}
+	parts := []plan.Lane{{Name: "kube-" + uid + "-0", CPUs: cpuset.MustParse("2-3"), MemoryNodes: cpuset.Of(0)},
+		{Name: "kube-" + uid + "-0.1", CPUs: cpuset.Of(4), MemoryNodes: cpuset.Of(1), Roles: map[string]cpuset.Set{"worker": cpuset.Of(4)}}}
 	for range 2 {
 		if err := n.writeCDI(uid, "pod", []edit{{lane: parts[0].Name, parts: parts}}); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestCDI(t *testing.T) {
 	if name, ours := laneOfDevice(spec.Kind + "=" + d.Name); !ours || name != parts[0].Name {
 		t.Error(name)
 	}
-	if h := d.ContainerEdits.Hooks[0]; h.HookName != "startContainer" || strings.Join(h.Args[1:], " ") != parts[0].Name+" 2-3 worker=4" ||
+	if h := d.ContainerEdits.Hooks[0]; h.HookName != "startContainer" || strings.Join(h.Args[1:], " ") != parts[0].Name+" Memory=0-1 2-3 worker=4" ||
 		d.ContainerEdits.Mounts[0].ContainerPath != h.Path {
 		t.Errorf("%+v", h)
 	}

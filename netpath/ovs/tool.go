@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change/machine"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/netpath"
 )
@@ -29,11 +31,11 @@ const seconds = "10"
 // run runs a tool of Open vSwitch once, and returns its output and the last line of its errors.
 func run(ctx context.Context, name, stdin string, args ...string) (out, said string, err error) {
 	var output, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, append([]string{"--timeout=" + seconds}, args...)...)
+	cmd := machine.Command(ctx, name, append([]string{"--timeout=" + seconds}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &output, &errs
 	runtime.LockOSThread() // the tool dies with this thread: so it changes nothing after a SIGKILL of Isolane
 	defer runtime.UnlockOSThread()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	err = cmd.Run()
 	said = strings.TrimSpace(errs.String())
 	return output.String(), said[strings.LastIndexByte(said, '\n')+1:], err
@@ -86,8 +88,7 @@ func removed(err error) bool {
 	if !errors.As(err, new(nobody)) {
 		return false
 	}
-	_, err = os.Stat(filepath.Join(cmp.Or(os.Getenv("OVS_DBDIR"), "/etc/openvswitch"), "conf.db"))
-	return errors.Is(err, fs.ErrNotExist)
+	return !machine.Has(filepath.Join(cmp.Or(os.Getenv("OVS_DBDIR"), "/etc/openvswitch"), "conf.db"))
 }
 
 // change makes changes of the database in one transaction.

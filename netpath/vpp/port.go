@@ -295,6 +295,9 @@ func (o portOp) Write(ctx context.Context, s journal.Step, value string) error {
 	if err == nil && value == "" {
 		return errors.Join(change(ctx, append(leaves, p.removal()...)...), p.setUp())
 	}
+	if errors.As(err, new(notRunning)) { // the next VPP gets it, and lanes that are not VPP's do not wait
+		err = &journal.UnansweredError{Err: err}
+	}
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (Path) PossibleSwitch(others []string) error {
 // SwitchSteps returns the steps that tell VPP what its lane has: /etc/vpp/startup.conf, followed by the
 // sections that `isolane cores --for vpp` prints.
 func (Path) SwitchSteps(h host.Host, lanes []plan.Lane) (steps []journal.Step, err error) {
-	own, err := os.ReadFile(ownStartup)
+	own, err := fs.ReadFile(host.Live(), ownStartup[1:])
 	if errors.Is(err, fs.ErrNotExist) {
 		own, err = []byte(usualStartup), nil
 	}

@@ -11,8 +11,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"isolane.dev/isolane/change/machine"
 )
 
 const vppctl = "vppctl"
@@ -28,11 +31,11 @@ func ask(ctx context.Context, command string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(limited, vppctl, strings.Fields(command)...)
+	cmd := machine.Command(limited, vppctl, strings.Fields(command)...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	runtime.LockOSThread() // the tool dies with this thread: so it changes nothing after a SIGKILL of Isolane
 	defer runtime.UnlockOSThread()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	err := cmd.Run()
 	said := strings.TrimSpace(errs.String())
 	switch {

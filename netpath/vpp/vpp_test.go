@@ -100,6 +100,10 @@ func TestPath(t *testing.T) {
 		if harm == nil {
 			v = begun()
 			vpptest.End(t)
+			r.forget()
+			if _, err = j.Apply(t.Context(), steps); err != nil || len(j.Waiting()) == 0 { // other lanes can come meanwhile
+				t.Errorf("without VPP: %v, waiting %v", err, j.Waiting())
+			}
 		} else {
 			harm(v)
 			v.Run(t)

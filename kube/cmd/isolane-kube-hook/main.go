@@ -20,9 +20,9 @@ func main() {
 		fmt.Fprintln(os.Stderr, "isolane-kube-hook: expected the name of a lane and its CPUs")
 		os.Exit(2)
 	}
-	cpus, err := own(os.Args[2:], os.Stdin)
+	cpus, nodes, err := own(os.Args[2:], os.Stdin)
 	if err == nil {
-		err = inside(os.Args[1], cpus)
+		err = inside(os.Args[1], cpus, nodes)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "isolane-kube-hook:", err)
@@ -31,12 +31,19 @@ func main() {
 	}
 }
 
-// own returns the CPUs of this container, if several share a lane. A share is container=CPUs, or CPUs for all
-// other containers. The runtime tells in state which container this is (runtime-spec, State).
-func own(shares []string, state io.Reader) (list string, err error) {
+// memory is the name of the share that has the memory nodes of all containers. No container has such a name.
+const memory = "Memory"
+
+// own returns the CPUs of this container, if several share a lane, and its memory nodes, which files of older
+// versions do not have. A share is container=CPUs, or CPUs for all other containers. The runtime tells in
+// state which container this is (runtime-spec, State).
+func own(shares []string, state io.Reader) (list, nodes string, err error) {
 	const name = "io.kubernetes.cri.container-name"
 	var said struct{ Annotations map[string]string }
-	if len(shares) > 1 || strings.Contains(shares[0], "=") {
+	if of, all, _ := strings.Cut(shares[0], "="); of == memory {
+		nodes, shares = all, shares[1:]
+	}
+	if len(shares) != 1 || strings.Contains(shares[0], "=") {
 		err = json.NewDecoder(state).Decode(&said)
 		if err == nil && said.Annotations[name] == "" {
 			err = fmt.Errorf("annotation %s: expected the name of the container, as containerd says it", name)
@@ -47,13 +54,13 @@ func own(shares []string, state io.Reader) (list string, err error) {
 		if !one {
 			list = of
 		} else if of == said.Annotations[name] {
-			return cpus, err
+			return cpus, nodes, err
 		}
 	}
 	if list == "" && err == nil {
 		err = fmt.Errorf("container %s: expected one of %s", said.Annotations[name], strings.Join(shares, " "))
 	}
-	return list, err
+	return list, nodes, err
 }
 
 // tell writes the error where the kubelet looks for the last words of a container (terminationMessagePath),
@@ -69,8 +76,9 @@ func tell(said error) {
 	}
 }
 
-// inside returns nil if this process, and so the container's program, can run only on the lane's CPUs.
-func inside(lane, list string) error {
+// inside returns nil if this process, and so the container's program, can run only on the lane's CPUs and
+// have memory only of its nodes. A partition needs no look of its own: without it the CPUs are others.
+func inside(lane, list, nodes string) error {
 	cpus, err := cpuset.Parse(list)
 	if err != nil {
 		return err
@@ -86,8 +94,34 @@ func inside(lane, list string) error {
 		}
 	}
 	if allowed := cpuset.Of(has...); !allowed.IsSubsetOf(cpus) {
-		return fmt.Errorf("the container has CPUs %s, expected those of lane %s, %s: isolane-kube was not there "+
-			"to bring the lane, look at its log", allowed, lane, cpus)
+		return outside("CPUs", allowed, lane, cpus)
 	}
-	return nil
+	if nodes == "" {
+		return nil
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	return insideMemory(lane, nodes, string(status))
+}
+
+// insideMemory returns nil if a process with this status (proc_pid_status(5)) has memory only of nodes.
+func insideMemory(lane, nodes, status string) error {
+	_, after, _ := strings.Cut(status, "\nMems_allowed_list:")
+	list, _, _ := strings.Cut(after, "\n")
+	allowed, err := cpuset.Parse(strings.TrimSpace(list))
+	if err != nil {
+		return fmt.Errorf("/proc/self/status: Mems_allowed_list: %w", err)
+	}
+	of, err := cpuset.Parse(nodes)
+	if err == nil && !allowed.IsSubsetOf(of) {
+		err = outside("memory nodes", allowed, lane, of)
+	}
+	return err
+}
+
+func outside(what string, has cpuset.Set, lane string, of cpuset.Set) error {
+	return fmt.Errorf("the container has %s %s, expected those of lane %s, %s: isolane-kube was not there to "+
+		"bring the lane, look at its log", what, has, lane, of)
 }

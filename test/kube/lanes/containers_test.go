@@ -304,6 +304,8 @@ func TestPartition(t *testing.T) {
 	look("with the node part again")
 	c.restart(t, "edge")
 	look("after a restart of the container")
+	c.endedFor(t, "edge", cpus)
+	look("after a longer time without its container")
 	c.deletePod(t, p)
 	c.until(t, "the lane is released", c.noLanes)
 	c.kubectl(t, "", "delete", "pod", "late", "--wait")
@@ -313,6 +315,54 @@ func TestPartition(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// endedFor ends a container while the kubelet cannot begin it again, until the lane is a partition of its own, whose
+// CPUs nobody else has.
+func (c *cluster) endedFor(t *testing.T, name, cpus string) {
+	t.Helper()
+	first := c.processes(t, name)
+	if err := c.node.Signal("kubelet", syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stopped := true
+	goOn := func() {
+		if stopped {
+			stopped = false
+			if err := c.node.Signal("kubelet", syscall.SIGCONT); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	defer goOn() // also when the test ends here
+	kill(t, first)
+	c.until(t, "the lane is a cgroup of its own", func() error {
+		groups, _ := filepath.Glob("/sys/fs/cgroup/isolane-kube-*")
+		for _, group := range groups {
+			kind, err := os.ReadFile(filepath.Join(group, "cpuset.cpus.partition"))
+			has, cerr := os.ReadFile(filepath.Join(group, "cpuset.cpus.effective"))
+			if err == nil && cerr == nil && strings.TrimSpace(string(kind)) == "root" && strings.TrimSpace(string(has)) == cpus {
+				return nil
+			}
+		}
+		return fmt.Errorf("%q", groups)
+	})
+	all := list(t, cpus)
+	for _, other := range []string{"noisy", "late"} {
+		for _, th := range threadsOf(c.processes(t, other)...) {
+			if wrong(nil, all, list(t, th.allowed)) {
+				t.Errorf("without the container of %s: a thread of %s may use CPUs %s", name, other, th.allowed)
+			}
+		}
+	}
+	goOn()
+	c.until(t, name+" is started again", func() error {
+		if now := c.processesNow(name); len(now) == 0 || now[0] == first[0] {
+			return fmt.Errorf("processes %v", now)
+		}
+		return nil
+	})
+	c.ready(t, name)
 }
 
 // nobodyElse has the kernel say, by the tracepoints that isolane watch attaches to, who runs on the lanes' CPUs

@@ -3,11 +3,17 @@ package lanes_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"isolane.dev/isolane/test/kube/bed"
 	"isolane.dev/isolane/test/kube/image"
@@ -41,6 +47,7 @@ func TestDaemonSet(t *testing.T) {
 		})
 	}
 	rollout()
+	c.hostNetwork(t)
 	c.spin(t, "noisy", "", "4")
 	c.lane(t, "edge", "", "2")
 	c.ready(t, "edge")
@@ -55,7 +62,84 @@ func TestDaemonSet(t *testing.T) {
 	rollout()
 	c.delete(t, "edge")
 	c.until(t, "the lane is released", c.noLanes)
+	c.kubectl(t, "", "delete", "pod", "noisy", "--wait")
+	c.until(t, "its container keeps no network namespace of a pod that has gone", func() error { return c.sameNamespaces(t) })
 	c.leave(t)
+}
+
+// hostNetwork has a lane of the node itself with a network namespace and eBPF programs, which begins after the container
+// of the node part and is let alone by it.
+func (c *cluster) hostNetwork(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "own.yaml")
+	err := os.WriteFile(file, []byte("apiVersion: isolane.dev/v1alpha1\nkind: Lane\nmetadata: {name: own}\n"+
+		"spec: {cpus: {count: 1}, network: {path: express, addresses: [198.18.9.1/24]}}\n"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	isolane := func(args ...string) string {
+		t.Helper()
+		of := []string{"-t", strconv.Itoa(c.node.PID()), "-m", "-n", "-p", "-u", "-i", "--", c.programs + "/isolane"} // as the DaemonSet
+		out, ierr := exec.CommandContext(t.Context(), "nsenter", append(of, args...)...).CombinedOutput()
+		if ierr != nil {
+			t.Fatalf("isolane %v: %v: %s", args, ierr, out)
+		}
+		return string(out)
+	}
+	isolane("apply", "-f", file)
+	var before unix.Stat_t
+	if err = unix.Stat(c.node.Path("/run/netns/isolane-own"), &before); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it looks at all settings
+		c.changed(t, map[string]string{"/proc/irq/default_smp_affinity": fmt.Sprintf("%x", 1<<runtime.NumCPU()-1)})
+	}
+	isolane("status") // all is in force
+	var now unix.Stat_t
+	if err = unix.Stat(c.node.Path("/run/netns/isolane-own"), &now); err != nil || now.Ino != before.Ino || now.Dev != before.Dev {
+		t.Errorf("the namespace was %d, is %d: %v", before.Ino, now.Ino, err)
+	}
+	isolane("release", "own")
+}
+
+// sameNamespaces returns an error if the container of the node part has names of network namespaces mounted that the
+// node does not.
+func (c *cluster) sameNamespaces(t *testing.T) error {
+	t.Helper()
+	of := func(mounts []byte) map[string]bool {
+		all := map[string]bool{}
+		for line := range strings.Lines(string(mounts)) {
+			if target := strings.Fields(line)[1]; strings.HasPrefix(target, "/run/netns/") {
+				all[target] = true
+			}
+		}
+		return all
+	}
+	out, err := c.node.Command(t.Context(), "cat", "/proc/self/mounts").Output()
+	if err != nil {
+		return err
+	}
+	node, found := of(out), false
+	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range commands {
+		if text, rerr := os.ReadFile(file); rerr != nil || !strings.HasPrefix(string(text), "/isolane-kube\x00node\x00") {
+			continue
+		}
+		mounts, rerr := os.ReadFile(filepath.Join(filepath.Dir(file), "mounts"))
+		if rerr != nil {
+			return rerr
+		}
+		found = true
+		for target := range of(mounts) {
+			if !node[target] {
+				return fmt.Errorf("%s: not on the node", target)
+			}
+		}
+	}
+	if !found {
+		return errors.New("no process of the node part")
+	}
+	return nil
 }
 
 // rollOut rolls out an image with other programs, and takes it back, beside a pod with a lane whose container is

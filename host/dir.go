@@ -84,7 +84,7 @@ func (d dir) descriptor(name string, flags int) (int, error) {
 			fd, err = firmware.Ask(name)
 		} else if d.root == nil {
 			fd, err = unix.Open("/"+name, flags, 0)
-			if err != nil && (strings.HasPrefix(name, "etc/") || strings.HasPrefix(name, "usr/")) {
+			if errors.Is(err, unix.ENOENT) && (strings.HasPrefix(name, "etc/") || strings.HasPrefix(name, "usr/")) {
 				if its, ierr := unix.Open("/proc/1/root/"+name, flags, 0); ierr == nil {
 					return its, nil
 				}

@@ -150,7 +150,7 @@ func (a *Agent) readmit(ctx context.Context) error {
 	return err
 }
 
-// bothExpired is the error if a hub takes neither certificate.
+// bothExpired is the error if a hub takes neither certificate. A third of its life is left when one is due.
 func (a *Agent) bothExpired() error {
 	at, life, err := a.o.due(own())
 	other, longer, oerr := a.o.due(renewal())

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/host/hosttest"
@@ -237,21 +238,27 @@ func running(t *testing.T, name string) []int {
 		}
 		for _, pid := range pids {
 			for _, tid := range task.Threads(host.Live(), pid) {
-				may, err := task.ReadAllowed(host.Live(), task.ThreadDir(pid, tid))
-				// The kernel lists a thread in a cpuset a moment before it may use its CPUs (25 ms at load).
-				for end := time.Now().Add(2 * time.Second); err == nil && may != g.Lane.CPUs; {
-					if time.Now().After(end) {
-						t.Errorf("thread %d may use CPUs %s, the lane has %s", tid, may, g.Lane.CPUs)
-						break
-					}
-					time.Sleep(10 * time.Millisecond)
-					may, err = task.ReadAllowed(host.Live(), task.ThreadDir(pid, tid))
-				}
+				onlyOn(t, task.ThreadDir(pid, tid), g.Lane.CPUs)
 			}
 		}
 		return pids
 	}
 	return nil
+}
+
+// onlyOn expects a thread that is there to have these CPUs. The kernel lists it in a cpuset a moment before (25 ms at load).
+func onlyOn(t *testing.T, thread string, cpus cpuset.Set) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		may, err := task.ReadAllowed(host.Live(), thread)
+		if err != nil || may == cpus {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("thread %s may use CPUs %s, the lane has %s", thread, may, cpus)
+			return
+		}
+	}
 }
 
 // startedAgain kills the three processes in a lane, and waits until there are three others.

@@ -95,25 +95,7 @@ func TestEnteredLive(t *testing.T) {
 			t.Skip("skipped: needs ", program)
 		}
 	}
-	root := os.DirFS("/")
-	mounts, err := cgroup.Mounted(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	top, v2 := mounts.Cpuset()
-	dir := filepath.Join(top, "isolane-entered-"+strconv.Itoa(os.Getpid()))
-	if err = os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { remove(t, dir) })
-	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		if text, rerr := os.ReadFile(filepath.Join(top, file)); !v2 && rerr == nil {
-			err = os.WriteFile(filepath.Join(dir, file), text, 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	root, dir := os.DirFS("/"), group(t)
 	const join = "echo 0 > $0/cgroup.procs; "
 	run := func(program string, args ...string) {
 		cmd := exec.Command(program, args...)
@@ -164,4 +146,28 @@ func remove(t *testing.T, dir string) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// group makes a cgroup in the hierarchy with the cpuset controller, which has all CPUs.
+func group(t *testing.T) string {
+	t.Helper()
+	mounts, err := cgroup.Mounted(os.DirFS("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, v2 := mounts.Cpuset()
+	dir := filepath.Join(top, fmt.Sprintf("isolane-witness-%d", os.Getpid()))
+	if err = os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { remove(t, dir) })
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if text, rerr := os.ReadFile(filepath.Join(top, file)); !v2 && rerr == nil {
+			err = os.WriteFile(filepath.Join(dir, file), text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }

@@ -3,6 +3,7 @@ package witness
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -299,4 +300,32 @@ func TestNothingIsLeft(t *testing.T) {
 			tb.Errorf("%d files and %d goroutines before, %d and %d after", files, routines, f, r)
 		}
 	})
+}
+
+// A cpuset that somebody widens within the window, and puts back, was not as planned.
+func TestCpusets(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.CPUs(2))
+	dir := group(t)
+	file := filepath.Join(dir, "cpuset.cpus")
+	if _, err := os.Stat(file); err != nil {
+		t.Skip("skipped: ", err)
+	}
+	write := func(cpus string) {
+		if err := os.WriteFile(file, []byte(cpus), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1")
+	for widened, want := range map[bool]cpuset.Set{false: cpuset.Of(1), true: cpuset.Of(0, 1)} {
+		s := begin(t, Watch{Cpusets: map[string]cpuset.Set{dir: cpuset.Of(1)}})
+		write("1") // the same again
+		if widened {
+			write("0-1")
+		}
+		time.Sleep(100 * time.Millisecond)
+		write("1")
+		if w := end(t, s); len(w.Cpusets) != 1 || w.Cpusets[0].InForce != want || w.Cpusets[0].Planned != cpuset.Of(1) {
+			t.Errorf("widened %t: found %+v, %q; expected %s in force", widened, w.Cpusets, w.Warnings, want)
+		}
+	}
 }

@@ -21,14 +21,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
-	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness/tail"
 )
@@ -67,6 +65,7 @@ type Session struct {
 	root     fs.FS
 	trace    *Trace
 	stop     func() // ends the sampling and waits for it
+	unfollow func() // ends the looks at cpusets
 	warnings []string
 	began    time.Time
 	online   cpuset.Set
@@ -99,8 +98,14 @@ func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 	for _, subject := range w.Subjects {
 		s.subjects.add(subject, true)
 	}
-	s.cpusets, s.power = s.readCpusets(), readPower(s.root, s.watch.CPUs)
+	s.power = readPower(s.root, s.watch.CPUs)
+	err = s.lookAtCpusets()
+	var unfollowed error
+	if s.unfollow, unfollowed = s.followCpusets(); errors.Join(err, unfollowed) != nil {
+		s.Warn(errors.Join(err, unfollowed).Error())
+	}
 	if err = s.trace.begin(); err != nil {
+		s.unfollow()
 		return nil, errors.Join(err, s.trace.Close())
 	}
 	s.began = time.Now()
@@ -192,6 +197,7 @@ func (s *Session) SubjectDone(pid int) {
 // End closes the window and returns the evidence. With an error the evidence is incomplete.
 func (s *Session) End() (results.Witness, error) {
 	s.stop()
+	s.unfollow()
 	failed := s.trace.end()
 	w := results.Witness{Source: s.trace.Evidence(), Window: results.Nanoseconds(time.Since(s.began))}
 	after, err := readCounters(s.root)
@@ -211,7 +217,10 @@ func (s *Session) End() (results.Witness, error) {
 	for i, cpu := range w.CPUs {
 		power[cpu.ID].addTo(&w.CPUs[i], s.power[cpu.ID])
 	}
-	w.Cpusets = s.worseCpusets()
+	if err = s.lookAtCpusets(); err != nil {
+		s.Warn(err.Error())
+	}
+	w.Cpusets = s.cpusets
 	if online, err := host.Online(s.root); err != nil || online != s.online {
 		s.warnings = append(s.warnings, fmt.Sprintf("the CPUs online changed from %s to %s within the window",
 			s.online, named(online)))
@@ -273,28 +282,4 @@ func plus[T uint64 | results.Nanoseconds](a, b *T) *T {
 	}
 	sum := *a + *b
 	return &sum
-}
-
-func (s *Session) readCpusets() []results.Cpuset {
-	var all []results.Cpuset
-	for _, dir := range slices.Sorted(maps.Keys(s.watch.Cpusets)) {
-		force, err := cgroup.CPUs(s.root, dir)
-		if err != nil {
-			s.warnings = append(s.warnings, err.Error())
-		}
-		all = append(all, results.Cpuset{Path: dir, Planned: s.watch.Cpusets[dir], InForce: force})
-	}
-	return all
-}
-
-// worseCpusets reads the cpusets again. If a cpuset was not as planned at the start of the window, or is not
-// at its end, it returns the state of that moment.
-func (s *Session) worseCpusets() []results.Cpuset {
-	now := s.readCpusets()
-	for i, before := range s.cpusets {
-		if before.InForce != before.Planned {
-			now[i] = before
-		}
-	}
-	return now
 }

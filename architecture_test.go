@@ -199,7 +199,7 @@ factor/setting         100        5  factors, metrics and cells are data, and dr
 history                767       30  reads times that people give, out of cmd/isolane; the times that a person names: out of cmd/isolane
 history/diary          350        5  out of cmd/isolane: programs that use the library record alike, and what they do to lanes
 host                  2500       34  files of the machine that a container lacks; CPUs that lanes may not have and housekeeping has; the firmware of board and cards; what runs is read with fewer opens, and for plans without where interrupts fire; pools without what the kernel frees; the choice in brackets of a file, for knobs and the audit; an ID of the machine that is not confidential
-host/cgroup            300       15
+host/cgroup            330       15  who writes to cpusets while a run is measured
 host/cmdline           200        5  conditions that need another boot
 host/firmware          150        6  what an inventory says of board and cards, out of host
 host/hosttest          650       20  a large machine in files, to be read; mounts of a test alone; tests that need systemd; threads of interrupts, whose CPU the kernel chooses

@@ -21,12 +21,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"isolane.dev/isolane/cpuset"
 	"isolane.dev/isolane/host"
+	"isolane.dev/isolane/host/cgroup"
 	"isolane.dev/isolane/results"
 	"isolane.dev/isolane/witness/tail"
 )
@@ -99,10 +101,13 @@ func Begin(ctx context.Context, w Watch) (s *Session, err error) {
 		s.subjects.add(subject, true)
 	}
 	s.power = readPower(s.root, s.watch.CPUs)
-	err = s.lookAtCpusets()
-	var unfollowed error
-	if s.unfollow, unfollowed = s.followCpusets(); errors.Join(err, unfollowed) != nil {
-		s.Warn(errors.Join(err, unfollowed).Error())
+	dirs := slices.Sorted(maps.Keys(w.Cpusets))
+	for _, dir := range dirs {
+		s.cpusets = append(s.cpusets, results.Cpuset{Path: dir, Planned: w.Cpusets[dir], InForce: w.Cpusets[dir]})
+	}
+	s.lookAtCpusets()
+	if s.unfollow, err = cgroup.Follow(dirs, s.lookAtCpusets); err != nil {
+		s.Warn(err.Error())
 	}
 	if err = s.trace.begin(); err != nil {
 		s.unfollow()
@@ -217,9 +222,7 @@ func (s *Session) End() (results.Witness, error) {
 	for i, cpu := range w.CPUs {
 		power[cpu.ID].addTo(&w.CPUs[i], s.power[cpu.ID])
 	}
-	if err = s.lookAtCpusets(); err != nil {
-		s.Warn(err.Error())
-	}
+	s.lookAtCpusets()
 	w.Cpusets = s.cpusets
 	if online, err := host.Online(s.root); err != nil || online != s.online {
 		s.warnings = append(s.warnings, fmt.Sprintf("the CPUs online changed from %s to %s within the window",
@@ -282,4 +285,14 @@ func plus[T uint64 | results.Nanoseconds](a, b *T) *T {
 	}
 	sum := *a + *b
 	return &sum
+}
+
+// lookAtCpusets reads the cpusets. Of one that was once not as planned within the window, it keeps that. One
+// that cannot be read has no CPUs.
+func (s *Session) lookAtCpusets() {
+	for i := range s.cpusets {
+		if c := &s.cpusets[i]; c.InForce == c.Planned {
+			c.InForce, _ = cgroup.CPUs(s.root, c.Path)
+		}
+	}
 }

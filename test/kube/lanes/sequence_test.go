@@ -46,8 +46,9 @@ func TestSequence(t *testing.T) {
 	c.kubectl(t, "", "delete", "pod", "--all", "--wait")
 	c.until(t, "the lanes are released", c.noLanes)
 	c.noFiles(t) // they go after the lanes
-	t.Logf("%d steps of %d: %v; %d looks, %d at a lane with a busy container; other user threads on a lane's CPUs: %d "+
-		"while the node part was there, %d while it was away or had just come", done, steps, s.did, s.looks, s.busy, s.foreign, s.away)
+	t.Logf("%d steps of %d: %v; %d looks, %d at a lane with a busy container, %d for two seconds by eBPF; other user threads on a "+
+		"lane's CPUs: %d while the node part was there, %d while it was away or had just come", done, steps, s.did, s.looks, s.busy,
+		s.traced, s.foreign, s.away)
 }
 
 type sequence struct {
@@ -57,8 +58,8 @@ type sequence struct {
 	number int
 	did    map[string]int
 	// What was seen.
-	looks, busy, foreign, away int
-	killed                     time.Time // the node part, or what it needs
+	looks, busy, traced, foreign, away int
+	killed                             time.Time // the node part, or what it needs
 }
 
 func (s *sequence) step(t *testing.T, at int) {
@@ -111,7 +112,8 @@ func (s *sequence) step(t *testing.T, at int) {
 	time.Sleep(bed.Patient(pause))
 }
 
-// look compares the lanes in force with each other, and each thread that runs in a quarter of a second with them.
+// look compares the lanes in force with each other, and each thread that runs in a quarter of a second with them. Where
+// the kernel keeps lanes, eBPF says for two seconds who runs on their CPUs.
 func (s *sequence) look(t *testing.T) {
 	t.Helper()
 	before, err := s.lanes(t)
@@ -125,12 +127,30 @@ func (s *sequence) look(t *testing.T) {
 			ran[p.key(th)] = th.ticks
 		}
 	}
-	time.Sleep(250 * time.Millisecond)
+	var sources []source
+	traced := len(before.kept) > 0
+	if traced {
+		sources, err = s.watched(t, 2*time.Second)
+	} else {
+		time.Sleep(250 * time.Millisecond)
+	}
 	after := s.users(t)
 	if now, err := s.lanes(t); err != nil || !reflect.DeepEqual(now, before) {
 		return // lanes came or went meanwhile
 	}
 	s.looks++
+	if traced && err != nil {
+		t.Error(err)
+	} else if traced {
+		s.traced++
+	}
+	for _, found := range sources {
+		lane := before.owner[found.CPU]
+		if found.Kind == "task" && before.kept[lane] && before.groups["/sys/fs/cgroup"+found.Cgroup] != lane {
+			s.foreign++
+			t.Errorf("a user thread on a CPU of lane %s, which is a partition of the kernel's: %+v", lane, found)
+		}
+	}
 	seen := map[string]bool{}
 	for _, p := range after {
 		own := before.groups[p.group]

@@ -1,0 +1,41 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Follow calls look each time that somebody writes to the cpuset of one of these directories (inotify(7)),
+// until stop is called, which waits for look. It does not see that a cpuset changes with one above it. With
+// an error it follows those that it can.
+func Follow(dirs []string, look func()) (stop func(), err error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return func() {}, fmt.Errorf("inotify: %w", err)
+	}
+	for _, dir := range dirs {
+		_, aerr := unix.InotifyAddWatch(fd, filepath.Join(dir, "cpuset.cpus"), unix.IN_MODIFY)
+		if aerr != nil && !errors.Is(aerr, unix.ENOENT) { // ENOENT: it has the CPUs of one above it
+			err = errors.Join(err, fmt.Errorf("inotify: %s: %w", dir, aerr))
+		}
+	}
+	events, done := os.NewFile(uintptr(fd), "inotify"), make(chan struct{})
+	go func() {
+		defer close(done)
+		buffer := make([]byte, 4096)
+		for {
+			if _, rerr := events.Read(buffer); rerr != nil {
+				return // it is closed
+			}
+			look()
+		}
+	}()
+	return func() {
+		_ = events.Close() // nothing was written to it
+		<-done
+	}, err
+}

@@ -156,7 +156,7 @@ func group(t *testing.T) string {
 		t.Fatal(err)
 	}
 	top, v2 := mounts.Cpuset()
-	dir := filepath.Join(top, fmt.Sprintf("isolane-witness-%d", os.Getpid()))
+	dir := filepath.Join(top, fmt.Sprintf("witness-test-%d", os.Getpid()))
 	if err = os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

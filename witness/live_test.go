@@ -322,7 +322,12 @@ func TestCpusets(t *testing.T) {
 		if widened {
 			write("0-1")
 		}
-		time.Sleep(100 * time.Millisecond)
+		seen := !widened
+		for end := time.Now().Add(10 * time.Second); !seen && time.Now().Before(end); runtime.Gosched() {
+			s.mu.Lock()
+			seen = s.cpusets[0].InForce == want
+			s.mu.Unlock()
+		}
 		write("1")
 		if w := end(t, s); len(w.Cpusets) != 1 || w.Cpusets[0].InForce != want || w.Cpusets[0].Planned != cpuset.Of(1) {
 			t.Errorf("widened %t: found %+v, %q; expected %s in force", widened, w.Cpusets, w.Warnings, want)

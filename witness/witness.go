@@ -71,11 +71,11 @@ type Session struct {
 	warnings []string
 	began    time.Time
 	online   cpuset.Set
-	cpusets  []results.Cpuset
 	power    map[int]power // of the measured CPUs, when the window began
 	fetched  fetches       // when CacheLine was called last
 
-	mu         sync.Mutex // guards what the sampling reads
+	mu         sync.Mutex // guards what the sampling and the looks at cpusets read
+	cpusets    []results.Cpuset
 	subjects   *subjects
 	neighbours *family
 }
@@ -290,6 +290,8 @@ func plus[T uint64 | results.Nanoseconds](a, b *T) *T {
 // lookAtCpusets reads the cpusets. Of one that was once not as planned within the window, it keeps that. One
 // that cannot be read has no CPUs.
 func (s *Session) lookAtCpusets() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i := range s.cpusets {
 		if c := &s.cpusets[i]; c.InForce == c.Planned {
 			c.InForce, _ = cgroup.CPUs(s.root, c.Path)

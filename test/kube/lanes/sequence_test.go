@@ -135,7 +135,7 @@ func (s *sequence) look(t *testing.T) {
 		time.Sleep(250 * time.Millisecond)
 	}
 	after := s.users(t)
-	if now, err := s.lanes(t); err != nil || !reflect.DeepEqual(now, before) {
+	if now, lerr := s.lanes(t); lerr != nil || !reflect.DeepEqual(now, before) {
 		return // lanes came or went meanwhile
 	}
 	s.looks++

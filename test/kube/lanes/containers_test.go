@@ -169,6 +169,18 @@ func TestClaims(t *testing.T) {
 	c.ready(t, "edge")
 	lanes := map[string]string{"edge/a": c.cpusOf(t, "edge/a"), "edge/b": c.cpusOf(t, "edge/b")}
 	c.eachApart(t, lanes, "noisy")
+	if partitions() {
+		for name, want := range map[string]string{"edge/a": "root", "edge/b": "isolated"} { // one CPU has nothing to balance
+			group, err := c.cgroupOf(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind, err := os.ReadFile(filepath.Join(group, "cpuset.cpus.partition"))
+			if strings.TrimSpace(string(kind)) != want {
+				t.Errorf("%s: partition %q, %v; expected %s", name, kind, err, want)
+			}
+		}
+	}
 	c.deletePod(t, p)
 	c.until(t, "the lanes are released", c.noLanes)
 	both := pod{name: "both", claims: p.claims, all: []container{{name: "main", claim: "a}, {name: b", cpus: "3", args: `"1"`}}}

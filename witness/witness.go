@@ -287,7 +287,7 @@ func plus[T uint64 | results.Nanoseconds](a, b *T) *T {
 	return &sum
 }
 
-// lookAtCpusets reads the cpusets. Of one that was once not as planned within the window, it keeps that. One
+// lookAtCpusets reads the cpusets. A state that is not as planned is kept until the window ends. A cpuset
 // that cannot be read has no CPUs.
 func (s *Session) lookAtCpusets() {
 	s.mu.Lock()

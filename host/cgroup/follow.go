@@ -4,22 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// Follow calls look each time that somebody writes to the cpuset of one of these directories (inotify(7)),
-// until stop is called, which waits for look. It does not see that a cpuset changes with one above it. With
-// an error it follows those that it can.
+// Follow calls look each time that somebody writes to a file of one of these directories (inotify(7)), such as
+// its cpuset or kind of partition, until stop is called, which waits for look. It does not see that a cpuset
+// changes with one above it. With an error it follows those that it can.
 func Follow(dirs []string, look func()) (stop func(), err error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return func() {}, fmt.Errorf("inotify: %w", err)
 	}
 	for _, dir := range dirs {
-		_, aerr := unix.InotifyAddWatch(fd, filepath.Join(dir, "cpuset.cpus"), unix.IN_MODIFY)
-		if aerr != nil && !errors.Is(aerr, unix.ENOENT) { // ENOENT: it has the CPUs of one above it
+		if _, aerr := unix.InotifyAddWatch(fd, dir, unix.IN_MODIFY); aerr != nil {
 			err = errors.Join(err, fmt.Errorf("inotify: %s: %w", dir, aerr))
 		}
 	}

@@ -384,24 +384,32 @@ type source struct {
 }
 
 // watched has the kernel say for a while, by the tracepoints that isolane watch attaches to, what runs on the lanes'
-// CPUs beside the lanes' own threads. There is an error if lanes come or go, or there is none.
+// CPUs beside the lanes' own threads. There is an error if lanes come or go, or there is none. With drift the sources
+// come with the *exec.ExitError of isolane watch.
 func (c *cluster) watched(t *testing.T, length time.Duration) ([]source, error) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), c.programs+"/isolane", "watch", "--for", length.String(), "-o", "json").Output()
-	if exit, is := errors.AsType[*exec.ExitError](err); is && exit.ExitCode() == 3 { // there is drift, which is not looked for
-		err = nil
+	out, ended := exec.CommandContext(t.Context(), c.programs+"/isolane", "watch", "--for", length.String(), "-o", "json").Output()
+	if ended != nil && !drifted(ended) {
+		return nil, fmt.Errorf("isolane watch: %w: %s", ended, out)
 	}
 	var last struct {
 		Evidence   string
 		SinceStart struct{ Sources []source }
 	}
+	var err error
 	for d := json.NewDecoder(bytes.NewReader(out)); err == nil; {
 		err = d.Decode(&last)
 	}
 	if !errors.Is(err, io.EOF) || last.Evidence != "bpf" {
 		return nil, fmt.Errorf("isolane watch: evidence %q, %w: %s", last.Evidence, err, out)
 	}
-	return last.SinceStart.Sources, nil
+	return last.SinceStart.Sources, ended
+}
+
+// drifted reports whether isolane watch has found that a setting of the lanes is not as they want it.
+func drifted(err error) bool {
+	exit, is := errors.AsType[*exec.ExitError](err)
+	return is && exit.ExitCode() == 3
 }
 
 // nobodyElse has the kernel say that no user thread but the lanes' own runs on the lanes' CPUs.

@@ -190,7 +190,7 @@ func TestHub(t *testing.T) {
 		"network": {"{cpus: {count: 1}, network: {path: bridge, addresses: [192.0.2.9/24]}}", "spin", "parameters: spec.network: expected none: a pod's network is that of its cluster"},
 	} {
 		h.apply(t, name, of[0], of[1], 1)
-		h.is(t, name, "Pending", "refused")
+		h.is(t, name, "Pending", "no host takes it: refused")
 		why, err := exec.Command(h.binary, "why", "--dir", h.file("hub"), "default/"+name).CombinedOutput()
 		if err != nil || !strings.Contains(string(why), of[2]) {
 			t.Errorf("why: %s%v", why, err)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Follow calls look each time that somebody writes to a file of one of these directories (inotify(7)), such as
-// its cpuset or kind of partition, until stop is called, which waits for look. It does not see that a cpuset
-// changes with one above it. With an error it follows those that it can.
+// Follow calls look each time that somebody writes to a file of one of these directories (inotify(7)), such
+// as its cpuset or kind of partition, until stop is called, which waits for look. It does not see that a
+// cpuset changes with one above it. With an error it follows those that it can.
 func Follow(dirs []string, look func()) (stop func(), err error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

@@ -162,7 +162,7 @@ audit/rules           2400        5  out of audit; what a source lacks beside wh
 boot                   600       10  what old kernels take, what means the same, GRUB's file in other hands; pools of hugepages that somebody else has
 change                2450       35  threads of interrupts that wait to move; a controller that others hand down; threads of interrupts that a partition has moved; files are read without what os.File adds; a process of ours puts back what it set before it ends; CPUs that are offline stay a thread's own; what a killed move has frozen is thawed; governors of CPUs that are offline, hugepages that others add
 change/machine         100        5  out of change/systemd: programs of the machine, for its switches too
-change/netdev         2300       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces; a device is compared by one thread in its namespace
+change/netdev         2500       45  lanes are held to their rate out of their reach; queues of any device, and those it had before; devices that go together; checksums as on a wire; tags inside namespaces; entries of forwarding tables; a mount for the names of namespaces; router advertisements are refused, ports of bridges forward; devices that take all frames, bridges that are down keep nobody waiting; pairs between two namespaces; a device is compared by one thread in its namespace; taps of machines that run on the host
 change/netdev/queues   400        5  out of change/netdev: which CPUs handle the frames of devices
 change/systemd         300        5  out of change: what systemd carries out
 claims                 200       10  shares of errors and hits, loss of rates, busy CPUs, packets × size on a link; all rows of a table, for answers
@@ -173,7 +173,7 @@ claims/row            1000       50  conditions that name one of several parts; 
 claims/rules          2500        5  out of claims, whose findings others read too; what a table says in words, so that nothing is found that is not there; parts and totals; CPUs of hosts, times of light and links, averaged percentiles, units of one column, the base of comparisons
 cli                    381       21  exit codes and -o, out of cmd/isolane, also for the hub's commands; -o of commands that print a document, their errors beside it, and how a program ends whose output is lost: out of cmd/isolane
 cmd/isolane           1400        0  when clients begin together; what a command does with lanes is a library (history/diary, lanes)
-cores                  650       15  an application is looked for before its lane; QEMU's options for a tap
+cores                  700       15  an application is looked for before its lane; QEMU's options for a tap; what a machine of libvirt has in a lane that is in force
 cpuset                 350       10
 draw                  1000        5
 enforce               2500       45  hugepages that others add, a lane's CPUs that are offline; a release that is tried once more; interrupts that come later get all CPUs back, and others with other numbers; running containers get the path; whose settings wait for a program, and their end; what a kill cuts off of a workload's way out
@@ -231,7 +231,7 @@ lab                   1550       20  models of network cards
 lab/cmd/isolane-lab    450        0  a machine whose cards are on a device of its host
 lane                  1700       45  what lanes may take from their host; what drives a lane's device
 lane/explain           150        5
-lanes                 2100       35  cgroups that were made beside lanes, CPUs that lanes may not have; quotas that somebody sets again; a spreader that is nobody's ends; what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane
+lanes                 2150       35  cgroups that were made beside lanes, CPUs that lanes may not have; quotas that somebody sets again; a spreader that is nobody's ends; what recover did not put back; files with lanes, what waits is told, a status that no change is half done in, plans for other hosts, what applications are told, out of cmd/isolane; machines of libvirt lend their taps
 netpath               1800       60  devices that are a switch's, what a switch counts and may not do, rules of a switch's lane out of lane; what the host itself has on an uplink, and its only default route; switches that do not answer, once for two paths; why an uplink carries nothing; uplinks and ports are checked in one place, with routes and tags of the host; whether a kernel has tags, for measurements; addresses that the host has on a segment, devices on an uplink; a wire without a host between, the limit of measurements; what a switch keeps over a reboot; a MAC address that somebody has
 netpath/bridge         150        5  lanes are held to their rate; the wire to the outside client
 netpath/direct          50        5  the machine's limit, for measurements
@@ -288,7 +288,7 @@ runtime/busypoll       200        5  only the lane's sockets poll, no longer the
 runtime/guest         1425       15  machines that serve, also by vhost-user: the devices of their path, modules of their kernel; containers that serve in their caller's network; a table of its kinds
 runtime/pod            565        6  application and neighbours as pods, by kubectl, also on a static node; stops neighbours, as prove/testbed did
 runtime/process        850       17  a command in the foreground, what needs capabilities; a user without privileges, who sees no names of others; signals that come before a program begins, or that it is to ignore; who needs root; isolane's own threads on some CPUs and back
-runtime/running       1100       10  quotas of containers in lanes
+runtime/running       1200       10  quotas of containers in lanes; taps that a machine has open
 runtime/spread         100        5
 scenarios               50        5
 sched                   50       10  names of policies, once

@@ -26,19 +26,29 @@ func TaskTarget(tid int, start uint64) string { return fmt.Sprintf("%d:%d", tid,
 
 // findTask returns the ID of the task that target names, or fs.ErrNotExist if it has ended.
 func findTask(root fs.FS, target string) (int, error) {
+	tid, _, err := readTask(root, target)
+	return tid, err
+}
+
+func readTask(root fs.FS, target string) (tid int, stat task.Stat, err error) {
 	id, start, _ := strings.Cut(target, ":")
-	tid, err := strconv.Atoi(id)
-	if err != nil {
-		return 0, fmt.Errorf("%q: expected tid:start", target)
+	if tid, err = strconv.Atoi(id); err != nil {
+		return 0, stat, fmt.Errorf("%q: expected tid:start", target)
 	}
-	now, err := task.StartTime(root, tid)
-	if err != nil {
-		return 0, err
+	if stat, err = task.ReadThread(root, tid); err == nil && strconv.FormatUint(stat.Start, 10) != start {
+		err = fs.ErrNotExist
 	}
-	if strconv.FormatUint(now, 10) != start {
-		return 0, fs.ErrNotExist
+	return tid, stat, err
+}
+
+// find is findTask of a thread whose CPUs can be set. The kernel makes a worker first and binds it to its CPU
+// a moment later (create_worker in kernel/workqueue.c): what was set between counts as gone, like the thread.
+func (t taskCPUs) find(target string) (int, error) {
+	tid, stat, err := readTask(t.root, target)
+	if err == nil && stat.Fixed {
+		err = fs.ErrNotExist
 	}
-	return tid, nil
+	return tid, err
 }
 
 func (taskCPUs) Check(s journal.Step) error {
@@ -61,7 +71,7 @@ func checkTask(target string) error {
 // (cpuset_cpus_allowed in kernel/cgroup/cpuset.c). Otherwise it returns all allowed CPUs with the offline
 // ones: most kernel threads may use every possible CPU.
 func (t taskCPUs) Read(_ context.Context, s journal.Step) (string, error) {
-	tid, err := findTask(t.root, s.Target)
+	tid, err := t.find(s.Target)
 	if err != nil {
 		return "", err
 	}
@@ -102,18 +112,14 @@ func (t taskCPUs) kernelForgets() bool {
 }
 
 func (t taskCPUs) isKernelThread(target string) bool {
-	tid, err := findTask(t.root, target)
-	if err != nil {
-		return false
-	}
-	stat, err := task.ReadThread(t.root, tid)
+	_, stat, err := readTask(t.root, target)
 	return err == nil && stat.Kernel
 }
 
 // Write resets the affinity of a program's thread if it had all CPUs of its cpuset before. So it follows
 // later changes of the cpuset, which an affinity that is set would outlast, see pins.
 func (t taskCPUs) Write(_ context.Context, s journal.Step, value string) error {
-	tid, err := findTask(t.root, s.Target)
+	tid, err := t.find(s.Target)
 	if err != nil {
 		return err
 	}

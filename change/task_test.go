@@ -1,7 +1,9 @@
 package change
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -41,6 +43,25 @@ func TestThreadsAndOfflineCPUs(t *testing.T) {
 		older, newer, program := of("5.15.0-91").MayOverwrite(s, now), of("6.12.9").MayOverwrite(s, now), op.MayOverwrite(s, now)
 		if more := now == "0-15"; older != want || newer != more || program != more {
 			t.Errorf("%q: %v, %v, of a program's: %v", now, older, newer, program)
+		}
+	}
+}
+
+// A worker of the kernel that was bound to its CPU after its step counts as one that has ended.
+func TestBoundSince(t *testing.T) {
+	dir, s := task.Dir(os.Getpid()), journal.Step{Kind: KindTask, Target: TaskTarget(os.Getpid(), 77), Before: "0-1", After: "0"}
+	for flags, want := range map[int]error{0x00200040: nil, 0x04200040: fs.ErrNotExist} { // include/linux/sched.h, PF_NO_SETAFFINITY
+		stat := fmt.Sprintf("%d (kworker/0:0) I 2 0 0 0 -1 %d 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 3 0 0", os.Getpid(), flags)
+		op := taskCPUs{fstest.MapFS{dir + "/stat": {Data: []byte(stat)}, "sys/devices/system/cpu/online": {Data: []byte("0")},
+			dir + "/status": {Data: []byte("Cpus_allowed_list:\t0\n")}}}
+		if _, err := op.Read(t.Context(), s); !errors.Is(err, want) {
+			t.Errorf("flags %#x: %v, want %v", flags, err, want)
+		}
+		if want == nil {
+			continue
+		}
+		if err := op.Write(t.Context(), s, s.Before); !errors.Is(err, want) {
+			t.Errorf("flags %#x: %v, want %v", flags, err, want)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type Request struct {
 	VhostUser    *VhostUser   // of a lane whose workload itself speaks with a switch
 	Emulated     bool         // the host has no /dev/kvm: QEMU emulates the processor
 	Tap          *Tap         // of a lane whose workload is a virtual machine with a tap
+	InForce      bool         // nobody outside of the lane may use its CPUs now
 }
 
 // Tap is the tap of a virtual machine in the network namespace of its lane.

@@ -17,21 +17,15 @@ func (r Request) topology() (cpus []int, cores, threads int) {
 	return cpus, len(cpus) / threads, threads
 }
 
-// libvirt writes elements of a domain (libvirt: Domain XML format, CPU tuning, NUMA node tuning). The
-// emulator's and the I/O threads stay on housekeeping.
-func libvirt(r Request) (string, error) {
-	if r.Tap != nil {
-		return "", fmt.Errorf("lane %s has its tap in its network namespace, in which libvirt starts no machines: "+
-			"expected isolane run with the options of isolane cores --for qemu, or another path or driver",
-			r.Lane.Name)
-	}
-	cpus, cores, threads := r.topology()
+// pins writes where the threads of a machine go. The emulator's and the I/O threads stay on housekeeping.
+func (r Request) pins() (string, error) {
+	cpus, _, _ := r.topology()
 	others, err := r.others()
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "<vcpu placement='static'>%d</vcpu>\n<iothreads>1</iothreads>\n<cputune>\n", len(cpus))
+	b.WriteString("<cputune>\n")
 	for v, id := range cpus {
 		fmt.Fprintf(&b, "  <vcpupin vcpu='%d' cpuset='%d'/>\n", v, id)
 	}
@@ -41,6 +35,23 @@ func libvirt(r Request) (string, error) {
 			len(cpus)-1, p.Policy, p.Priority)
 	}
 	b.WriteString("</cputune>\n")
+	return b.String(), nil
+}
+
+// libvirt writes elements of a domain (libvirt: Domain XML format, CPU tuning, NUMA node tuning). A machine
+// starts outside of its lane. If that is in force it cannot have the lane's CPUs then, and attach pins its
+// threads.
+func libvirt(r Request) (string, error) {
+	cpus, cores, threads := r.topology()
+	var b strings.Builder
+	fmt.Fprintf(&b, "<vcpu placement='static'>%d</vcpu>\n<iothreads>1</iothreads>\n", len(cpus))
+	if !r.InForce {
+		pins, err := r.pins()
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(pins)
+	}
 	if !r.Lane.MemoryNodes.IsEmpty() {
 		fmt.Fprintf(&b, "<numatune>\n  <memory mode='strict' nodeset='%s'/>\n</numatune>\n", r.Lane.MemoryNodes)
 	}
@@ -59,9 +70,17 @@ func libvirt(r Request) (string, error) {
 			"    <source type='unix' path='%s' mode='server'/>\n    <model type='virtio'/>\n    <mtu size='%d'/>\n"+
 			"  </interface>\n</devices>\n", v.MAC, v.Socket, v.MTU)
 	}
+	if t := r.Tap; t != nil {
+		fmt.Fprintf(&b, "<devices>\n  <interface type='ethernet'>\n    <mac address='%s'/>\n"+
+			"    <model type='virtio'/>\n", t.MAC)
+		if t.MTU > 0 {
+			fmt.Fprintf(&b, "    <mtu size='%d'/>\n", t.MTU)
+		}
+		b.WriteString("  </interface>\n</devices>\n")
+	}
 	for _, address := range r.Lane.OwnFunctions() { // it already has its driver
 		var domain, bus, slot, function uint
-		if _, err = fmt.Sscanf(address, "%x:%x:%x.%x", &domain, &bus, &slot, &function); err != nil {
+		if _, err := fmt.Sscanf(address, "%x:%x:%x.%x", &domain, &bus, &slot, &function); err != nil {
 			return "", fmt.Errorf("%q: expected a PCI address: %w", address, err)
 		}
 		fmt.Fprintf(&b, "<devices>\n  <hostdev mode='subsystem' type='pci' managed='no'>\n    <source>\n"+

@@ -8,12 +8,14 @@ import (
 	"io/fs"
 	"slices"
 
+	"isolane.dev/isolane/change/netdev"
 	"isolane.dev/isolane/enforce/attached"
 	"isolane.dev/isolane/host"
 	"isolane.dev/isolane/host/task"
 	"isolane.dev/isolane/journal"
 	"isolane.dev/isolane/knob"
 	"isolane.dev/isolane/lane"
+	"isolane.dev/isolane/netpath"
 	"isolane.dev/isolane/plan"
 	"isolane.dev/isolane/quantity"
 	"isolane.dev/isolane/runtime/running"
@@ -49,7 +51,7 @@ func (a Attached) Write(w io.Writer, name string) {
 func (l *Lanes) Attach(ctx context.Context, at attached.Workload) (Attached, error) {
 	placed, err := l.Lane(at.Lane)
 	if err == nil {
-		at.Netns, err = l.network(ctx, placed, at)
+		at.Netns, at.Tap, err = l.network(ctx, placed, at)
 	}
 	if err != nil {
 		return Attached{}, err
@@ -57,7 +59,8 @@ func (l *Lanes) Attach(ctx context.Context, at attached.Workload) (Attached, err
 	return l.attach(ctx, at)
 }
 
-// attach is Attach of a workload whose network namespace is known (at.Netns), or stays as it is.
+// attach is Attach of a workload whose network namespace (at.Netns) and tap (at.Tap) are known, or stay as
+// they are.
 func (l *Lanes) attach(ctx context.Context, at attached.Workload) (Attached, error) {
 	var a Attached
 	placed, err := l.Lane(at.Lane)
@@ -76,7 +79,7 @@ func (l *Lanes) attach(ctx context.Context, at attached.Workload) (Attached, err
 	if err = l.leaveOwn(ctx, h, at); err != nil {
 		return a, err
 	}
-	wanted := at.Own
+	wanted, lent := at.Own, at.Tap == "" || !placed.Spec.Network.HasTap()
 	seen := map[int]bool{}
 	at, why, err := l.Lanes.Attach(ctx, at, func(dir string, at attached.Workload) ([]journal.Step, error) {
 		found, lerr := threadsOf(root, at)
@@ -87,6 +90,9 @@ func (l *Lanes) attach(ctx context.Context, at attached.Workload) (Attached, err
 			seen[t.TID] = true
 		}
 		steps, more, serr := running.Steps(h, root, placed, dir, at, found)
+		if !lent {
+			steps, lent = append(steps, netdev.LentStep(l.On(placed).Netns(), netpath.Device, at.Tap)), true
+		}
 		for _, w := range more {
 			if !slices.Contains(a.Warnings, w) {
 				a.Warnings = append(a.Warnings, w)

@@ -32,8 +32,8 @@ const Present = "present"
 // Ops returns the operation of each kind.
 func Ops() map[string]journal.Op {
 	return map[string]journal.Op{KindLink: link{}, KindMaster: master{}, KindNamespace: netNS{},
-		kindRate: rate{}, KindPolice: police{}, kindTap: tap{}, kindUnicast: unicast(), kindStation: station(),
-		kindPromiscuous: promiscuous{}}
+		kindRate: rate{}, KindPolice: police{}, kindTap: tap{}, kindLent: lent{}, kindUnicast: unicast(),
+		kindStation: station(), kindPromiscuous: promiscuous{}}
 }
 
 type netNS struct{}

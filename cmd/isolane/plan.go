@@ -72,7 +72,9 @@ func coresCommand() *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		d, err := cores.New(app, lanes.CoresOf(options(), h, root, p, placed, granted))
+		r := lanes.CoresOf(options(), h, root, p, placed, granted)
+		r.InForce = from.file == ""
+		d, err := cores.New(app, r)
 		return d, cli.Usage(err)
 	})
 	cmd.Flags().StringVar(&app, "for", "", "application, one of those above")

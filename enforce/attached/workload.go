@@ -45,7 +45,9 @@ type Workload struct {
 	Start uint64 `json:"start,omitempty"`
 	// Netns is the network namespace of the workload to which the lane's path leads (netdev.OfProcess); "" if
 	// the path does not lead there.
-	Netns   string `json:"netns,omitempty"`
+	Netns string `json:"netns,omitempty"`
+	// Tap is the name of the tap that a virtual machine, started in the host's namespace, has lent to the lane.
+	Tap     string `json:"tap,omitempty"`
 	Journal string `json:"journal"`
 }
 

@@ -148,10 +148,10 @@ func (o lent) giveBack(ctx context.Context, s journal.Step, h *netlink.Handle, l
 	value string) error {
 	own, netns, name := lentParts(s)
 	mtu, err := strconv.Atoi(strings.TrimPrefix(value, "mtu "))
-	if err == nil {
-		err = h.LinkSetDown(l)
+	if err != nil { // a crash had left it on its way
+		mtu = l.Attrs().MTU
 	}
-	if err == nil && l.Attrs().Name != name {
+	if err = h.LinkSetDown(l); err == nil && l.Attrs().Name != name {
 		err = h.LinkSetName(l, name)
 	}
 	if err == nil {

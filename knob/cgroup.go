@@ -166,17 +166,19 @@ func Cpusets(v View, p plan.Placement) ([]journal.Step, error) {
 		steps = append(steps, attributeStep(dir, "cpuset.memory_migrate", "1"),
 			attributeStep(dir, "cpuset.sched_load_balance", cmp.Or(balance[g.Name], "0")))
 	}
-	others, err := v.narrowOtherCpusets(root, p.CPUs())
+	others, err := v.narrowOtherCpusets(root, p)
 	steps = append(steps, others...)
 	return append(steps, journal.Step{Kind: change.KindTasks, Target: root,
 		After: path.Join(root, change.GroupPrefix+housekeeping)},
 		fileStep(path.Join(root, "cpuset.sched_load_balance"), "0")), err
 }
 
-// narrowOtherCpusets takes cpus out of other people's cpusets of cgroup v1, the deepest first, because a
-// cpuset's CPUs must be its parent's too. It fails if a cpuset with processes would have none left: they
-// would be in the lanes. A cpuset that is attached to a lane keeps the lane's CPUs, and so do those above it.
-func (v View) narrowOtherCpusets(mount string, cpus cpuset.Set) ([]journal.Step, error) {
+// narrowOtherCpusets takes the lanes' CPUs out of other people's cpusets of cgroup v1, the deepest first,
+// because a cpuset's CPUs must be its parent's too. It fails if a cpuset with processes would have none left:
+// they would be in the lanes. One that came after the lanes gets those of housekeeping, as the kernel does it
+// with v2. A cpuset that is attached to a lane keeps the lane's CPUs, and so do those above it.
+func (v View) narrowOtherCpusets(mount string, p plan.Placement) ([]journal.Step, error) {
+	cpus := p.CPUs()
 	var steps, wider []journal.Step
 	top := strings.TrimPrefix(mount, "/")
 	above := map[string]cpuset.Set{} // by name, the CPUs of cpusets above attached ones
@@ -210,6 +212,10 @@ func (v View) narrowOtherCpusets(mount string, cpus cpuset.Set) ([]journal.Step,
 		if to.IsEmpty() {
 			procs, _ := fs.ReadFile(v.Root, path.Join(name, "cgroup.procs")) // empty if it is gone
 			if trim(procs) == "" {
+				return nil
+			}
+			if to = v.otherCPUs(p); now.IsSubsetOf(v.lanes) {
+				steps = append(steps, optional(fileStep("/"+path.Join(name, "cpuset.cpus"), to.String())))
 				return nil
 			}
 			return fmt.Errorf("/%s: has processes and only CPUs %s, which are to be the lanes': give it others, or "+

@@ -132,12 +132,19 @@ func TestBusyPollOfLanesAlone(t *testing.T) {
 	}
 }
 
-// Processes that another manager has put on a lane's CPU alone are not left there.
+// Processes that another manager has put on a lane's CPU alone are in the way of the lane; those that come later get the
+// CPUs of housekeeping.
 func TestOthersOnTheLane(t *testing.T) {
 	root, h := machine(t, "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0")
 	root["sys/fs/cgroup/cpuset/docker/alone/cgroup.procs"] = &fstest.MapFile{Data: []byte("15\n")}
 	if _, err := Steps(View{Root: root, Host: h}, placement()); err == nil || !strings.Contains(err.Error(), "docker/alone") {
 		t.Error(err)
+	}
+	v := View{Root: root}
+	v.SetHost(h, placement())
+	got, err := Steps(v, placement())
+	if want := "file /sys/fs/cgroup/cpuset/docker/alone/cpuset.cpus -> 0-1 (optional)\n"; err != nil || !strings.Contains(lines(got), want) {
+		t.Errorf("%v, expected %s in\n%s", err, want, lines(got))
 	}
 }
 

@@ -20,6 +20,7 @@ type View struct {
 	Root         fs.FS                // shows the values from before Isolane
 	Host         host.Host            // read from Root
 	valuesBefore map[[2]string]string // the values before, by kind and target of the steps
+	lanes        cpuset.Set           // the CPUs of lanes that are in force
 	// Levels are the kinds of partition that the kernel has granted, by lane or group, if not those asked for.
 	Levels map[string]string
 	// Attached are cgroups of others whose processes have been moved to a lane.
@@ -52,7 +53,7 @@ func Before(root fs.FS, ops map[string]journal.Op, done []journal.Step) View {
 
 // SetHost sets the host. It marks what lanes own as usable and free, so that they can be placed there again.
 func (v *View) SetHost(h host.Host, placed plan.Placement) {
-	v.Host = h
+	v.Host, v.lanes = h, placed.CPUs()
 	v.Host.CPUs = slices.Clone(h.CPUs)
 	usable := placed.CPUs().Union(placed.Housekeeping)
 	for i, c := range v.Host.CPUs {

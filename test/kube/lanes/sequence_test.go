@@ -36,7 +36,7 @@ func TestSequence(t *testing.T) {
 	s := &sequence{cluster: c, random: rand.New(rand.NewPCG(seed, 0))}
 	end, _ := t.Deadline()
 	done := 0
-	for ; done < steps && !t.Failed() && (end.IsZero() || time.Until(end) > 3*time.Minute); done++ {
+	for ; done < steps && !t.Failed() && (end.IsZero() || time.Until(end) > bed.Patient(3*time.Minute)); done++ {
 		s.step(t, done)
 		s.look(t)
 	}
@@ -108,7 +108,7 @@ func (s *sequence) step(t *testing.T, at int) {
 	}
 	s.did[what]++
 	pause := time.Duration(s.random.IntN(4000)) * time.Millisecond
-	t.Logf("step %d: %s %s, then %v", at, what, name, pause)
+	t.Logf("step %d: %s %s, then %v; %d looks before, %d by eBPF", at, what, name, pause, s.looks, s.traced)
 	time.Sleep(bed.Patient(pause))
 }
 

@@ -214,12 +214,11 @@ func (v View) narrowOtherCpusets(mount string, p plan.Placement) ([]journal.Step
 			if trim(procs) == "" {
 				return nil
 			}
-			if to = v.otherCPUs(p); now.IsSubsetOf(v.lanes) {
-				steps = append(steps, optional(fileStep("/"+path.Join(name, "cpuset.cpus"), to.String())))
-				return nil
+			if !now.IsSubsetOf(v.lanes) {
+				return fmt.Errorf("/%s: has processes and only CPUs %s, which are to be the lanes': give it others, "+
+					"or end them", name, now)
 			}
-			return fmt.Errorf("/%s: has processes and only CPUs %s, which are to be the lanes': give it others, or "+
-				"end them", name, now)
+			to = v.otherCPUs(p)
 		}
 		steps = append(steps, optional(fileStep("/"+path.Join(name, "cpuset.cpus"), to.String())))
 		return nil

@@ -38,7 +38,7 @@ func lentParts(s journal.Step) (own journal.Step, netns, name string) {
 
 func (lent) Check(s journal.Step) error {
 	own, _, name := lentParts(s)
-	return errors.Join(tap{}.Check(own), CheckDevice(name)) // other values than an MTU are refused by Write
+	return errors.Join(tap{}.Check(own), CheckDevice(name)) // a value that is no MTU changes none
 }
 
 // lentAlias is the alias of a tap that was moved (ip-link(8)): it says what its name on the host was.
@@ -148,7 +148,7 @@ func (o lent) giveBack(ctx context.Context, s journal.Step, h *netlink.Handle, l
 	value string) error {
 	own, netns, name := lentParts(s)
 	mtu, err := strconv.Atoi(strings.TrimPrefix(value, "mtu "))
-	if err != nil { // a crash had left it on its way
+	if err != nil { // it was on its way when the step began: its MTU of before is not known
 		mtu = l.Attrs().MTU
 	}
 	if err = h.LinkSetDown(l); err == nil && l.Attrs().Name != name {

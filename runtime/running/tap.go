@@ -32,8 +32,8 @@ func Tap(threads []Thread, mac string) (string, error) {
 		taps = slices.DeleteFunc(taps, func(i net.Interface) bool { return i.HardwareAddr.String()[2:] != mac[2:] })
 	}
 	if len(taps) != 1 {
-		return "", fmt.Errorf("expected a virtual machine with one tap on the host, or with one of a network card "+
-			"with the address %s, which isolane cores --for libvirt and qemu print", mac)
+		return "", fmt.Errorf("expected a virtual machine with one tap on the host or, of several, one for a "+
+			"network card with the address %s (isolane cores prints it)", mac)
 	}
 	return taps[0].Name, nil
 }

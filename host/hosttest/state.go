@@ -112,9 +112,12 @@ func (s State) cgroups(root string) error {
 // kernelThread begins the names of kernel threads in a State.
 const kernelThread = "kernel thread "
 
-// rescuer begins the names of threads that help a workqueue out of a lack of memory. Whoever has helped keeps
-// the CPUs that unbound work had then (unbind_worker in kernel/workqueue.c), and nobody else may change them.
-const rescuer = "kworker/R"
+// rescuer reports whether a kernel thread helps a work queue when no other worker comes. Whoever has helped
+// keeps the CPUs that the work had (worker_attach_to_pool in kernel/workqueue.c), and nobody else may change
+// them. Before Linux 6.9 it has the name of its queue.
+func rescuer(t task.Stat) bool {
+	return t.Worker && (!strings.HasPrefix(t.Comm, "kworker/") || strings.HasPrefix(t.Comm, "kworker/R"))
+}
 
 // tasks adds the CPUs of kernel threads, and the processes of Isolane and of programs that its tests start.
 func (s State) tasks() error {
@@ -137,7 +140,7 @@ func (s State) tasks() error {
 			name = name[:i] // the rest is what the worker does at the moment
 		}
 		switch {
-		case name == rescuer:
+		case rescuer(t):
 		case t.Kernel:
 			if cpus, err := task.ReadAllowed(root, task.Dir(pid)); err == nil {
 				s[fmt.Sprintf("%s%d %s", kernelThread, t.ID, name)] = threadCPUs(root, name, cpus)

@@ -18,6 +18,7 @@ type Stat struct {
 	Parent   int    // process id
 	Kernel   bool   // a kernel thread
 	Fixed    bool   // its CPUs cannot be changed (PF_NO_SETAFFINITY)
+	Worker   bool   // a thread of the kernel's work queues (PF_WQ_WORKER)
 	CPUTicks uint64 // user and system, including ended children that were waited for
 	Start    uint64 // in clock ticks after boot
 
@@ -28,6 +29,7 @@ type Stat struct {
 
 // Flags in field 9, from include/linux/sched.h.
 const (
+	worker        = 0x00000020 // PF_WQ_WORKER
 	kernelThread  = 0x00200000 // PF_KTHREAD
 	noSetaffinity = 0x04000000 // PF_NO_SETAFFINITY
 )
@@ -62,8 +64,8 @@ func ParseStat(text string) (Stat, error) {
 	flags := number(f[9-first], 32)
 	s := Stat{ID: small(strings.TrimSpace(text[:from])), Comm: text[from+1 : to], State: f[0][0],
 		Parent: small(f[4-first]), Kernel: flags&kernelThread != 0, Fixed: flags&noSetaffinity != 0,
-		Start: number(f[22-first], 64), Processor: small(f[39-first]), Priority: small(f[40-first]),
-		Policy: sched.Numbered(number(f[41-first], 32))}
+		Worker: flags&worker != 0, Start: number(f[22-first], 64), Processor: small(f[39-first]),
+		Priority: small(f[40-first]), Policy: sched.Numbered(number(f[41-first], 32))}
 	for _, field := range f[14-first : 18-first] {
 		s.CPUTicks += number(field, 61)
 	}

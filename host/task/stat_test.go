@@ -16,9 +16,9 @@ import (
 )
 
 func TestParseStat(t *testing.T) {
-	const head = "12 (a (b) c) S 1 0 0 0 -1 69206016 0 0 0 0 3 4 5 6 20 0 1 0 77" + " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 3 50 1"
+	const head = "12 (a (b) c) S 1 0 0 0 -1 69206048 0 0 0 0 3 4 5 6 20 0 1 0 77" + " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 3 50 1"
 	got, err := ParseStat(head)
-	want := Stat{ID: 12, Comm: "a (b) c", State: 'S', Parent: 1, Kernel: true, Fixed: true, CPUTicks: 18, Start: 77,
+	want := Stat{ID: 12, Comm: "a (b) c", State: 'S', Parent: 1, Kernel: true, Fixed: true, Worker: true, CPUTicks: 18, Start: 77,
 		Processor: 3, Priority: 50, Policy: sched.FIFO}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)

@@ -441,16 +441,11 @@ func (c *cluster) disturb(t *testing.T, pod string, look func(string)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	systemctl := func(args ...string) {
-		if out, err := exec.Command("systemctl", args...).CombinedOutput(); err != nil {
-			t.Fatalf("systemctl %s: %v: %s", strings.Join(args, " "), err, out)
-		}
-	}
-	systemctl("daemon-reload")
+	systemctl(t, "daemon-reload")
 	look("after a daemon-reload")
-	systemctl("daemon-reexec")
+	systemctl(t, "daemon-reexec")
 	// The second has it write cpuset.cpus too.
-	systemctl("set-property", "--runtime", filepath.Base(group), "CPUWeight=150", "AllowedMemoryNodes=0")
+	systemctl(t, "set-property", "--runtime", filepath.Base(group), "CPUWeight=150", "AllowedMemoryNodes=0")
 	look("after a daemon-reexec and set-property")
 }
 

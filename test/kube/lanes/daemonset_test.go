@@ -23,30 +23,7 @@ import (
 // which its container keeps while the node part is replaced.
 func TestDaemonSet(t *testing.T) {
 	c := start(t, bed.Options{})
-	err := c.Load(t.Context(), image.Image{Name: "docker.io/library/isolane-kube:latest",
-		Programs:   []string{c.programs + "/isolane-kube", c.programs + "/isolane-kube-hook"},
-		Entrypoint: []string{"/isolane-kube"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.kubectl(t, "", "apply", "-k", root+"/deploy/kube")
-	t.Cleanup(func() {
-		if t.Failed() {
-			said, _ := c.tryKubectl(t, "", "-n", "isolane", "logs", "daemonset/isolane-kube")
-			pods, _ := c.tryKubectl(t, "", "-n", "isolane", "describe", "pods")
-			t.Logf("daemonset/isolane-kube:\n%s\n%s", said, pods)
-		}
-	})
-	rollout := func() {
-		c.until(t, "CPUs are offered, and the container runtime has the plugin", func() error {
-			said, err := c.tryKubectl(t, "", "-n", "isolane", "logs", "daemonset/isolane-kube")
-			if err == nil && (!strings.Contains(said, "msg=synchronized") || !strings.Contains(said, "msg=offered")) {
-				err = errors.New(said)
-			}
-			return err
-		})
-	}
-	rollout()
+	rollout := c.daemonSet(t, "", "-k", root+"/deploy/kube")
 	c.hostNetwork(t)
 	c.spin(t, "noisy", "", "4")
 	c.lane(t, "edge", "", "2")
@@ -65,6 +42,37 @@ func TestDaemonSet(t *testing.T) {
 	c.kubectl(t, "", "delete", "pod", "noisy", "--wait")
 	c.until(t, "its container keeps no network namespace of a pod that has gone", func() error { return c.sameNamespaces(t) })
 	c.leave(t)
+}
+
+// daemonSet begins the node part as the DaemonSet, which kubectl applies from there, and returns what waits until the newest
+// container of it does its work.
+func (c *cluster) daemonSet(t *testing.T, manifest string, from ...string) (rollout func()) {
+	t.Helper()
+	err := c.Load(t.Context(), image.Image{Name: "docker.io/library/isolane-kube:latest",
+		Programs:   []string{c.programs + "/isolane-kube", c.programs + "/isolane-kube-hook"},
+		Entrypoint: []string{"/isolane-kube"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, manifest, append([]string{"apply"}, from...)...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			said, _ := c.tryKubectl(t, "", "-n", "isolane", "logs", "daemonset/isolane-kube")
+			pods, _ := c.tryKubectl(t, "", "-n", "isolane", "describe", "pods")
+			t.Logf("daemonset/isolane-kube:\n%s\n%s", said, pods)
+		}
+	})
+	rollout = func() {
+		c.until(t, "CPUs are offered, and the container runtime has the plugin", func() error {
+			said, err := c.tryKubectl(t, "", "-n", "isolane", "logs", "daemonset/isolane-kube")
+			if err == nil && (!strings.Contains(said, "msg=synchronized") || !strings.Contains(said, "msg=offered")) {
+				err = errors.New(said)
+			}
+			return err
+		})
+	}
+	rollout()
+	return rollout
 }
 
 // hostNetwork has a lane of the node itself with a network namespace and eBPF programs, which begins after the container

@@ -12,18 +12,17 @@ import (
 
 // Stat is what /proc/PID/stat or /proc/PID/task/TID/stat says about a task (proc_pid_stat(5)).
 type Stat struct {
-	ID       int
-	Comm     string
-	State    byte   // 'R', 'S', …; 'Z' and 'X': dead
-	Parent   int    // process id
-	Kernel   bool   // a kernel thread
-	Fixed    bool   // its CPUs cannot be changed (PF_NO_SETAFFINITY)
-	Worker   bool   // a thread of the kernel's work queues (PF_WQ_WORKER)
-	CPUTicks uint64 // user and system, including ended children that were waited for
-	Start    uint64 // in clock ticks after boot
-
-	Processor int // where it ran last
-	Priority  int // real-time priority; 0 with other policies
+	ID        int
+	Comm      string
+	State     byte   // 'R', 'S', …; 'Z' and 'X': dead
+	Parent    int    // process id
+	Kernel    bool   // a kernel thread
+	Fixed     bool   // its CPUs cannot be changed (PF_NO_SETAFFINITY)
+	Worker    bool   // a thread of the kernel's work queues (PF_WQ_WORKER)
+	CPUTicks  uint64 // user and system, including ended children that were waited for
+	Start     uint64 // in clock ticks after boot
+	Processor int    // where it ran last
+	Priority  int    // real-time priority; 0 with other policies
 	Policy    sched.Policy
 }
 

@@ -113,8 +113,9 @@ func (s State) cgroups(root string) error {
 const kernelThread = "kernel thread "
 
 // rescuer reports whether a kernel thread helps a work queue when no other worker comes. Whoever has helped
-// keeps the CPUs that the work had (worker_attach_to_pool in kernel/workqueue.c), and nobody else may change
-// them. Before Linux 6.9 it has the name of its queue.
+// keeps the CPUs that the work had or, with newer kernels, those that unbound work had then
+// (worker_attach_to_pool and unbind_worker in kernel/workqueue.c), and nobody else may change them. Before
+// Linux 6.9 it has the name of its queue.
 func rescuer(t task.Stat) bool {
 	return t.Worker && (!strings.HasPrefix(t.Comm, "kworker/") || strings.HasPrefix(t.Comm, "kworker/R"))
 }

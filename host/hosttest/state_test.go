@@ -4,7 +4,21 @@ import (
 	"slices"
 	"testing"
 	"testing/fstest"
+
+	"isolane.dev/isolane/host/task"
 )
+
+// Rescuers of work queues are told by the kernel's flag: old kernels name them as their queue.
+func TestRescuer(t *testing.T) {
+	for thread, want := range map[task.Stat]bool{
+		{Comm: "mm_percpu_wq", Worker: true}: true, {Comm: "kworker/R-writeback", Worker: true}: true,
+		{Comm: "kworker/3:1-events", Worker: true}: false, {Comm: "kworker/u8:0", Worker: true}: false, {Comm: "kswapd0"}: false,
+	} {
+		if rescuer(thread) != want {
+			t.Errorf("%+v: expected %t", thread, want)
+		}
+	}
+}
 
 // Interrupts of a driver that has loaded since are no change if they have the CPUs that the kernel gives new ones.
 func TestNewInterrupts(t *testing.T) {

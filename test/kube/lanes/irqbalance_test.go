@@ -15,8 +15,8 @@ import (
 	"isolane.dev/isolane/test/kube/bed/bedtest"
 )
 
-// irqbalance is a service of the machine. The node part, in its container, tells it of a pod's lane, again after
-// somebody took that away, and of none when the lane has gone.
+// irqbalance is a service of the machine. The node part, in its container, tells it which CPUs a pod's lane has, again
+// after somebody has removed that, and of none when the lane has gone.
 func TestIrqbalance(t *testing.T) {
 	// It is started, and its configuration is written.
 	if _, err := os.Stat("/usr/sbin/irqbalance"); err != nil || !bedtest.Systemd() || os.Getenv("ISOLANE_KUBE_JOIN") == "" {
@@ -35,11 +35,11 @@ func TestIrqbalance(t *testing.T) {
 		lists[file], _ = os.ReadFile(file)
 	}
 	t.Cleanup(func() {
-		systemctl(t, "stop", "irqbalance")
 		for file, list := range lists {
 			_ = os.WriteFile(file, list, 0) // the kernel moves some itself, and refuses
 		}
 	})
+	t.Cleanup(func() { systemctl(t, "stop", "irqbalance") })
 	const arguments = "/etc/default/irqbalance" // of Debian's unit
 	if err = os.WriteFile(arguments, []byte("IRQBALANCE_ARGS='-t 1'\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func systemctl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("systemctl", args...).CombinedOutput()
 	if err != nil {
-		t.Errorf("systemctl %v: %v: %s", args, err, out)
+		t.Fatalf("systemctl %v: %v: %s", args, err, out)
 	}
 	return strings.TrimSpace(string(out))
 }

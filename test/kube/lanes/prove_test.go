@@ -107,7 +107,7 @@ func TestProve(t *testing.T) {
 func TestFigures(t *testing.T) {
 	dir := os.Getenv("ISOLANE_KUBE_RESULTS")
 	if dir == "" {
-		t.Skip("skipped: a measurement of 40 minutes, ISOLANE_KUBE_RESULTS=DIRECTORY makes it")
+		t.Skip("skipped: a measurement of half an hour, ISOLANE_KUBE_RESULTS=DIRECTORY makes it")
 	}
 	c := beside(t)
 	scenario := cmp.Or(os.Getenv("ISOLANE_KUBE_SCENARIO"), "testdata/pods.yaml")

@@ -95,17 +95,19 @@ func start(t *testing.T, file string) started {
 	if err = s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { s.ended <- s.toItsEnd(s.Wait()) }()
+	go func() { s.ended <- s.unlessLate(s.Wait()) }()
 	return s
 }
 
-// toItsEnd returns why a session ended early. On a busy host one comes to its end and then fails, since its only run is void.
-func (s started) toItsEnd(err error) error {
+// unlessLate returns how a session ended, nil also for one that measured to its end and fails only because this host was too
+// busy for its figures: they are not what is tested here.
+func (s started) unlessLate(ended error) error {
 	said, _ := os.ReadFile(s.said)
-	if err != nil && strings.Contains(string(said), " counts; the last is void: ") {
+	_, why, void := strings.Cut(string(said), "isolane: no measurement of get counts; the last is void: ")
+	if void && (strings.Contains(why, "the client could not keep up") || strings.Contains(why, "the instances did not measure together")) {
 		return nil
 	}
-	return err
+	return ended
 }
 
 // follow calls do with what there is of a session, until that returns true. It fails if the session ends before; what is as
